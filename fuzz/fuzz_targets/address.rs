@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Texts that claim to be addresses: an address that survives printing, or an error that says why not.
+//! Any text as an address: an address that survives printing, or an error with the reason.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

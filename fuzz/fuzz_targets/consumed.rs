@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A neighbour whose `consumed` says anything: the producer goes on or names the violation
-//! (SPEC 4.6).
+//! Any value of the peer's `consumed`: the producer continues or reports the violation (SPEC 4.6).
 //!
 //! ```text
-//!  steps of four bytes:  0 append · 1 publish · 2 abort · 3 consumed + slots · 4 any consumed · 5 room?
+//!  steps of four bytes:  0 append · 1 publish · 2 abort · 3 consumed + slots
+//!                        4 any consumed · 5 room?
 //! ```
 #![no_main]
 
@@ -15,9 +15,9 @@ use partywall_ring::{AppendError, OwnMem, Producer, mem};
 struct World {
     producer: Producer,
     control: OwnMem,
-    /// What the neighbour says.
+    /// The peer's `consumed`.
     consumed: u64,
-    /// The most that the producer may ever have believed.
+    /// The highest value that the producer may have accepted.
     believed: u64,
 }
 
@@ -34,13 +34,13 @@ fuzz_target!(|input: &[u8]| {
             return;
         }
     }
-    // Whatever happened, a closing record fits.
+    // A closing record fits after any steps.
     world.producer.abort();
     world.producer.close(Kind::CloseWrite, 0);
 });
 
 impl World {
-    /// `false` when the neighbour was found out.
+    /// `false` after a violation of the peer.
     fn step(&mut self, what: u8, choice: u8, value: u16) -> bool {
         match what {
             0 => return self.append(usize::from(value)),
@@ -85,7 +85,7 @@ impl World {
         }
     }
 
-    /// Called before the producer may look: what is said now counts if it may be believed.
+    /// Called before the producer may load the word: notes its value if it is valid.
     fn remember(&mut self) {
         let published = self.producer.published().0;
         if self.consumed <= published && self.consumed % SLOT_BYTES == 0 {
@@ -93,7 +93,7 @@ impl World {
         }
     }
 
-    /// A violation is named only when there is one.
+    /// Checks that a reported violation is one.
     fn is_true(&self, code: u32) -> bool {
         assert_eq!(code, 8);
         let published = self.producer.published().0;

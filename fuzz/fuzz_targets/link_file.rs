@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The pages of a link's file from anybody: an image that can be, or a fault (SPEC 13.6). Half of the time the checksums are
-//! made right, so that what they protect is reached.
+//! Any pages of a link file: a possible image, or a fault (SPEC 13.6). Half of the inputs get valid
+//! checksums, so that the checks behind them are reached.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -20,7 +20,7 @@ fuzz_target!(|bytes: &[u8]| {
     let size = usize::try_from(PARTS_OFFSET).unwrap_or(0);
     let mut pages = vec![0; size];
     pages[..4096].copy_from_slice(header.as_bytes());
-    // The fuzzer's bytes go over the header, or behind it.
+    // The fuzzer's bytes overwrite the header, or follow it.
     let start = if choice & 2 == 0 { 0 } else { 4096 };
     let len = rest.len().min(size - start);
     pages[start..start + len].copy_from_slice(&rest[..len]);
@@ -46,7 +46,7 @@ fuzz_target!(|bytes: &[u8]| {
     }
 });
 
-/// Where each slot begins, and how long it is.
+/// Offset and length of each slot.
 fn slots() -> [(usize, usize); 6] {
     let at = |offset: u64| usize::try_from(offset).unwrap_or(0);
     let (owner, state) = (at(OWNER_OFFSET), at(STATE_OFFSET));

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Records of links from anybody: a record that is whole, nothing, or a fault (SPEC 14.3). Three times in four the checksum is
-//! made right, so that what it protects is reached.
+//! Any bytes as a link record: a whole record, none, or a fault (SPEC 14.3). Three of four inputs
+//! get a valid checksum, so that the checks behind it are reached.
 //!
 //! ```text
 //!  choice | slot | record                             raw bytes
 //!  choice | slot | blob_crc, ack (20 bytes) | body    DATA, BLOB
-//!  choice | slot | message                            BARE
+//!  choice | slot | message                            COMPACT
 //! ```
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
 use partywall_layout::link::record::{Ack, Body, LinkRecord, may_be_compact, tag};
 use partywall_layout::link::{LinkPrefix, compact};
-use partywall_layout::record_ring::{Kind, word0, word1, SLOT_BYTES};
+use partywall_layout::record_ring::{Kind, SLOT_BYTES, word0, word1};
 use partywall_layout::{Position, RingSize};
 use zerocopy::IntoBytes;
 

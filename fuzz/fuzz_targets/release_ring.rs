@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A neighbour that releases whatever it likes: the books of the slab stay right (SPEC 5.3).
+//! A peer that releases any ids: the slab's allocation state stays consistent (SPEC 5.3).
 //!
 //! ```text
-//!  steps of six bytes:  0 allocate · 1 commit · 2 free · 3 entry of an id that is out · 4 any entry
-//!                       5 released + n · 6 any released · 7 take home what was released
+//!  steps of six bytes:  0 allocate · 1 commit · 2 free · 3 entry of an id in flight · 4 any entry
+//!                       5 released + n · 6 any released · 7 reclaim released blocks
 //! ```
 #![no_main]
 
@@ -19,10 +19,10 @@ struct World {
     reserved: Vec<Block>,
     out: Vec<u64>,
     reclaimer: Reclaimer,
-    /// The neighbour's release ring, and how many entries it wrote.
+    /// The peer's release ring, and the number of its entries.
     entries: OwnMem,
     written: u64,
-    /// The neighbour's control page, and its `released`.
+    /// The peer's control page, and its `released`.
     control: OwnMem,
     released: u64,
 }
@@ -50,7 +50,7 @@ impl World {
         Self { slab, reserved, out, reclaimer, entries, written: 0, control, released: 0 }
     }
 
-    /// `false` when the neighbour was found out.
+    /// `false` after a violation of the peer.
     fn step(&mut self, what: u8, choice: u8, value: u32) -> bool {
         match what {
             0 => self.allocate(value as usize % (SLAB_BYTES + 64)),
@@ -96,7 +96,7 @@ impl World {
     }
 
     fn reclaim(&mut self) -> bool {
-        // Never more than are out, or the count was a violation.
+        // Never more than the blocks in flight, or the count was a violation.
         for _ in 0..=ENTRIES {
             let before = self.slab.in_flight();
             match self.reclaimer.next(before) {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A ring that anybody wrote, and goes on writing while it is read (SPEC 4).
+//! A ring with any content, which changes while it is read (SPEC 4).
 //!
 //! ```text
-//!  input:  size | what the ring holds at first | steps of ten bytes, one after each look
-//!  step:   0 store a word somewhere · 1 write a header where the reader stands · 2 nothing
+//!  input:  size | initial content of the ring | steps of ten bytes, one after each poll
+//!  step:   0 store a word somewhere · 1 write a header at the reader's position · 2 nothing
 //! ```
 #![no_main]
 
@@ -28,7 +28,7 @@ fuzz_target!(|input: &[u8]| {
         }
         mutate(&mut ring, &consumer, size, step);
     }
-    // Without changes every word fits one position, so the reader comes to an end.
+    // Without changes each word is valid at one position only, so the reader ends.
     for _ in 0..=size.bytes() / SLOT_BYTES {
         let before = consumer.position();
         if !read(&mut consumer, size) || consumer.position() == before {

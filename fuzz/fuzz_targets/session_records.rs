@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A neighbour that sends any records of streams behind an honest handshake over a socket, in either role:
-//! streams, messages, a violation, or the end (SPEC 11); never a panic, a hang, or growth.
+//! A peer that sends any stream records after an honest handshake over a socket, in either role.
+//! The result is streams, messages, a violation, or the end (SPEC 11); never a panic, a hang, or
+//! growth.
 //!
 //! ```text
 //!  input:  role | steps
-//!  steps:  what | stream | length (2) | its bytes          what: a kind of record, or something our side does
+//!  steps:  what | stream | length (2) | its bytes
+//!          what: a kind of record, or an operation of the honest side
 //! ```
 #![no_main]
 
@@ -19,7 +21,7 @@ use std::time::{Duration, Instant};
 use zerocopy::IntoBytes;
 use zerocopy::little_endian::{U32, U64};
 
-/// What our side does takes no longer.
+/// Upper bound of each operation of the honest side.
 const TIME_MAX: Duration = Duration::from_secs(10);
 const STREAMS_MAX: u32 = 8;
 const STEPS_MAX: usize = 200;
@@ -47,9 +49,9 @@ fuzz_target!(|input: &[u8]| {
         rest = after;
     }
     world.hand.socket.shutdown_write().ok();
-    // Everything was read, and nothing more comes: that is an end or a fault.
+    // All bytes were read and no more come: that is the end or a fault.
     let end = world.session.closed(Some(Instant::now() + TIME_MAX));
-    assert!(end.is_ok(), "still waiting after the neighbour hung up");
+    assert!(end.is_ok(), "still waiting after the peer hung up");
     world.take();
 });
 
@@ -98,16 +100,16 @@ impl World {
     }
 
     fn write(&mut self, bytes: &[u8]) {
-        // The honest side may have hung up.
+        // The honest side may have hung up already.
         let _ = self.hand.socket.write(&[IoSlice::new(bytes)], true);
     }
 
-    /// Accepts and receives all that is there.
+    /// Accepts all streams and receives all messages that arrived.
     fn take(&mut self) {
         while let Ok(Some(stream)) = self.session.try_accept() {
             self.streams.push(stream);
         }
-        // Those that ended are let go: else the numbers used again would pile up with us, who keep them.
+        // Drops ended streams; otherwise streams with reused numbers would accumulate here.
         self.streams.retain_mut(|stream| {
             loop {
                 match stream.try_recv() {

@@ -1,21 +1,22 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A neighbour behind an honest handshake that writes anything into its half and beside it, while the
-//! honest side sends and receives (SPEC 3 to 7).
+//! A peer that, after an honest handshake, writes anything to its region and to the control socket,
+//! while the honest side sends and receives (SPEC 3 to 7).
 //!
 //! ```text
 //!  input:  trust | steps: what | value (4) | length | its bytes
 //!  words:   control page · ring · release ring · header     records: DATA BLOB FRAGMENT SEGMENT …
-//!  beside:  bytes · a segment's descriptor                  honest:  receive send reserve batch arm trim
+//!  socket:  bytes · a segment's descriptor
+//!  honest:  receive send reserve batch arm trim
 //! ```
 //!
-//! The half stands still while the honest side looks at a message, as `Trust::Trusted` has it.
+//! The region does not change while the honest side reads a message, as `Trust::Trusted` assumes.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
 use partywall::{Channel, Listener, Message, TransportPolicy, TrustPolicy, TryRecvError};
 use partywall_fuzz::{BYTES_MAX, ByHand, PEER_BLOCKS_MAX, RING_BYTES, connect_shm, listen};
 use partywall_layout::hello::{CONTROL_DOORBELL, CONTROL_SEGMENT};
-use partywall_layout::record_ring::{BlobBody, Kind, SegmentBody, word0, word1, footprint};
+use partywall_layout::record_ring::{BlobBody, Kind, SegmentBody, footprint, word0, word1};
 use partywall_layout::segment::{CONTROL_OFFSET, GRAIN_BYTES};
 use partywall_layout::{Geometry, Position, RingSize};
 use partywall_sys::OwnMap;
@@ -27,7 +28,7 @@ use zerocopy::little_endian::{U32, U64};
 struct World {
     channel: Channel,
     hand: ByHand,
-    /// Where an honest neighbour would write its next record.
+    /// Position where an honest peer would write its next record.
     tail: Position,
     segments: Vec<OwnMap>,
     held: Vec<Message>,
@@ -41,7 +42,8 @@ fuzz_target!(|input: &[u8]| {
             RefCell::new(listen("isolated", TrustPolicy::Untrusted, TransportPolicy::SharedMemory));
     }
     let Some((choice, mut rest)) = input.split_first() else { return };
-    let (listeners, name) = if choice & 1 == 0 { (&PEER, "peer") } else { (&UNTRUSTED, "isolated") };
+    let (listeners, name) =
+        if choice & 1 == 0 { (&PEER, "peer") } else { (&UNTRUSTED, "isolated") };
     let (channel, hand) =
         listeners.with_borrow_mut(|listener| connect_shm(listener, name, choice & 2 == 0));
     let (segments, held) = (Vec::new(), Vec::new());
@@ -75,7 +77,7 @@ impl World {
                 let kind = Kind::from_number((value % 32) as u8).unwrap_or(Kind::CloseWrite);
                 self.record(kind, (value >> 8) as usize % 1200, bytes);
             }
-            11 => self.beside(bytes),
+            11 => self.control_socket(bytes),
             12 => self.receive(value),
             13 => drop(self.channel.try_send(bytes)),
             14 => self.send_large(value),
@@ -121,7 +123,7 @@ impl World {
         self.store(offset, word);
     }
 
-    /// A record as an honest neighbour would write it, but of any kind, length and content.
+    /// Writes a record as an honest peer would, but of any kind, length and content.
     fn record(&mut self, kind: Kind, len: usize, payload: &[u8]) {
         let size = RingSize::new(RING_BYTES).expect("possible");
         let (mut taken, mut tail) = (footprint(len as u64), self.tail);
@@ -201,7 +203,7 @@ impl World {
         self.record(Kind::SegmentRetire, size_of::<SegmentBody>(), body.as_bytes());
     }
 
-    fn beside(&mut self, bytes: &[u8]) {
+    fn control_socket(&mut self, bytes: &[u8]) {
         let bytes = if bytes.is_empty() { &[CONTROL_DOORBELL][..] } else { bytes };
         let _ = self.hand.socket.write(&[IoSlice::new(bytes)], true);
     }
@@ -233,7 +235,7 @@ impl World {
     }
 
     fn batch(&mut self, value: u32, bytes: &[u8]) {
-        // The deadline has passed already: what would wait, fails.
+        // The deadline has passed already, so an operation that would wait fails.
         let mut batch = self.channel.sender().batch_deadline(std::time::Instant::now());
         for _ in 0..value % 8 {
             if batch.send(bytes).is_err() {
@@ -260,7 +262,7 @@ impl World {
         }
     }
 
-    /// After a hang-up the honest side comes to an end, whatever was said.
+    /// After a hang-up the honest side ends, after any input.
     fn end(&mut self) {
         for _ in 0..10_000 {
             match self.channel.try_recv() {
@@ -272,11 +274,11 @@ impl World {
                 }
             }
         }
-        panic!("still waiting after the neighbour hung up");
+        panic!("still waiting after the peer hung up");
     }
 }
 
-/// Reads all of it, as a user would.
+/// Reads every byte, as a user would.
 fn look_at(message: &Message) {
     assert!(message.len() as u64 <= BYTES_MAX);
     std::hint::black_box(message.iter().fold(0_u8, |sum, byte| sum.wrapping_add(*byte)));

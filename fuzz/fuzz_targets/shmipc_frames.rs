@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Any bytes in any pieces where established traffic of shmipc is expected: messages or one error, the same however
-//! they are cut, and never more memory than was allowed.
+//! Any bytes in any pieces in place of established shmipc traffic. The result is messages or one
+//! error, the same for any division into pieces, and never more memory than the limit.
 //!
 //! ```text
 //!  input:  limit (2) | length of the pieces (1) | steps
-//!  steps:  0 raw bytes · 1 a header of any kind and length, and bytes · 2 data that fit their header
+//!  steps:  0 raw bytes · 1 a header of any kind and length, and bytes · 2 data with a valid header
 //!          step | length (2) | its bytes
 //! ```
 #![no_main]
@@ -35,7 +35,7 @@ fn stream(mut rest: &[u8]) -> Vec<u8> {
                 stream.extend_from_slice(bytes);
             }
             _ => {
-                // Sometimes large enough to be read directly.
+                // Some are large enough for a direct read.
                 let count = bytes.len() << (step >> 2 & 15);
                 let count = count.min(STREAM_BYTES_MAX);
                 let id = u32::from(length);
@@ -84,5 +84,5 @@ fn checked(frame: Frame, limit: u32) -> Frame {
     frame
 }
 
-/// Enough to fill the buffer several times.
+/// Upper bound of the input, enough to fill the buffer several times.
 const STREAM_BYTES_MAX: usize = 300 << 10;

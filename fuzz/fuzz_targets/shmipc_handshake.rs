@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Any bytes in any pieces in place of a handshake of shmipc, to a server and to a client: they agree on a version, wait
-//! for more, or say what is wrong; and never ask for a byte more than belongs to it.
+//! Any bytes in any pieces in place of a shmipc handshake, to a server and to a client. They agree
+//! on a version, wait for more, or return an error; they never read a byte beyond the handshake.
 //!
 //! ```text
 //!  input:  role and good messages to begin with | patches of them: place, value | 0xff | raw bytes
@@ -10,8 +10,8 @@
 use libfuzzer_sys::fuzz_target;
 use partywall::protocol::Recognition;
 use partywall_shmipc::wire::{
-    ClientHandshake, NegotiationError, HandshakeLimits, Mapping, Names, PATH_BYTES_MAX, ServerHandshake, Step, encode,
-    recognises,
+    ClientHandshake, HandshakeLimits, Mapping, Names, NegotiationError, PATH_BYTES_MAX,
+    ServerHandshake, Step, encode, recognises,
 };
 
 fuzz_target!(|input: &[u8]| {
@@ -42,7 +42,7 @@ fn stream(choice: u8, mut rest: &[u8]) -> Vec<u8> {
     stream
 }
 
-/// What was said of few bytes is not taken back with more, and eight decide.
+/// A result for few bytes does not change with more bytes, and eight bytes decide.
 fn recognise(stream: &[u8]) {
     let mut before = Recognition::Incomplete;
     for count in 0..=stream.len().min(12) {

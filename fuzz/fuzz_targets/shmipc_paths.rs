@@ -1,22 +1,25 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Any two names in a handshake of shmipc, and, where they are paths, the files that they lead to: what is opened is a
-//! file beneath the one directory, reached without a link, and of an allowed size; everything else is refused.
+//! Any two names in a shmipc handshake, and the files that they lead to if they are paths. Only a
+//! file of an allowed size beneath the one directory, reached without a link, is opened.
 //!
 //! ```text
-//!  input:   paths or descriptors, version, size of the pieces (1) | which two to begin with (1) | words of the first
-//!           name | 0xff | words of the second
-//!  words:   0..=31 a word that paths are made of · 32..=126 itself · 127..=254 the byte above, whatever it is
+//!  input:   paths or descriptors, version, size of the pieces (1) | the two beginnings (1)
+//!           | words of the first name | 0xff | words of the second
+//!  words:   0..=31 a part of a path · 32..=126 itself · 127..=254 the next byte as it is
 //!
 //!  target/paths/  outside        never opened
-//!    shm/         file  sub/file  empty  large  directory  d/d/…/file     link ▶ ../outside   up ▶ ..   loop ▶ loop
+//!    shm/         file  sub/file  empty  large  directory  d/d/…/file
+//!                 link ▶ ../outside   up ▶ ..   loop ▶ loop
 //! ```
 //!
-//! It writes nothing: what lies there is the same for every input.
+//! The target writes nothing, so the files are the same for every input.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
 use partywall_shmipc::regions::{MemoryRules, PeerMemory};
-use partywall_shmipc::wire::{Header, Kind, HandshakeLimits, PATH_BYTES_MAX, ServerHandshake, Step, encode};
+use partywall_shmipc::wire::{
+    HandshakeLimits, Header, Kind, PATH_BYTES_MAX, ServerHandshake, Step, encode,
+};
 use std::fs::{self, File};
 use std::os::unix::fs::symlink;
 use std::path::{Component, Path, PathBuf};
@@ -43,7 +46,7 @@ fuzz_target!(|input: &[u8]| {
     }
 });
 
-/// What names begin with: from what is right to what has been tried against others.
+/// Beginnings of names: valid ones, and known attacks.
 const SEEDS: [(&[u8], &[u8]); 8] = [
     (b"", b""),
     (&[DIRECTORY, FILE], &[DIRECTORY, SUB, FILE]),
@@ -103,7 +106,7 @@ fn name(begin: &[u8], words: &[u8]) -> Vec<u8> {
     name
 }
 
-/// The names, as a server understood them; `None` if it refused them.
+/// The names as a server decoded them; `None` if it refused them.
 fn serve(queue: &[u8], buffer: &[u8], choice: u8) -> Option<(String, String)> {
     let (kind, version) = match choice & 3 {
         0 => (Kind::ShmByPath, 2),
@@ -145,7 +148,7 @@ fn serve(queue: &[u8], buffer: &[u8], choice: u8) -> Option<(String, String)> {
     names
 }
 
-/// The rules of names, as simple as they are.
+/// An independent implementation of the rules of names.
 fn may_be_names(queue: &[u8], buffer: &[u8]) -> bool {
     let may_be_name = |name: &[u8]| {
         !name.is_empty()
@@ -168,7 +171,7 @@ fn open(path: &str) {
     }
 }
 
-/// The rules of paths, asked of the system in another way.
+/// The rules of paths, checked by other system calls.
 fn may_be_opened(path: &Path) -> bool {
     let Ok(rest) = path.strip_prefix(&*HOME) else { return false };
     let is_down = rest.components().all(|part| matches!(part, Component::Normal(_)));
@@ -178,7 +181,7 @@ fn may_be_opened(path: &Path) -> bool {
     is_down && leads_there && (1..=BYTES_MAX).contains(&size) && rest.components().count() <= 16
 }
 
-/// Where files may be opened; no link leads to it.
+/// The directory whose files may be opened; no link leads to it.
 static HOME: LazyLock<PathBuf> = LazyLock::new(|| {
     let home = Path::new(OUTSIDE_HOME).join("shm");
     let deep = home.join(&DEEP_PATH[1..]);
@@ -192,14 +195,14 @@ static HOME: LazyLock<PathBuf> = LazyLock::new(|| {
     fs::write(home.join("empty"), []).unwrap();
     File::create(home.join("large")).unwrap().set_len(BYTES_MAX + 1).unwrap();
     for (link, to) in [("link", "../outside"), ("up", ".."), ("loop", "loop")] {
-        // It may be there from another run.
+        // The file may exist from another run.
         let _ = symlink(to, home.join(link));
     }
     home.canonicalize().unwrap()
 });
 
 const OUTSIDE_HOME: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/target/paths");
-/// Deeper than a file may lie.
+/// A depth beyond the limit.
 const DEEP_PATH: &str = "/d/d/d/d/d/d/d/d/d/d/d/d/d/d/d/d/d";
-/// The largest region.
+/// Upper bound of a region in bytes.
 const BYTES_MAX: u64 = 1 << 20;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Both rings of a shmipc queue, with counters that the other side writes at will.
+//! Both rings of a shmipc queue, with counters that the peer writes at will.
 //!
-//! The same game as in the tests of the crate, which say what an input is.
+//! The input format is that of the crate's own tests.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

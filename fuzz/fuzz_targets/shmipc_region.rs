@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A buffer region of shmipc that its other side writes at will, before and while it is used.
+//! A buffer region of shmipc that its peer writes at will, before and while it is used.
 //!
-//! The same game as in the tests of the crate, which say what an input is.
+//! The input format is that of the crate's own tests.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A neighbour made by hand: it speaks the handshake frame by frame, and nothing behind it.
+//! A peer made by hand: it sends the handshake frame by frame, and the fuzzer sends the rest.
 //!
 //! ```text
 //!   Listener (honest)                         ByHand (the fuzzer's)
-//!    ◀── HELLO ── OFFER ── READY ──            connect: all that needs no answer at once
-//!    ──▶ channel                               socket, and its half where memory is shared
+//!    ◀── HELLO ── OFFER ── READY ──            connect: sends everything that awaits no response
+//!    ──▶ channel                               socket, and its region if memory is shared
 //! ```
 //!
-//! One thread drives both sides, so that a finding can be repeated.
+//! One thread drives both sides, so that a finding is reproducible.
 #![forbid(unsafe_code)]
 
 mod session;
@@ -16,10 +16,10 @@ pub use session::{SessionByHand, accept_session, connect_session};
 
 use partywall::{Channel, Config, Listener, TransportPolicy, TrustPolicy};
 use partywall_layout::hello::{
-    FEATURE_SOCKET, FEATURE_SHM, HELLO_BYTES, Hello, OFFER_DOORBELLS, OFFER_BYTES, Offer, READY_BYTES,
-    ROLE_CONNECTOR, Ready, TRANSPORT_SOCKET, TRANSPORT_SHM,
+    FEATURE_SHM, FEATURE_SOCKET, HELLO_BYTES, Hello, OFFER_BYTES, OFFER_DOORBELLS, Offer,
+    READY_BYTES, ROLE_CONNECTOR, Ready, TRANSPORT_SHM, TRANSPORT_SOCKET,
 };
-use partywall_layout::{Geometry, FallbackReason};
+use partywall_layout::{FallbackReason, Geometry};
 use partywall_sys::{Doorbell, OwnMap, PidFd, Socket};
 use std::io::IoSlice;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -27,16 +27,16 @@ use std::time::Duration;
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, IntoBytes};
 
-/// The longest message, and the most memory, of both sides.
+/// Upper bound of a message and of the memory of both sides, in bytes.
 pub const BYTES_MAX: u64 = 256 << 10;
-/// How many large messages either side holds at a time.
+/// Upper bound of the large messages that either side holds at a time.
 pub const PEER_BLOCKS_MAX: u64 = 8;
-/// How many segments either side maps at a time.
+/// Upper bound of the segments that either side maps at a time.
 pub const SEGMENTS_MAX: u32 = 2;
-/// The ring of either side.
+/// Size of the ring of either side, in bytes.
 pub const RING_BYTES: u64 = 4096;
 
-/// What the honest side chooses: little of everything.
+/// The configuration of the honest side, with small limits.
 #[must_use]
 pub fn config() -> Config {
     Config::default()
@@ -48,17 +48,17 @@ pub fn config() -> Config {
         .handshake_timeout(Duration::from_secs(60))
 }
 
-/// An abstract address that nobody else uses.
+/// An abstract address that no other process uses.
 #[must_use]
 pub fn address(name: &str) -> String {
     format!("unix:@partywall-fuzz-{}-{name}", std::process::id())
 }
 
-/// A neighbour whose socket is in the fuzzer's hands.
+/// A peer whose socket the fuzzer controls.
 pub struct ByHand {
-    /// Beside the wall, or the stream itself.
+    /// The control socket, or the socket transport.
     pub socket: Socket,
-    /// What we write and the honest side maps; `None` on a socket.
+    /// The region that the fuzzer writes and the honest side maps; `None` on a socket.
     pub region: Option<(OwnMap, Geometry)>,
 }
 
@@ -66,7 +66,7 @@ pub struct ByHand {
 #[must_use]
 pub fn listen(name: &str, trust: TrustPolicy, policy: TransportPolicy) -> Listener {
     let config = config().trust(trust).transport(policy);
-    Listener::bind_with(address(name), &config).expect("nobody else uses this name")
+    Listener::bind_with(address(name), &config).expect("the name is free")
 }
 
 /// Connects by hand to `listener` and agrees on the socket.
@@ -82,21 +82,21 @@ pub fn connect_socket(listener: &mut Listener, name: &str) -> (Channel, ByHand) 
     (channel, ByHand { socket, region: None })
 }
 
-/// Connects by hand to `listener` and agrees on a wall.
+/// Connects by hand to `listener` and agrees on shared memory.
 #[must_use]
 pub fn connect_shm(listener: &mut Listener, name: &str, with_doorbells: bool) -> (Channel, ByHand) {
     let socket = reach(name);
     send_hello(&socket, FEATURE_SHM);
-    // Not ready yet, but this drives the handshake on.
+    // The call finds no connection yet, but it drives the handshake.
     assert!(listener.try_accept().is_err());
-    let heard = receive(&socket, HELLO_BYTES + OFFER_BYTES);
-    let theirs = Hello::read_from_bytes(&heard[..HELLO_BYTES]).expect("as long as a HELLO");
+    let received = receive(&socket, HELLO_BYTES + OFFER_BYTES);
+    let theirs = Hello::read_from_bytes(&received[..HELLO_BYTES]).expect("as long as a HELLO");
     let geometry = Geometry::new(RING_BYTES, PEER_BLOCKS_MAX, 4096).expect("possible sizes");
     let size = usize::try_from(geometry.region_bytes).expect("small");
     let mut region = OwnMap::create("by-hand", size).expect("memory");
     let header = geometry.header(theirs.nonce, std::process::id(), ROLE_CONNECTOR);
     region.as_mut_slice()[..size_of_val(&header)].copy_from_slice(header.as_bytes());
-    let doorbells = (Doorbell::new().expect("a bell"), Doorbell::new().expect("a bell"));
+    let doorbells = (Doorbell::new().expect("a doorbell"), Doorbell::new().expect("a doorbell"));
     let flags = if with_doorbells { OFFER_DOORBELLS } else { 0 };
     let offer = Offer::new(TRANSPORT_SHM, 0, flags, geometry.region_bytes);
     let descriptors = [region.fd(), doorbells.0.as_fd(), doorbells.1.as_fd()];
@@ -108,7 +108,7 @@ pub fn connect_shm(listener: &mut Listener, name: &str, with_doorbells: bool) ->
     (channel, ByHand { socket, region: Some((region, geometry)) })
 }
 
-/// The HELLO of a neighbour made by hand.
+/// The HELLO of a peer made by hand.
 #[must_use]
 pub fn hello(features: u64) -> Hello {
     Hello {
@@ -140,7 +140,7 @@ fn send(socket: &Socket, frame: &[u8], descriptors: &[BorrowedFd<'_>]) {
     assert_eq!(sent.expect("room in the socket"), frame.len());
 }
 
-/// Exactly `count` bytes, which are there already; what came beside them is closed.
+/// Receives exactly `count` bytes, which have arrived already, and closes their descriptors.
 fn receive(socket: &Socket, count: usize) -> Vec<u8> {
     let mut bytes = vec![0; count];
     let mut had = 0;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A session over a socket whose other side is made by hand, in either role.
+//! A session over a socket whose peer is made by hand, in either role.
 //!
-//! The honest side has a thread of its own, so here a finding need not repeat at once.
+//! The honest side has a thread of its own, so a finding may not reproduce at once.
 
 use crate::{address, hello, receive, send};
 use partywall::Config;
@@ -18,19 +18,19 @@ use std::time::{Duration, Instant};
 use zerocopy::IntoBytes;
 use zerocopy::little_endian::{U32, U64};
 
-/// Coming to terms takes no longer.
+/// Upper bound of the handshake.
 const TIME_MAX: Duration = Duration::from_secs(30);
-/// What the neighbour bears of the honest side.
+/// The window that the peer grants to the honest side, in bytes.
 const STREAM_WINDOW: u64 = 2000;
 const STREAMS_MAX: u32 = 8;
 
-/// A neighbour whose socket is in the fuzzer's hands.
+/// A peer whose socket the fuzzer controls.
 pub struct SessionByHand {
-    /// Where records go and come.
+    /// The socket that carries the records.
     pub socket: Socket,
 }
 
-/// The honest side accepts; the neighbour opens odd numbers.
+/// The honest side accepts; the peer opens odd numbers.
 #[must_use]
 pub fn accept_session(config: &Config) -> (Session, SessionByHand) {
     const NAME: &str = "session-accept";
@@ -49,7 +49,7 @@ pub fn accept_session(config: &Config) -> (Session, SessionByHand) {
     })
 }
 
-/// The honest side connects; the neighbour opens even numbers.
+/// The honest side connects; the peer opens even numbers.
 #[must_use]
 pub fn connect_session(config: &Config) -> (Session, SessionByHand) {
     const NAME: &str = "session-connect";
@@ -60,7 +60,7 @@ pub fn connect_session(config: &Config) -> (Session, SessionByHand) {
             partywall_sys::Listener::listen_unix_abstract(name, 1).expect("nobody else has it")
         };
     }
-    // Before anybody connects: the first time, this is what makes it listen.
+    // Called before any connection, because the first call binds the listener.
     LISTENER.with(|_| ());
     std::thread::scope(|scope| {
         let session = scope.spawn(|| connect_with(address(NAME), config));
@@ -80,7 +80,7 @@ pub fn connect_session(config: &Config) -> (Session, SessionByHand) {
     })
 }
 
-/// Says all that an honest neighbour says, none of which needs an answer first.
+/// Sends all frames of an honest peer, none of which awaits a response.
 fn come_to_terms(socket: &Socket) {
     let mut own = hello(FEATURE_SOCKET);
     own.service = U32::new(SERVICE_SESSION);

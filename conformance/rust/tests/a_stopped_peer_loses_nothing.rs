@@ -18,7 +18,7 @@ use conformance::process::{Ended, Process};
 use conformance::roster::{Peer, present};
 use conformance_traffic::{Mode, Pattern, Plan};
 use partywall::blocking::{Listener, Stream, connect_with_protocol};
-use partywall::{BackPressure, SessionError, StreamSendError};
+use partywall::{BackPressure, StreamSendError};
 use partywall_shmipc::{Config, MemMapType, Shmipc, SizePercentPair};
 use rustix::process::Signal;
 
@@ -145,7 +145,7 @@ fn send_past_a_stop(
     };
     match (policy, &full) {
         (BackPressure::Error, StreamSendError::Full)
-        | (BackPressure::Block, StreamSendError::Session(SessionError::TimedOut)) => {}
+        | (BackPressure::Block, StreamSendError::TimedOut) => {}
         _ => bail!("with {policy:?} it is {full:?}"),
     }
     let least = if plan.size(0) < SMALL { u64::from(QUEUE_CAP) - 1 } else { 10 };

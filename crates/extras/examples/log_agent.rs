@@ -2,13 +2,13 @@
 //! An application that logs and measures, and an agent in a process of its own that collects both.
 //!
 //! ```text
-//!   application                                      agent (looks every 10 ms, is never woken)
-//!     4 threads ── log ──▶ LossySender ─────────────▶ LossyReceiver   log lines, and how many were lost
+//!   application                                      agent (polls every 10 ms, is never notified)
+//!     4 threads ── log ──▶ LossySender ─────────────▶ LossyReceiver   lines, count of losses
 //!     1 thread ─── counters every 20 ms ────────────▶ recv_plain      a plain struct
 //! ```
 //!
-//! `cargo run -p partywall-extras --example log_agent` runs both and ends by itself. The application never
-//! waits for the agent: what there is no room for is dropped and counted.
+//! `cargo run -p partywall-extras --example log_agent` runs both and ends by itself. The
+//! application never waits for the agent: a record without room is dropped and counted.
 
 use partywall::{Channel, Config, Listener, TrySendError, Wait};
 use partywall_extras::lossy::{LossyReceiver, LossySender, OnFull};
@@ -18,7 +18,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 
-/// What the application counts, as the agent sees it: no padding, any bytes are a value.
+/// The application's counters, as the agent receives them: no padding, and any bytes are a value.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 struct Counters {
@@ -29,9 +29,9 @@ struct Counters {
 
 const THREADS: u64 = 4;
 const LINES_PER_THREAD: u64 = 50_000;
-/// About 200,000 lines of 64 bytes, headers included: what may come between two looks of the agent.
+/// Room for about 200,000 lines of 64 bytes, headers included, between two polls of the agent.
 const RING_BYTES: u64 = 16 << 20;
-const LOOK_EVERY: Duration = Duration::from_millis(10);
+const POLL_EVERY: Duration = Duration::from_millis(10);
 const COUNT_EVERY: Duration = Duration::from_millis(20);
 const TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -120,8 +120,8 @@ fn count(
 fn agent(address: &str) -> Result<(), Failure> {
     let mut lines = LossyReceiver::new(partywall::connect(address)?.split().1);
     let (_sender, mut counters) = partywall::connect(address)?.split();
-    lines.set_wait(Wait::Poll(LOOK_EVERY));
-    counters.set_wait(Wait::Poll(LOOK_EVERY));
+    lines.set_wait(Wait::Poll(POLL_EVERY));
+    counters.set_wait(Wait::Poll(POLL_EVERY));
 
     let counting = std::thread::spawn(move || -> Result<_, Failure> {
         let (mut count, mut last) = (0_u64, Counters::default());

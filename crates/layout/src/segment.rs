@@ -389,7 +389,7 @@ mod tests {
     type Tamper = fn(&mut RegionHeader);
 
     #[test]
-    fn every_field_is_checked() {
+    fn invalid_header_field_is_refused() {
         let geometry = Geometry::new(64 << 10, 1024, 100 << 10).unwrap();
         let cases: &[(&str, Tamper)] = &[
             ("magic", |h| h.magic[0] = b'X'),

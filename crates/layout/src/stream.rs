@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_and_indices_are_each_others_inverse() {
+    fn number_and_index_are_inverse() {
         for (given, is_acceptor) in [(0, false), (0, true), (7, false), (STREAMS_MAX - 1, true)] {
             assert_eq!(index(number(given, is_acceptor)), Some((given, is_acceptor)));
         }
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reset_has_a_direction() {
+    fn reset_without_direction_is_refused() {
         for (directions, is_fine) in [(0u32, false), (1, true), (2, true), (3, true), (4, false)] {
             let body = ResetBody { code: U32::new(7), directions: U32::new(directions) };
             let read = ResetBody::read(&record(Kind::Reset, 8), body.as_bytes());
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn bodies_have_their_length() {
+    fn body_of_other_length_is_refused() {
         assert!(CreditBody::read(&record(Kind::Credit, 7), &[0; 7]).is_err());
         assert!(GoAwayBody::read(&record(Kind::GoAway, 9), &[0; 9]).is_err());
         assert!(PingBody::read(&record(Kind::Ping, 16), &[2; 16]).is_err());

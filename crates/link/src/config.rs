@@ -1,41 +1,21 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What one end of a link may choose, with a bound for everything; and where its memory lies.
+//! What one end of a link may choose, with a bound for everything.
 
 use std::fmt;
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use partywall_layout::link::frame::LOGIN_BYTES_MAX;
 use partywall_layout::link::{LinkGeometry, PARTS_OFFSET};
 
-use super::fault::ConfigError;
+use super::error::ConfigError;
 use super::group::Group;
-use super::login::{LoginAnswer, LoginRequest, OnLogin};
 use super::protocol::frame::{Refusal, Window};
+use super::status::Transport;
+use super::store::Key;
 use super::store::Sizes;
-use partywall::Address;
-use partywall::Admission;
-use partywall::TransportPolicy;
+use partywall::{Address, Admission, Peer, TransportPolicy};
 use partywall_wait::Wait;
-
-/// Where the messages of links are kept, and so what they survive.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Storage {
-    /// In the memory of this process: a link survives that its connections break, and ends with its process.
-    Memory,
-    /// In files in this directory, which must exist, belong to this user, and be writable for nobody else: a link survives that
-    /// its processes are killed. It does not survive that the machine loses power.
-    Directory(PathBuf),
-}
-
-impl Storage {
-    /// A [`Directory`](Self::Directory).
-    pub fn directory(path: impl AsRef<Path>) -> Self {
-        Self::Directory(path.as_ref().to_owned())
-    }
-}
 
 /// When a message that was received counts as consumed, if its process is killed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -323,6 +303,12 @@ impl Config {
         Ok(sizes)
     }
 
+    /// The rule for who may be at the other end. An abstract address has no permissions: there it is our own user by default.
+    pub(super) fn admission(&self, is_abstract: bool) -> Option<Admission> {
+        let own = || is_abstract.then(Admission::own_user);
+        self.admission.clone().or_else(own)
+    }
+
     /// Whether memory is to be shared with who is reached so.
     pub(super) fn shares(&self, address: &Address) -> bool {
         let is_unix = matches!(address, Address::Path(_) | Address::Abstract(_));
@@ -359,6 +345,39 @@ impl Config {
             "its ring of {} and slab of {} bytes exceed the {} and {} of Config::peer_max",
             asked.ring_bytes, asked.slab_bytes, self.peer_ring_max, self.peer_slab_max
         )))
+    }
+}
+
+/// A client that wants to attach. Its names are what it says; `peer` is what the system vouches for.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct LoginRequest {
+    /// The server's end of the link: `local` is the server, `remote` the client.
+    pub key: Key,
+    /// What the client's application says: [`Config::login`](super::Config::login).
+    pub login: Vec<u8>,
+    /// Over what it has come.
+    pub transport: Transport,
+    /// Who it is: with credentials on Unix sockets, with the address only over TCP.
+    pub peer: Peer,
+}
+
+/// Whether a client may attach.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LoginAnswer {
+    /// It may, and its application is told these bytes, at most 4 KiB.
+    Accept(Vec<u8>),
+    /// It may not, and is told why, for people. It goes on trying.
+    Reject(String),
+}
+
+/// Decides.
+#[derive(Clone)]
+pub(super) struct OnLogin(pub(super) Arc<dyn Fn(&LoginRequest) -> LoginAnswer + Send + Sync>);
+
+impl fmt::Debug for OnLogin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("OnLogin")
     }
 }
 

@@ -17,7 +17,6 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use super::drive::{Before, Monitor, MonitorGuard, Reactor};
-use super::end::Endpoint;
 use partywall_wait::has_passed;
 use partywall_wait::{SpinOutcome, Spinner, Wait};
 
@@ -56,9 +55,16 @@ pub(super) struct GroupInner {
     next_id: Mutex<u64>,
 }
 
+/// A link, as its group sees it.
+pub(super) trait Member: Send + Sync {
+    fn id(&self) -> LinkId;
+    /// Whether the application should check the link. `is_reported`: the application is being told so.
+    fn has_events(&self, is_reported: bool) -> bool;
+}
+
 #[derive(Default)]
 struct News {
-    links: VecDeque<Weak<Endpoint>>,
+    links: VecDeque<Weak<dyn Member>>,
     /// Threads that have taken the list, to put back what still has news.
     takers: u32,
     /// One of them found nothing because others had it.
@@ -113,7 +119,7 @@ impl Group {
     /// # Errors
     /// As [`poll`](Self::poll).
     pub fn try_poll(&self) -> io::Result<usize> {
-        self.inner.reactor.try_turn(Before::SleepingElsewhere)?;
+        self.inner.reactor.try_turn(Before::SleepingExternally)?;
         Ok(self.inner.news())
     }
 
@@ -161,7 +167,7 @@ impl GroupInner {
     }
 
     /// Puts a link that is not on the list on it.
-    pub(super) fn tell(&self, link: Weak<Endpoint>) {
+    pub(super) fn tell(&self, link: Weak<dyn Member>) {
         let mut news = self.news.lock();
         news.links.push_back(link);
         news.changed();
@@ -172,7 +178,7 @@ impl GroupInner {
     }
 
     /// The links that still have news; those that have none any more leave the list.
-    fn with_news(&self, is_told: bool) -> Vec<Arc<Endpoint>> {
+    fn with_news(&self, is_reported: bool) -> Vec<Arc<dyn Member>> {
         // A link is locked before the list, by whoever tells of it: never the other way round.
         let listed = {
             let mut news = self.news.lock();
@@ -180,8 +186,11 @@ impl GroupInner {
             news.takers += 1;
             std::mem::take(&mut news.links)
         };
-        let links: Vec<_> =
-            listed.iter().filter_map(Weak::upgrade).filter(|link| link.has_news(is_told)).collect();
+        let links: Vec<_> = listed
+            .iter()
+            .filter_map(Weak::upgrade)
+            .filter(|link| link.has_events(is_reported))
+            .collect();
         let mut news: MonitorGuard<'_, News> = self.news.lock();
         for link in links.iter().rev() {
             news.links.push_front(Arc::downgrade(link));
@@ -193,7 +202,7 @@ impl GroupInner {
             // Another may have found the list empty meanwhile, and sleep here or elsewhere.
             news.changed();
             if has_missed {
-                self.reactor.told();
+                self.reactor.wake_external_loop();
             }
         }
         links

@@ -2,98 +2,93 @@
 //! Links: pairs of named streams of messages that outlive connections and, kept in files, processes.
 //!
 //! ```text
-//!  directory (ours, for us alone)
-//!   ├─ 3f2a…c1.link    alice ▶ bob, orders     ◀── alice's process alone writes it
-//!   └─ 90be…07.link    bob ▶ alice, orders     ◀── bob's
-//!
+//!  directory (of this user alone)
+//!   ├─ 3f2a…c1.link    alice ▶ bob, orders     ◀── written by alice's process alone
+//!   └─ 90be…07.link    bob ▶ alice, orders     ◀── by bob's
 //!        header │ owner │ state │ control │ ring │ release ring │ slab    (SPEC 13)
-//!
-//!   store/      the file or memory of one end      retained/   the messages in its ring and slab
-//!   protocol/   the frames of two ends             link_state/peer_memory.rs  the peer's memory, mapped
 //! ```
 //!
-//! Each end of a link owns one file. It survives that either process, or both, are killed at any instant; it does not
-//! survive that the machine loses power.
+//! Each end of a link owns one file. Ring and slab hold the messages that it sends until the peer has
+//! acknowledged them (SPEC 14). A file survives that either process, or both, are killed at any
+//! instant. It does not survive that the machine loses power.
 //!
 //! ```text
-//!   Server  Client      server.rs client.rs; greeting.rs login.rs: who may attach; place.rs: files or memory
-//!        │          │
-//!        ▼          ▼
-//!   Link ─ Sender, Receiver, Message, Batch      handle.rs halves.rs message.rs lent.rs view.rs batch.rs
+//!   Server  Client         server/  handle/client.rs    storage.rs: files or memory
+//!        │    │
+//!        ▼    ▼
+//!   Link ─ Sender, Receiver, Message, Batch     handle/
 //!        │                                                 Group      group.rs: links driven together
 //!        ▼                                                     │
-//!   end/   one end: its core, connections, waiting threads ◀── drive/   who waits drives: epoll set, timers, one leader
+//!   end/   one end: connections, wake-ups, waiting threads ◀── drive/   epoll set, timers, one leader
 //!        ▼
-//!   core/  what is decided, sent and received, without a system call
+//!   link_state/  decides what is sent, received and agreed, without a system call
+//!        ▼
+//!   retained/ kept messages     store/ files and what they have in force     protocol/ frames
 //! ```
 //!
-//! `watched.rs` is what another front asks of a link: `crate::tokio` has the same names as futures, and drives a group as any
-//! foreign event loop would.
+//! `tokio/` has the same names as futures. Its task drives a group as any external event loop would.
 //!
-//! See [`Link`] for what it does, and the guide for how to use it. [`inspect()`] and [`inspect_link`] look into files.
+//! See [`Link`] for what it does, and the guide for how to use it. [`inspect()`] and [`inspect_link`]
+//! read files without changing them.
 //!
 //! # Invariants
 //!
-//! - A file has one owner at a time, in whatever process. Only proof of death takes it from one that has not left.
-//! - What is refused is not changed, by not a single byte.
+//! - A file has one owner at a time, in whatever process. Only proof that the owner is dead takes the
+//!   file from an owner that has not left.
+//! - A file that is refused stays unchanged, to the last byte.
 
 #![cfg_attr(not(test), warn(clippy::unwrap_used, clippy::cast_possible_truncation))]
 #![forbid(unsafe_code)]
 #![cfg(target_os = "linux")]
 
-mod batch;
-mod client;
 mod config;
 mod drive;
 mod end;
-mod fault;
-mod greeting;
+mod error;
 mod group;
-#[cfg(doctest)]
-mod guide;
-mod halves;
 mod handle;
-mod lent;
 mod link_state;
-mod login;
-mod message;
-#[cfg(feature = "tokio")]
-mod observer;
-mod place;
-mod positions;
 pub mod protocol;
 pub mod retained;
 mod server;
 mod status;
+mod storage;
 pub mod store;
-mod switch;
 #[cfg(feature = "tokio")]
 pub mod tokio;
-mod view;
 
 pub use self::link_state::{Event, StaleEpoch};
-pub use batch::Batch;
-pub use client::Client;
-pub use config::{Config, Delivery, Storage};
-pub use fault::{
+pub use config::{Config, Delivery, LoginAnswer, LoginRequest};
+pub use error::{
     AcceptError, AckError, BindError, ConfigError, OpenError, RecvError, ReplyError, SendError,
     Stopped, SwitchError, TryRecvError, TrySendError, WaitError,
 };
 pub use group::{Group, LinkId};
-pub use halves::{Receiver, Sender};
-pub use handle::{EpochError, Link};
-pub use lent::MessageRef;
-pub use login::{LoginAnswer, LoginRequest};
-pub use message::{Message, Token};
+pub use handle::batch::Batch;
+pub use handle::client::Client;
+pub use handle::halves::{Receiver, Sender};
+pub use handle::link::{EpochError, Link, StreamPosition};
+pub use handle::message::{Message, Token};
+pub use handle::message_ref::MessageRef;
 #[cfg(feature = "tokio")]
-pub(crate) use observer::{LinkSnapshot, Look, Observer};
+pub(crate) use handle::observer::{LinkSnapshot, Look, Observer};
+pub use handle::view::MessageView;
 pub use partywall_layout::link::FileFault;
-pub use positions::StreamPosition;
 pub use server::Server;
 pub use status::{Stats, Status, Transport};
+pub use storage::Storage;
 pub use store::{
     Adopted, Directory, Found, Inspection, Key, KeyError, MemorySizes, Owner, OwnerStatus,
     PreviousStream, QuarantineSnapshot, RepairError, ReportSnapshot, Reset, StorageError, adopt,
     inspect, inspect_link, reset,
 };
-pub use view::MessageView;
+
+/// The examples of README.md, compiled and run as documentation tests; in no build.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;
+
+/// The examples of the guide's chapter on links.
+#[cfg(all(doctest, feature = "tokio"))]
+#[doc = include_str!("../../../docs/guide/src/links.md")]
+struct Links;

@@ -7,7 +7,7 @@
 use axum::http::uri::PathAndQuery;
 use hyper::{Request as HttpRequest, Response as HttpResponse};
 use partywall::tokio::{Listener, Pool, PoolConfig};
-use partywall::tonic::{Caller, Connector, Incoming};
+use partywall::tonic::{ConnectInfo, Connector, Incoming};
 use std::convert::Infallible;
 use std::error::Error;
 use std::future::Future;
@@ -37,7 +37,7 @@ impl UnaryService<Text> for Greet {
     type Future = Boxed<Response<Text>, Status>;
 
     fn call(&mut self, request: Request<Text>) -> Self::Future {
-        let who = request.extensions().get::<Caller>().map(Caller::to_string);
+        let who = request.extensions().get::<ConnectInfo>().map(ConnectInfo::to_string);
         Box::pin(async move {
             let who = who.ok_or_else(|| Status::internal("nobody calls"))?;
             let text = format!("hello {}, you are {who}", request.into_inner().text);

@@ -10,12 +10,15 @@ use http_body_util::{BodyExt, Empty};
 use hyper::body::Bytes;
 use hyper_util::client::legacy::Client;
 use hyper_util::rt::TokioExecutor;
-use partywall::axum::{Caller, Incoming};
+use partywall::axum::Incoming;
 use partywall::hyper::Connector;
 use partywall::tokio::{Listener, Pool, PoolConfig};
 use std::error::Error;
 
-async fn greet(Path(name): Path<String>, ConnectInfo(caller): ConnectInfo<Caller>) -> String {
+async fn greet(
+    Path(name): Path<String>,
+    ConnectInfo(caller): ConnectInfo<partywall::axum::ConnectInfo>,
+) -> String {
     format!("hello {name}, you are {caller}")
 }
 
@@ -27,11 +30,14 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
     let server = tokio::spawn(async {
         let app = Router::new().route("/greet/{name}", get(greet));
-        axum::serve(incoming, app.into_make_service_with_connect_info::<Caller>())
-            .with_graceful_shutdown(async {
-                let _ = stopped.await;
-            })
-            .await
+        axum::serve(
+            incoming,
+            app.into_make_service_with_connect_info::<partywall::axum::ConnectInfo>(),
+        )
+        .with_graceful_shutdown(async {
+            let _ = stopped.await;
+        })
+        .await
     });
 
     let pool = Pool::new(&address, PoolConfig::default())?;

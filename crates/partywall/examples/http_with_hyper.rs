@@ -10,11 +10,12 @@ use hyper::{Request, Response};
 use hyper_util::client::legacy::Client;
 use hyper_util::rt::TokioExecutor;
 use partywall::hyper::{Connector, serve};
-use partywall::tokio::{Caller, Incoming, Listener, connect};
+use partywall::tokio::{ConnectInfo, Incoming, Listener, connect};
 use std::error::Error;
 
 async fn answer(request: Request<RequestBody>) -> Result<Response<Full<Bytes>>, hyper::Error> {
-    let who = request.extensions().get::<Caller>().map(Caller::to_string).unwrap_or_default();
+    let who =
+        request.extensions().get::<ConnectInfo>().map(ConnectInfo::to_string).unwrap_or_default();
     let path = request.uri().path().to_owned();
     let bytes = request.into_body().collect().await?.to_bytes();
     let answer = format!("{} bytes for {path} from {who}", bytes.len());

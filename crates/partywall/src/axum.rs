@@ -1,22 +1,22 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! axum over streams: [`Incoming`] is a listener for `axum::serve`, and handlers ask for
-//! `ConnectInfo<Caller>`.
+//! `ConnectInfo<partywall::axum::ConnectInfo>`.
 //!
 //! ```
 //! # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! # let directory = tempfile::tempdir()?;
 //! # let address = format!("unix:{}/app.sock", directory.path().display());
 //! use axum::{Router, extract::ConnectInfo, routing::get};
-//! use partywall::axum::{Caller, Incoming};
+//! use partywall::axum::Incoming;
 //! use partywall::tokio::Listener;
 //! use tokio::io::{AsyncReadExt, AsyncWriteExt};
 //!
 //! let app = Router::new().route(
 //!     "/",
-//!     get(|ConnectInfo(caller): ConnectInfo<Caller>| async move { format!("{:?}", caller.pid()) }),
+//!     get(|ConnectInfo(caller): ConnectInfo<partywall::axum::ConnectInfo>| async move { format!("{:?}", caller.pid()) }),
 //! );
 //! let incoming = Incoming::new(Listener::bind(&address)?);
-//! let service = app.into_make_service_with_connect_info::<Caller>();
+//! let service = app.into_make_service_with_connect_info::<partywall::axum::ConnectInfo>();
 //! let server = tokio::spawn(async move { axum::serve(incoming, service).await });
 //!
 //! // Any HTTP client will do; see partywall::hyper. This one writes by hand.
@@ -30,7 +30,7 @@
 //! # }
 //! ```
 
-pub use crate::tokio::{Caller, Incoming};
+pub use crate::tokio::{ConnectInfo, Incoming};
 
 use crate::tokio::StreamIo;
 use axum::extract::connect_info::Connected;
@@ -39,20 +39,20 @@ use std::io;
 
 impl Listener for Incoming {
     type Io = StreamIo;
-    type Addr = Caller;
+    type Addr = ConnectInfo;
 
-    async fn accept(&mut self) -> (StreamIo, Caller) {
+    async fn accept(&mut self) -> (StreamIo, ConnectInfo) {
         Self::accept(self).await
     }
 
     /// Not supported: a listener is no caller. Ask [`Incoming::local_address`] before serving.
-    fn local_addr(&self) -> io::Result<Caller> {
+    fn local_addr(&self) -> io::Result<ConnectInfo> {
         let advice = "ask Incoming::local_address before it is served";
         Err(io::Error::new(io::ErrorKind::Unsupported, advice))
     }
 }
 
-impl Connected<IncomingStream<'_, Incoming>> for Caller {
+impl Connected<IncomingStream<'_, Incoming>> for ConnectInfo {
     fn connect_info(stream: IncomingStream<'_, Incoming>) -> Self {
         stream.remote_addr().clone()
     }

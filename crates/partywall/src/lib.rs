@@ -51,7 +51,6 @@ mod address;
 pub mod axum;
 pub mod blocking;
 mod channel;
-mod code;
 mod config;
 mod connect;
 mod error;

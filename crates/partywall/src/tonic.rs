@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! gRPC over streams, with tonic: [`Incoming`] goes to `serve_with_incoming`, [`Connector`] to
-//! `connect_with_connector`; a request's extensions hold its [`Caller`].
+//! `connect_with_connector`; a request's extensions hold its [`ConnectInfo`].
 //!
 //! ```
 //! # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! # let directory = tempfile::tempdir()?;
 //! # let address = format!("unix:{}/app.sock", directory.path().display());
 //! use partywall::tokio::{Listener, Pool, PoolConfig};
-//! use partywall::tonic::{Caller, Connector, Incoming};
+//! use partywall::tonic::{ConnectInfo, Connector, Incoming};
 //! use tonic::transport::{Endpoint, Server};
 //!
 //! let incoming = Incoming::new(Listener::bind(&address)?);
@@ -20,7 +20,7 @@
 //! let channel = Endpoint::from_static("http://app").connect_with_connector(connector).await?;
 //! # let _ = channel; // your generated client goes here
 //!
-//! fn who<T>(request: &tonic::Request<T>) -> Option<&Caller> {
+//! fn who<T>(request: &tonic::Request<T>) -> Option<&ConnectInfo> {
 //!     request.extensions().get()
 //! }
 //! # let _ = who::<()>;
@@ -30,7 +30,7 @@
 //! ```
 
 pub use crate::hyper::Connector;
-pub use crate::tokio::{Caller, Incoming};
+pub use crate::tokio::{ConnectInfo, Incoming};
 
 use crate::tokio::StreamIo;
 use futures_core::Stream;
@@ -40,10 +40,10 @@ use std::task::{Context, Poll};
 use tonic::transport::server::Connected;
 
 impl Connected for StreamIo {
-    type ConnectInfo = Caller;
+    type ConnectInfo = crate::tokio::ConnectInfo;
 
-    fn connect_info(&self) -> Caller {
-        Caller::from(self)
+    fn connect_info(&self) -> ConnectInfo {
+        ConnectInfo::from(self)
     }
 }
 

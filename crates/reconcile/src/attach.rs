@@ -3,40 +3,40 @@
 //!
 //! ```text
 //!  ATTACH   ──▶ admit: Accept, Stale, Fenced     nothing is stored, nothing replaced
-//!  ◀── ATTACHED meet: the client's half of the same question; it echoes the client's nonce
+//!  ◀── ATTACHED compare: the client checks the server's owner; ATTACHED echoes the client's nonce
 //!  CONFIRM  ──▶ the nonce, and admit once more: only now the server's connection is replaced
 //! ```
 //!
-//! Why twice: between ATTACH and CONFIRM a newer connection may have been confirmed. Why nothing before
-//! CONFIRM: bytes of an old connection, replayed or late, look like an ATTACH; only whoever has just
-//! read the server's fresh nonce can echo it.
+//! The server admits twice because a newer connection may have been confirmed between ATTACH and CONFIRM.
+//! It replaces nothing before CONFIRM because bytes of an old connection, replayed or late, look like an
+//! ATTACH. Only a client that has just read the server's fresh nonce can echo it.
 
 use crate::identity::{ConnectionNumber, Identity, Incarnation, StoreId};
 
-/// The neighbour as this side knows it: stored.
+/// The peer as this side knows it and stores it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Peer {
-    /// Its file.
+    /// Its store.
     pub store_id: StoreId,
-    /// The highest owner of it that was met.
+    /// The highest incarnation of it that was met.
     pub incarnation: Incarnation,
 }
 
-/// How a neighbour compares with the one that is known.
+/// How a peer compares with the one that is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum PeerOrder {
-    /// The same owner of the same file, or the first one ever.
+    /// The same owner of the same store, or the first peer ever.
     Same,
-    /// A later owner of the same file.
+    /// A later owner of the same store.
     Newer,
-    /// Another file: the former was lost.
+    /// Another store: the former was lost.
     Stranger,
-    /// An owner before the one known, of this highest number: it has been replaced, or its file went back.
+    /// An owner before the known one, which has this number: it was replaced, or its file is an older copy.
     Older(Incarnation),
 }
 
 impl Peer {
-    /// Compares `claim` with the neighbour known so far.
+    /// Compares `claim` with the peer known so far.
     #[must_use]
     pub fn compare(known: Option<&Self>, claim: &Identity) -> PeerOrder {
         let Some(known) = known else { return PeerOrder::Same };
@@ -49,23 +49,23 @@ impl Peer {
         if claim.incarnation == known.incarnation { PeerOrder::Same } else { PeerOrder::Newer }
     }
 
-    /// The neighbour to be stored once `claim` was confirmed.
+    /// The peer to be stored once `claim` was confirmed.
     #[must_use]
     pub const fn of(claim: &Identity) -> Self {
         Self { store_id: claim.store_id, incarnation: claim.incarnation }
     }
 }
 
-/// A connection's name: of which client, and which of its connections.
+/// Names a connection: the client, and which of its connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Connection {
     /// The client.
     pub peer: Peer,
-    /// Its connection.
+    /// The number of its connection.
     pub connection_number: ConnectionNumber,
 }
 
-/// The connection that a server has confirmed last while it lives, even if that has ended since.
+/// The connection that a server has confirmed last in its life, even if it has ended since.
 pub type Present = Option<Connection>;
 
 /// What a server does about a connection that wants to attach.
@@ -73,9 +73,9 @@ pub type Present = Option<Connection>;
 pub enum Admission {
     /// Answer it, and replace the present one when it confirms.
     Accept,
-    /// REFUSE: not newer than the present one, which has this generation; the client goes on above it.
+    /// REFUSE: it is not newer than the present one, which has this number; the client continues above that.
     Stale(ConnectionNumber),
-    /// REFUSE: a later owner, of this number, was here.
+    /// REFUSE: a later owner, of this number, has attached before.
     Fenced(Incarnation),
 }
 
@@ -105,12 +105,12 @@ pub fn admit(known: Option<&Peer>, present: Present, claim: &Identity) -> Admiss
     }
 }
 
-/// A number made by chance for one connection, which the other side must echo.
+/// A random number made for one connection, which the peer must echo.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Nonce(pub u64);
 
 impl Nonce {
-    /// Whether `echo` proves that the other side has read what was sent on this very connection.
+    /// Whether `echo` proves that the peer has read what was sent on this very connection.
     #[must_use]
     pub fn is_echoed_by(self, echo: Self) -> bool {
         self == echo

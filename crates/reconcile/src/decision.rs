@@ -1,39 +1,127 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What comes out of reconciling one direction, and what the receiver does about it (SPEC 12.3).
+//! Reconciling one direction: two views make a decision, which the receiver checks and applies (SPEC 12.3).
 //!
 //! ```text
+//!                    base                          tail
+//!  sender             |records ····················|
+//!  receiver   Gap ────┤├── Resume, if the digest ──┤├── Impossible
+//!             other stream: Lost        no stream: from the start
+//!
 //!  sender: reconcile(own view, receiver's view) ──decision──▶ receiver: check, apply, one commit
 //! ```
 //!
+//! [`reconcile`] is total: any two views have a decision. It reads the sender's records through one closure, so
+//! a transport, a tool and a model can call it alike.
+//!
 //! The sender decides because it has the records. The receiver believes it only as far as
-//! [`Decision::check`] goes, and only if it is still where its view said it was.
+//! [`Decision::check`] goes, and only if its state is still the one of its view.
 
 use crate::identity::{Epoch, StreamId};
 use crate::position::{AckedOffset, Position, Range, RecordDigest};
+use crate::report::Impossible;
 use crate::skip::Skip;
 use crate::views::{ReceiverView, SenderView};
 
-/// How one direction goes on.
+/// Decides how a direction resumes.
+///
+/// `digest_at` is called at most once, for a position from base to tail. It returns the digest there, or `None` if
+/// no record begins or ends there. At its own base a sender always knows one.
+///
+/// ```
+/// use partywall_reconcile::{reconcile, Decision, Epoch, AckedOffset, Position, RecordDigest, ReceiverView, SenderView, StreamId};
+/// let stream = StreamId::new(7).ok_or("zero")?;
+/// let sender = SenderView::new(Epoch(1), stream, Position(64), Position(192))?;
+/// let acked_offset = AckedOffset { stream, position: Position(128), digest: RecordDigest(5) };
+/// let receiver = ReceiverView::new(Epoch(1), Some(acked_offset), Position(128), None)?;
+/// let decision = reconcile(&sender, &receiver, |at| (at == Position(128)).then_some(RecordDigest(5)));
+/// assert_eq!(decision, Decision::Resume(Position(128)));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[must_use]
+pub fn reconcile(
+    sender: &SenderView,
+    receiver: &ReceiverView,
+    digest_at: impl FnOnce(Position) -> Option<RecordDigest>,
+) -> Decision {
+    if sender.epoch() != receiver.epoch() {
+        return Decision::NewEpoch(sender.epoch().max(receiver.epoch()));
+    }
+    match receiver.consumed() {
+        None => from_the_start(sender, digest_at),
+        Some(acked_offset) if acked_offset.stream == sender.stream() => {
+            same_stream(sender, acked_offset, receiver.received(), digest_at)
+        }
+        Some(acked_offset) => Decision::Lost {
+            of: acked_offset.stream,
+            range: Range::clamped(acked_offset.position, receiver.received()),
+            resume: sender.base(),
+            digest: digest_at(sender.base()).unwrap_or_default(),
+        },
+    }
+}
+
+fn from_the_start(
+    sender: &SenderView,
+    digest_at: impl FnOnce(Position) -> Option<RecordDigest>,
+) -> Decision {
+    if sender.base() == Position::START {
+        return Decision::Resume(Position::START);
+    }
+    gap(Position::START, sender, digest_at)
+}
+
+fn same_stream(
+    sender: &SenderView,
+    acked_offset: AckedOffset,
+    received: Position,
+    digest_at: impl FnOnce(Position) -> Option<RecordDigest>,
+) -> Decision {
+    // Records are stored before they are sent, so no receiver can hold one beyond the tail.
+    if received > sender.tail() {
+        return Decision::Impossible(Impossible::ReceiverAhead);
+    }
+    if acked_offset.position < sender.base() {
+        return gap(acked_offset.position, sender, digest_at);
+    }
+    match digest_at(acked_offset.position) {
+        None => Decision::Impossible(Impossible::NoBoundary),
+        Some(digest) if digest != acked_offset.digest => {
+            Decision::Impossible(Impossible::OtherRecord)
+        }
+        Some(_) => Decision::Resume(acked_offset.position),
+    }
+}
+
+fn gap(
+    from: Position,
+    sender: &SenderView,
+    digest_at: impl FnOnce(Position) -> Option<RecordDigest>,
+) -> Decision {
+    let digest = digest_at(sender.base()).unwrap_or_default();
+    Decision::Gap { range: Range::clamped(from, sender.base()), digest }
+}
+
+/// How one direction resumes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Decision {
     /// At this position, which the receiver had reached.
     Resume(Position),
-    /// At the end of this range: the sender no longer has it. `digest` is what identifies the record that ends there.
+    /// At the end of this range: the sender no longer has its records.
     Gap {
-        /// What the receiver will not get.
+        /// The positions that the receiver will not get.
         range: Range,
-        /// The proof at its end.
+        /// The digest at its end.
         digest: RecordDigest,
     },
-    /// With another stream, because the sender's memory was lost.
+    /// With another stream, because the sender's store was lost.
     Lost {
         /// The stream that the receiver knew.
         of: StreamId,
-        /// From where it had consumed it to where it had received it.
+        /// From where the receiver had consumed it to where it had received it.
         range: Range,
-        /// Where the new stream goes on: at its base.
+        /// Where the new stream resumes: at its base.
         resume: Position,
-        /// The proof at `resume`.
+        /// The digest at `resume`.
         digest: RecordDigest,
     },
     /// Not at all: the views contradict each other.
@@ -42,19 +130,8 @@ pub enum Decision {
     NewEpoch(Epoch),
 }
 
-/// Why a link is quarantined.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Impossible {
-    /// The receiver has what the sender has not yet written: the sender's memory went back.
-    ReceiverAhead,
-    /// What the receiver consumed does not end where any record of the sender does.
-    NoBoundary,
-    /// The record that ends there is another one.
-    OtherRecord,
-}
-
 impl Decision {
-    /// Where the first record of the connection will be, if there is to be one.
+    /// The position of the connection's first record, if there is to be one.
     #[must_use]
     pub const fn resume_at(&self) -> Option<Position> {
         match self {
@@ -70,7 +147,7 @@ impl Decision {
     /// # Errors
     /// [`Unfit::Contradiction`]: a violation by the sender; the connection is closed, nothing was changed.
     pub fn check(&self, sender: &SenderView, receiver: &ReceiverView) -> Result<(), Unfit> {
-        // Only the sender knows its records, so what they prove is taken from its decision.
+        // Only the sender knows its records, so their digests are taken from its decision.
         let digest = match (self, receiver.consumed()) {
             (Self::Resume(_), Some(acked_offset)) => Some(acked_offset.digest),
             (Self::Resume(_), None) => Some(RecordDigest::START),
@@ -80,28 +157,29 @@ impl Decision {
             }
             _ => None,
         };
-        let expected = crate::reconcile(sender, receiver, |_| digest);
+        let expected = reconcile(sender, receiver, |_| digest);
         if expected == *self { Ok(()) } else { Err(Unfit::Contradiction) }
     }
 
-    /// Whether the sender can still do what it decided some time ago, now that it keeps records from `base` on.
+    /// Whether the sender can still follow an earlier decision, now that it keeps records from `base` on.
     ///
-    /// It may have trimmed since, because an old connection acknowledged. If that came from the very incarnation that attaches
-    /// (`continuous`), the receiver knows what was trimmed; else it may be one that has forgotten: attach again.
+    /// It may have trimmed since, because an old connection acknowledged. `continuous`: that connection was
+    /// with the very incarnation that attaches, so the receiver knows the trimmed records. If it was with
+    /// another one, the receiver may have forgotten them: attach again.
     #[must_use]
     pub fn stands(&self, base: Position, continuous: bool) -> bool {
         self.resume_at().is_some_and(|resume| resume >= base || continuous)
     }
 
-    /// What the receiver is after it took this decision: one commit stores all of it.
+    /// The receiver's state after it applied this decision: one commit stores all of it.
     ///
-    /// `given` is the view that the decision answers, `now` the receiver's present one. `continuous` says whether what was
-    /// consumed in between came from the very incarnation of the sender that decided; then a receiver may have gone on, and
-    /// drops the records it knows by their position.
+    /// `given` is the view that the decision answers, `now` the receiver's present one. `continuous`: whatever
+    /// was consumed in between came from the very incarnation of the sender that decided. Then a receiver may
+    /// have moved on, and drops the records it knows by their position.
     ///
     /// # Errors
     /// [`Unfit::Contradiction`] as [`check`](Self::check); [`Unfit::Moved`]: attach again, with a new view.
-    /// Impossible decisions and those for another epoch are not applied: [`Unfit::NoStream`].
+    /// [`Unfit::NoStream`]: decisions that are impossible or for another epoch are not applied.
     pub fn apply(
         &self,
         sender: &SenderView,
@@ -123,7 +201,7 @@ impl Decision {
         Ok(Applied { consumed, skip: self.skip(sender) })
     }
 
-    /// What the receiver goes past when it applies this decision of `sender`.
+    /// The skip that the receiver makes when it applies this decision of `sender`.
     #[must_use]
     pub fn skip(&self, sender: &SenderView) -> Option<Skip> {
         let (epoch, into) = (sender.epoch(), sender.stream());
@@ -136,7 +214,7 @@ impl Decision {
         }
     }
 
-    /// Whether a receiver that was at `then` could have come to `at` on the stream that is resumed.
+    /// Whether a receiver that was at `then` can have come to `at` on the stream that is resumed.
     fn goes_on(&self, then: Option<AckedOffset>, at: Option<AckedOffset>) -> bool {
         match (self, then, at) {
             (Self::Resume(_), Some(then), Some(at)) => {
@@ -152,7 +230,7 @@ impl Decision {
 pub struct Applied {
     /// How far it has now consumed.
     pub consumed: AckedOffset,
-    /// What it went past: kept in place of the former skip, and reported.
+    /// The skip it made: stored in place of the former one, and reported.
     pub skip: Option<Skip>,
 }
 

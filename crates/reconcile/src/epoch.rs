@@ -3,34 +3,34 @@
 //!
 //! ```text
 //!  epoch 1                        epoch 2
-//!  sending    acked ····· tail    0 ···          what epoch 1 left is kept as Past, until the next
-//!  receiving  consumed                           change: the neighbour may still ask for it
+//!  sending    acked ····· tail    0 ···          what epoch 1 left is kept as Past until the next
+//!  receiving  consumed                           change: the peer may still ask for it
 //!             └── [consumed, tail) is Undelivered on both sides
 //! ```
 //!
 //! Only the receiver knows `consumed`, only the sender knows `tail`, so a side reports exactly when
-//! it has seen the neighbour's past of the same epoch. A past never changes but for `settled`, which is
-//! stored with the reports; so an old one, heard late, says nothing untrue.
+//! it has seen the peer's past of the same epoch. A past never changes except for `settled`, which is
+//! stored with the reports; so an old one that arrives late is still true.
 //!
-//! Pasts are compared only when both sides are in one epoch, or by the side that is behind while it
-//! adopts the higher one. The side ahead waits: the other may still send in the epoch it is in.
+//! Pasts are compared when both sides are in one epoch, or by the side that is behind while it adopts
+//! the higher one. The side ahead waits, because the peer may still send in the epoch it is in.
 
 use crate::identity::{Epoch, StreamId};
 use crate::position::Position;
 use crate::report::{Cause, Direction, Report, Reports, Span};
 
-/// What a side left of what it sent.
+/// The outgoing stream of an epoch, as its sender left it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct SentPast {
     /// The stream.
     pub stream: StreamId,
-    /// Consumed at least up to here, as far as its sender knew.
+    /// Acknowledged at least up to here, as far as its sender knew.
     pub acked: Position,
-    /// Where it ended.
+    /// The end of the stream.
     pub tail: Position,
 }
 
-/// What a side left of what it received.
+/// The incoming stream of an epoch, as its receiver left it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ReceivedPast {
     /// The stream.
@@ -39,32 +39,32 @@ pub struct ReceivedPast {
     pub consumed: Position,
 }
 
-/// What a side left of one epoch. Each side keeps that of the last epoch it left.
+/// The streams of one epoch, as a side left them. Each side keeps those of the last epoch it left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Past {
     /// The epoch.
     pub epoch: Epoch,
     /// Its own stream; `None` if it was never in that epoch.
     pub sending: Option<SentPast>,
-    /// The neighbour's; `None` if it knew none.
+    /// The peer's stream; `None` if the side knew none.
     pub receiving: Option<ReceivedPast>,
     /// Whether its reports were stored.
     pub settled: bool,
 }
 
-/// What a side stores in one commit.
+/// The changes that a side stores in one commit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settlement {
-    /// In place of the former past.
+    /// Replaces the former past.
     pub past: Option<Past>,
     /// For the application.
     pub reports: Reports,
 }
 
-/// Leaves an epoch because the application here says so; nothing is known of the neighbour.
+/// Leaves an epoch because the application of this side begins another; nothing is known of the peer.
 ///
-/// `live` is what the present epoch leaves, `past` what the one before had left: if that was never settled it is
-/// reported now, with what is known.
+/// `live` is the past that the present epoch leaves, `past` that of the epoch before. If the latter was
+/// never settled, it is reported now, as far as it is known.
 #[must_use]
 pub fn leave(live: Past, past: Option<Past>) -> Settlement {
     let mut reports = Reports::default();
@@ -74,7 +74,7 @@ pub fn leave(live: Past, past: Option<Past>) -> Settlement {
     Settlement { past: Some(Past { settled: false, ..live }), reports }
 }
 
-/// Leaves an epoch because the neighbour is in a higher one; `peer` is its past.
+/// Leaves an epoch because the peer is in a higher one; `peer` is its past.
 #[must_use]
 pub fn adopt(live: Past, past: Option<Past>, peer: Option<Past>) -> Settlement {
     let mut reports = Reports::default();
@@ -88,9 +88,9 @@ pub fn adopt(live: Past, past: Option<Past>, peer: Option<Past>) -> Settlement {
     Settlement { past: settled.past, reports }
 }
 
-/// Compares the pasts of two sides that are in the same epoch, and reports what nobody will consume.
+/// Compares the pasts of two sides that are in the same epoch, and reports what will never be consumed.
 ///
-/// Asking again changes nothing.
+/// A second call changes nothing.
 ///
 /// ```
 /// use partywall_reconcile::{epoch, Epoch, Past, Position, ReceivedPast, SentPast, StreamId};
@@ -112,7 +112,7 @@ pub fn settle(mine: Option<Past>, peer: Option<Past>) -> Settlement {
         report_own(&mine, peer, &mut reports);
     }
     let mut past = mine.map(|mine| Past { settled: true, ..mine });
-    // The neighbour left an epoch that this side was never in: nothing of it was consumed here.
+    // The peer left an epoch that this side was never in, so this side consumed nothing of it.
     if let Some(peer) = peer.filter(|peer| mine.is_none_or(|mine| mine.epoch < peer.epoch)) {
         reports.add(undelivered(Direction::Incoming, peer.epoch, peer.sending, None));
         past = Some(Past { epoch: peer.epoch, sending: None, receiving: None, settled: true });
@@ -126,8 +126,8 @@ fn report_own(mine: &Past, peer: Option<Past>, reports: &mut Reports) {
     let both = peer.filter(|peer| peer.epoch == epoch);
     let sent = both.and_then(|peer| peer.sending);
     let received = both.and_then(|peer| peer.receiving);
-    // A neighbour that left a lower epoch last was never in this one. One that left a higher one since, or that
-    // began anew, may have consumed and not remember it.
+    // A peer that left a lower epoch last was never in this one. One that left a higher one since, or whose
+    // store is new, may have consumed messages and not remember it.
     let knows = peer.is_some_and(|peer| peer.epoch <= epoch);
     let outgoing = undelivered(Direction::Outgoing, epoch, mine.sending, received);
     reports.add(outgoing.map(|report| Report {
@@ -137,7 +137,7 @@ fn report_own(mine: &Past, peer: Option<Past>, reports: &mut Reports) {
     reports.add(undelivered(Direction::Incoming, epoch, sent, mine.receiving));
 }
 
-/// What nobody will consume of one direction, from what its two ends left; both ends compute the same.
+/// The range of one direction that will never be consumed. Both ends compute the same from their pasts.
 fn undelivered(
     direction: Direction,
     epoch: Epoch,
@@ -154,7 +154,7 @@ fn undelivered(
         {
             (sent.stream, received.consumed, Some(sent.tail), true)
         }
-        // Nothing was consumed by a receiver that remembers: exact, unless somebody acknowledged.
+        // A receiver that remembers the epoch consumed nothing: exact, unless the sender has an acknowledgement.
         (Some(sent), None) => {
             (sent.stream, sent.acked, Some(sent.tail), sent.acked == Position::START)
         }

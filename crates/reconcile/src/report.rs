@@ -1,79 +1,89 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the application is told of: every range that was skipped or dropped, once on each living side.
+//! Reports for the application: every range that was skipped or dropped, once on each living side.
 //!
 //! ```text
 //!  Undelivered   the epoch ended before the range was consumed
-//!  Gap           the receiver's memory went back behind what the sender still has
-//!  Lost          the sender's memory was lost; nobody knows where its stream ended
-//!  Quarantined   the two memories contradict each other; nothing was dropped
+//!  Gap           the receiver's file is an older copy, from before what the sender still has
+//!  Lost          the sender's store was lost, and where its stream ended is unknown
+//!  Quarantined   the two stores contradict each other; nothing was dropped
 //! ```
 //!
-//! A report is stored in the same commit as the change that it reports, and kept until it was taken.
+//! A report is stored in the same commit as the change that it reports, and kept until the application took it.
 
-use crate::decision::Impossible;
 use crate::identity::{Epoch, StreamId};
 use crate::position::Position;
 
-/// Which direction, seen from the side that reports.
+/// A direction, as the side that reports sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Direction {
-    /// What this side sends.
+    /// This side sends.
     Outgoing,
-    /// What this side receives.
+    /// This side receives.
     Incoming,
 }
 
-/// Why.
+/// Why a range was skipped or dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Cause {
-    /// An epoch ended before these were consumed.
+    /// An epoch ended before the range was consumed.
     Undelivered,
-    /// The sender had trimmed what the receiver, whose memory went back or was lost, asked for.
+    /// The sender had trimmed the range when a receiver with an older or new store asked for it.
     Gap,
-    /// The sender's memory was lost with what the receiver had not yet consumed.
+    /// The sender's store was lost, with the range that the receiver had not yet consumed.
     Lost,
-    /// The views contradict each other; all bytes are kept until a person decides.
+    /// The views contradict each other; all bytes are kept until an operator decides.
     Quarantined(Impossible),
+}
+
+/// Why a link is quarantined.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Impossible {
+    /// The receiver has records that the sender has not written: the sender's file is an older copy.
+    ReceiverAhead,
+    /// No record of the sender ends where the receiver has consumed to.
+    NoBoundary,
+    /// Another record of the sender ends there.
+    OtherRecord,
 }
 
 /// The positions that a report is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Span {
-    /// The first one.
+    /// The first position.
     pub from: Position,
-    /// The end, without it; `None` if nobody knows it.
+    /// The position behind the last; `None` if neither side knows it.
     pub to: Option<Position>,
     /// The range reaches at least up to here.
     pub known_to: Position,
-    /// Whether both ends are known and not assumed. If not, the range may begin with records that were consumed.
+    /// Whether both ends are known. If not, the range may begin with records that were consumed.
     pub exact: bool,
 }
 
 impl Span {
-    /// Whether it is known to hold nothing.
+    /// Whether the span is known to be empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.to.is_some_and(|to| to <= self.from)
     }
 }
 
-/// One event for the application.
+/// One range for the application.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Report {
     /// Sent or received by the side that reports.
     pub direction: Direction,
-    /// What happened.
+    /// Why.
     pub cause: Cause,
     /// The epoch of the stream.
     pub epoch: Epoch,
     /// The stream, if the side knows its number.
     pub stream: Option<StreamId>,
-    /// Which part of it.
+    /// The positions.
     pub span: Span,
 }
 
 impl Report {
-    /// Whether whoever had this report needs no `other`.
+    /// Whether this report includes `other`.
     #[must_use]
     pub fn covers(&self, other: &Self) -> bool {
         let same = (self.direction, self.cause, self.epoch, self.stream)
@@ -97,7 +107,7 @@ impl Reports {
     /// The most that one commit can have: two of the epoch before, three of the present one, and one to spare.
     pub const MAX: usize = 6;
 
-    /// Adds `report` unless it is of nothing.
+    /// Adds `report`, unless its span is empty.
     pub(crate) fn add(&mut self, report: Option<Report>) {
         let Some(report) = report.filter(|report| !report.span.is_empty()) else { return };
         if let Some(slot) = self.slots.iter_mut().find(|slot| slot.is_none()) {
@@ -105,7 +115,7 @@ impl Reports {
         }
     }
 
-    /// One after another.
+    /// The reports, in the order in which they were added.
     pub fn iter(&self) -> impl Iterator<Item = Report> + '_ {
         self.slots.iter().flatten().copied()
     }

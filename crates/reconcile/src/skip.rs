@@ -1,33 +1,33 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a receiver went past without consuming it, and who reports that when (SPEC 12.3).
+//! What a receiver skipped without consuming it, and which side reports that when (SPEC 12.3).
 //!
 //! ```text
 //!  receiver   one commit: consumed moves past the range · this skip is kept · its report is stored
 //!                │ the skip is in every later view of this receiver
 //!                ▼
-//!  sender     one commit: told := skip · its report is stored       (once: told is compared)
+//!  sender     one commit: reported := skip · its report is stored       (once: it is compared with `reported`)
 //! ```
 //!
-//! The receiver's commit is what makes a skip happen, so the sender never reports one that was only
-//! decided: with a report at the decision, a connection cut before CONFIRM made it report twice, with
-//! other ranges, or not at all.
+//! The receiver's commit makes a skip happen, so the sender never reports one that was only decided.
+//! When it reported at the decision, a connection cut before CONFIRM made it report twice, with other
+//! ranges, or not at all.
 
 use crate::identity::{Epoch, StreamId};
 use crate::position::{Position, Range};
 use crate::report::{Cause, Direction, Report, Reports, Span};
 
-/// A range that a receiver went past.
+/// A range that a receiver skipped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Skip {
     /// The epoch it happened in.
     pub epoch: Epoch,
-    /// The stream that the range is of.
+    /// The stream of the range.
     pub of: StreamId,
-    /// The stream that was gone on with: another one if the sender's memory was lost.
+    /// The stream that the receiver continued with: another one if the sender's store was lost.
     pub into: StreamId,
-    /// What was not consumed. Of another stream: up to what was received; nobody knows how much more there was.
+    /// The positions that were not consumed. Of another stream: as far as was received, since its end is unknown.
     pub range: Range,
-    /// Where the stream was gone on with. Of another stream everything before is skipped too.
+    /// Where `into` was continued. If it is another stream, everything before is skipped too.
     pub resume: Position,
 }
 
@@ -48,7 +48,7 @@ impl Skip {
             reports.add(Some(report(Cause::Gap, self.of, from, Some(to), to)));
         } else {
             reports.add(Some(report(Cause::Lost, self.of, from, None, to)));
-            // Only if both memories failed: the new stream had been acknowledged by what the receiver forgot.
+            // Only if both stores failed: the receiver had acknowledged the new stream, and forgot it.
             let (start, resume) = (Position::START, self.resume);
             reports.add(Some(report(Cause::Gap, self.into, start, Some(resume), resume)));
         }
@@ -56,19 +56,23 @@ impl Skip {
     }
 }
 
-/// What a sender has to report of the skip in a receiver's view, if anything.
+/// The reports that a sender has to store for the skip in a receiver's view; `None` if it is not new.
 ///
-/// `told` is the skip it reported last; `mine` are its present stream and the one of the epoch before. The reports
-/// are stored in one commit with `told := skip`. `None`: there is nothing new. A receiver whose memory went back skips
-/// again, and perhaps further; only what is further is news.
+/// `reported` is the skip it reported last; `mine` are its present stream and the one of the epoch before. The
+/// reports are stored in one commit with `reported := skip`. A receiver whose file is an older copy skips again,
+/// and perhaps further; only what is further is reported.
 #[must_use]
-pub fn learn(skip: Option<Skip>, told: Option<Skip>, mine: &[Option<StreamId>]) -> Option<Reports> {
+pub fn learn(
+    skip: Option<Skip>,
+    reported: Option<Skip>,
+    mine: &[Option<StreamId>],
+) -> Option<Reports> {
     let skip = skip.filter(|skip| mine.contains(&Some(skip.into)))?;
-    let known = told.map(|told| told.reports(Direction::Outgoing)).unwrap_or_default();
-    let mut news = Reports::default();
+    let known = reported.map(|skip| skip.reports(Direction::Outgoing)).unwrap_or_default();
+    let mut new = Reports::default();
     for report in skip.reports(Direction::Outgoing).iter() {
         let is_known = known.iter().any(|known| known.covers(&report));
-        news.add((!is_known).then_some(report));
+        new.add((!is_known).then_some(report));
     }
-    news.iter().next().is_some().then_some(news)
+    new.iter().next().is_some().then_some(new)
 }

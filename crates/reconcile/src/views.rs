@@ -1,24 +1,23 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What one side tells the other about a direction when they attach (SPEC 12.2).
+//! The views that two sides send each other about a direction when they attach (SPEC 12.2).
 //!
 //! ```text
 //!  sender's view     epoch, stream,    base ················· tail
 //!                                      |records it still has |
 //!  receiver's view   epoch, stream,         consumed ·· received
-//!                                           proof
+//!                                           digest
 //! ```
 //!
-//! Views come from the wire, so they are made only by functions that check what one view alone can
-//! show. What two views show together is for [`reconcile`](crate::reconcile()).
+//! Views come from the wire, so their constructors check everything that one view alone can contradict.
+//! What two views show together is for [`reconcile`](crate::reconcile()).
 
 use core::fmt;
 
 use crate::identity::{Epoch, StreamId};
-use crate::position::{AckedOffset, Position, RecordDigest};
+use crate::position::{AckedOffset, Incoming, Outgoing, Position, RecordDigest};
 use crate::skip::Skip;
-use crate::watermarks::{Incoming, Outgoing};
 
-/// What the sender of a direction has.
+/// The records that the sender of a direction has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct SenderView {
     epoch: Epoch,
@@ -51,32 +50,32 @@ impl SenderView {
         Self { epoch, stream: outgoing.stream(), base, tail }
     }
 
-    /// The epoch it is in.
+    /// The epoch of the side.
     #[must_use]
     pub const fn epoch(&self) -> Epoch {
         self.epoch
     }
 
-    /// The stream it sends.
+    /// The stream that it sends.
     #[must_use]
     pub const fn stream(&self) -> StreamId {
         self.stream
     }
 
-    /// The first position it still has.
+    /// The position of the first record that it still has.
     #[must_use]
     pub const fn base(&self) -> Position {
         self.base
     }
 
-    /// Where its next record will go.
+    /// The position of its next record.
     #[must_use]
     pub const fn tail(&self) -> Position {
         self.tail
     }
 }
 
-/// What the receiver of a direction has consumed.
+/// How far the receiver of a direction has consumed and received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ReceiverView {
     epoch: Epoch,
@@ -86,14 +85,14 @@ pub struct ReceiverView {
 }
 
 impl ReceiverView {
-    /// The view of a receiver that consumed up to a mark, and has received on, up to `received`.
+    /// The view of a receiver that consumed up to an acked offset, and received up to `received`.
     ///
-    /// `consumed` is `None` before it knows any stream of this epoch. `skip` is the last range that it went past without
-    /// consuming it, of whatever epoch.
+    /// `consumed` is `None` before it knows any stream of this epoch. `skip` is the last range that it
+    /// skipped without consuming it, of whatever epoch.
     ///
     /// # Errors
-    /// [`Malformed::ConsumedBeyondReceived`], also if anything was received of no stream;
-    /// [`Malformed::DigestAtStart`] for a proof at position 0.
+    /// [`Malformed::ConsumedBeyondReceived`], also if records were received but no stream is known;
+    /// [`Malformed::DigestAtStart`] for a digest at position 0.
     pub fn new(
         epoch: Epoch,
         consumed: Option<AckedOffset>,
@@ -112,7 +111,7 @@ impl ReceiverView {
         Ok(Self { epoch, consumed, received, skip })
     }
 
-    /// The view of a receiver that consumed up to a mark, and holds what `incoming` holds.
+    /// The view of a receiver that consumed up to an acked offset, and has the watermarks `incoming`.
     #[must_use]
     pub fn of(
         epoch: Epoch,
@@ -133,13 +132,13 @@ impl ReceiverView {
         Self { epoch, consumed: None, received: Position::START, skip }
     }
 
-    /// The epoch it is in.
+    /// The epoch of the side.
     #[must_use]
     pub const fn epoch(&self) -> Epoch {
         self.epoch
     }
 
-    /// How far it consumed, of which stream.
+    /// How far it consumed.
     #[must_use]
     pub const fn consumed(&self) -> Option<AckedOffset> {
         self.consumed
@@ -151,7 +150,7 @@ impl ReceiverView {
         self.received
     }
 
-    /// What it went past last.
+    /// The last range that it skipped.
     #[must_use]
     pub const fn skip(&self) -> Option<Skip> {
         self.skip
@@ -161,11 +160,11 @@ impl ReceiverView {
 /// A view that contradicts itself. The connection is closed as violated; nothing was changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Malformed {
-    /// A sender keeps records from beyond its own tail.
+    /// A sender's first record lies beyond its own tail.
     BaseBeyondTail,
-    /// A receiver has consumed what it has not received.
+    /// A receiver has consumed beyond what it has received.
     ConsumedBeyondReceived,
-    /// A proof at the start of a stream, where no record ends.
+    /// A digest is given at the start of a stream, where no record ends.
     DigestAtStart,
 }
 
@@ -174,7 +173,7 @@ impl fmt::Display for Malformed {
         f.write_str(match self {
             Self::BaseBeyondTail => "a sender's base lies beyond its tail",
             Self::ConsumedBeyondReceived => "a receiver consumed more than it received",
-            Self::DigestAtStart => "a proof is given at the start of a stream",
+            Self::DigestAtStart => "a digest is given at the start of a stream",
         })
     }
 }

@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sender_without_a_visible_pid_is_reported_as_zero() {
+    fn sender_without_visible_pid_is_zero() {
         let mut data = 0i32.to_ne_bytes().to_vec();
         data.extend(65534u32.to_ne_bytes());
         data.extend(7u32.to_ne_bytes());
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_kinds_are_passed_over_and_impossible_lengths_end_the_list() {
+    fn unknown_kind_is_skipped_and_impossible_length_ends_list() {
         let mut buffer = message(29, &[0; 16]);
         buffer.extend(message(SCM_RIGHTS, &[]));
         assert_eq!(messages(&buffer).collect::<Vec<_>>(), [Message::Rights(&[])]);

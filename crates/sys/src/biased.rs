@@ -227,10 +227,10 @@ impl<T> Biased<T> {
     }
 }
 
-/// Backs off while the favoured thread, which does not know of the waiter, is inside; `looks`
+/// Backs off while the favoured thread, which does not know of the waiter, is inside; `polls`
 /// counts the checks so far.
-fn pause(looks: u32) {
-    match looks {
+fn pause(polls: u32) {
+    match polls {
         ..SPINS => std::hint::spin_loop(),
         SPINS..YIELDS => thread::yield_now(),
         _ => thread::sleep(NAP),

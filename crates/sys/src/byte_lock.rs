@@ -96,7 +96,7 @@ mod tests {
     use std::fs::File;
 
     #[test]
-    fn one_description_has_a_byte() {
+    fn byte_is_locked_by_one_description() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("file");
         let open = || File::options().create(true).truncate(false).write(true).open(&path).unwrap();

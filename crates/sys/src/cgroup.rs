@@ -120,7 +120,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn groups_and_mounts_of_both_versions_are_found() {
+    fn cgroups_and_mounts_of_both_versions_are_found() {
         let groups = "4:memory:/app/x\n2:cpu,cpuacct:/app\n0::/user.slice/a:b\n";
         assert_eq!(group_of(groups, "memory"), Some("/app/x"));
         assert_eq!(group_of(groups, "cpu"), Some("/app"));

@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lists_of_cpus_are_read() {
+    fn cpu_list_is_parsed() {
         assert_eq!(parse_list("0-3,8\n"), Some(vec![0, 1, 2, 3, 8]));
         assert_eq!(parse_list("0\n"), Some(vec![0]));
         assert_eq!(parse_list("\n"), None);

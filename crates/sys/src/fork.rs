@@ -133,7 +133,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn without_the_page_the_pid_decides() {
+    fn guard_without_page_compares_pid() {
         let own = ForkGuard { word: &NEVER_WIPED, value: own_pid() };
         let other = ForkGuard { word: &NEVER_WIPED, value: own_pid() + 1 };
         assert!(own.is_owner());

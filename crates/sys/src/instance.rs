@@ -127,7 +127,7 @@ mod tests {
     use std::process::{Command, Stdio};
 
     #[test]
-    fn this_process_is_alive_and_one() {
+    fn own_process_is_alive_and_equal() {
         let own = Instance::of_self().unwrap();
         assert_eq!(own, Instance::of_self().unwrap());
         assert_eq!(own.liveness(), Liveness::Alive);
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn another_start_time_is_another_process() {
+    fn other_start_time_is_other_process() {
         let own = Instance::of_self().unwrap();
         let before = Instance { start_ticks: own.start_ticks - 1, ..own };
         assert_eq!(before.liveness(), Liveness::Dead);
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_of_this_kernel_or_namespace_is_unknown() {
+    fn process_of_other_kernel_or_namespace_is_unknown() {
         let own = Instance::of_self().unwrap();
         assert_eq!(Instance { boot_id: [1; 16], ..own }.liveness(), Liveness::Unknown);
         let inner = Instance { pid_namespace: own.pid_namespace + 1, ..own };
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn a_killed_process_is_dead_before_anybody_waits_for_it() {
+    fn killed_process_is_dead_before_wait() {
         let mut child = Command::new("cat").stdin(Stdio::piped()).spawn().unwrap();
         let own = Instance::of_self().unwrap();
         let start_ticks = start_ticks(child.id()).unwrap();

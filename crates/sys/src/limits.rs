@@ -167,7 +167,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn kernel_releases_of_all_kinds_are_read() {
+    fn kernel_release_is_parsed() {
         let version = parse_release("6.1.0-13-amd64");
         assert_eq!((version.major, version.minor), (6, 1));
         assert!(
@@ -178,14 +178,14 @@ mod tests {
     }
 
     #[test]
-    fn remove_ipc_is_the_last_that_is_set() {
+    fn last_remove_ipc_setting_wins() {
         assert_eq!(parse_remove_ipc("[Login]\n#RemoveIPC=no\n"), None);
         assert_eq!(parse_remove_ipc("[Login]\nRemoveIPC=no\n"), Some(false));
         assert_eq!(parse_remove_ipc("RemoveIPC = no\nRemoveIPC = Yes\n"), Some(true));
     }
 
     #[test]
-    fn the_chosen_word_is_the_one_in_brackets() {
+    fn chosen_word_is_in_brackets() {
         assert_eq!(chosen("always within_size [advise] never\n"), Some("advise"));
         assert_eq!(chosen("never"), None);
     }

@@ -103,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_of_maps_is_read() {
+    fn line_of_maps_is_parsed() {
         let line =
             "7f0000000000-7f0000010000 r--s 00000000 00:01 1030      /memfd:region (deleted)";
         let range = parse_mapping(line).unwrap();

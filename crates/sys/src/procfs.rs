@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn fields_are_found_by_their_whole_name() {
+    fn field_is_found_by_whole_name() {
         let text = "pos:\t0\nPid:\t42\nNSpid:\t42 1\n";
         assert_eq!(field(text, "Pid"), Some("42"));
         assert_eq!(field(text, "NSpid"), Some("42 1"));

@@ -357,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn old_kernels_open_the_same() {
+    fn fallback_of_old_kernels_opens_same_files() {
         let directory = tempfile::tempdir().unwrap();
         let directory = directory.path();
         fs::create_dir(directory.join("sub")).unwrap();
@@ -374,7 +374,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_mounted_beneath_a_directory_is_not_of_it() {
+    fn file_of_other_mount_beneath_directory_is_refused() {
         let comm = PathBuf::from(format!("/proc/{}/comm", std::process::id()));
         assert!(open_beneath(Path::new("/proc"), &comm).is_ok());
         let error = open_beneath(Path::new("/"), &comm).unwrap_err();

@@ -3,6 +3,7 @@
 //!
 //! ```text
 //!   wait.rs    Wait (what the user chooses) · Spinner and its SpinBudget (grows on hits)
+//!   idle.rs    IdlePolicy: a driver that shares its thread polls again, or blocks
 //!   pacer.rs   Pacer: a receiver that is faster than its sender pauses before it polls
 //!   here       deadlines: deadline_after, has_passed
 //! ```
@@ -13,9 +14,11 @@
 #![cfg_attr(not(test), warn(clippy::unwrap_used, clippy::cast_possible_truncation))]
 #![forbid(unsafe_code)]
 
+mod idle;
 mod pacer;
 mod wait;
 
+pub use idle::{IdlePolicy, IdleStep};
 pub use pacer::{Pacer, Pause};
 pub use wait::{SPIN_CHECK_EVERY, SpinBudget, SpinOutcome, Spinner, Wait, poll_for};
 

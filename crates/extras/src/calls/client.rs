@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The calling end.
+//! The client of calls.
 //!
 //! ```text
-//!   call ─▶ slot ─▶ order of sending ─▶ sent ─▶ answered     two tasks per client: one hands out answers,
-//!    └ dropped: gone ┘                   └ dropped: CANCEL    one sends what dropped calls owe
+//!   call ─▶ slot ─▶ order of sending ─▶ sent ─▶ answered     two tasks per client: `read` passes
+//!    └ dropped: gone ┘                   └ dropped: CANCEL    answers on, `cancel` sends CANCELs
 //! ```
 
 use super::frame::{Frame, HEADER_BYTES, left_us};
@@ -18,49 +18,49 @@ use std::time::Instant;
 use tokio::sync::{Mutex as Turns, Notify, OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::task::AbortHandle;
 
-/// Makes calls over a stream; clones make theirs over the same one.
+/// Makes calls over a stream; clones share the stream.
 ///
-/// Dropping the last clone tells the server that no more calls will come; one-way calls that were sent are
-/// still handled.
+/// Dropping the last clone ends the direction to the server. One-way calls that were sent are still
+/// handled.
 #[derive(Clone, Debug)]
 pub struct Client {
-    link: Arc<Link>,
+    tasks: Arc<Tasks>,
 }
 
-/// What ends the tasks when the last clone goes.
+/// Ends the tasks when the last clone is dropped.
 #[derive(Debug)]
-struct Link {
+struct Tasks {
     shared: Arc<Shared>,
     reader: AbortHandle,
 }
 
 #[derive(Debug)]
 struct Shared {
-    book: Mutex<Book>,
+    table: Mutex<CallTable>,
     /// Calls are sent one after the other, in the order of their ids.
     send: Turns<SendStream>,
     slots: Arc<Semaphore>,
-    /// Somebody gave up a call, or all is over.
+    /// Notified when a call was cancelled, or the client ended.
     changed: Notify,
 }
 
 #[derive(Debug)]
-struct Book {
+struct CallTable {
     pending: Pending<Waiter>,
-    /// Calls given up of which the server must be told. They hold their slots: it cannot grow further.
+    /// Cancelled calls whose CANCEL is pending. They hold their slots, which bounds this list.
     cancels: Vec<(u64, OwnedSemaphorePermit)>,
     over: Option<Lost>,
     is_closing: bool,
 }
 
-/// Who waits for an answer.
+/// A call that waits for its answer.
 #[derive(Debug)]
 struct Waiter {
     answer: oneshot::Sender<Result<Message, CallError>>,
     slot: OwnedSemaphorePermit,
 }
 
-/// A call that somebody waits for; dropped when nobody does any more.
+/// The entry of a waiting call, removed when the call's future is dropped.
 struct Ticket<'a> {
     shared: &'a Shared,
     id: u64,
@@ -84,33 +84,37 @@ impl Client {
     pub fn with(stream: Stream, config: CallsConfig) -> Self {
         let (send, recv) = stream.into_split();
         let slots = config.in_flight_max.clamp(1, Semaphore::MAX_PERMITS);
-        let book =
-            Book { pending: Pending::new(), cancels: Vec::new(), over: None, is_closing: false };
+        let table = CallTable {
+            pending: Pending::new(),
+            cancels: Vec::new(),
+            over: None,
+            is_closing: false,
+        };
         let shared = Arc::new(Shared {
-            book: Mutex::new(book),
+            table: Mutex::new(table),
             send: Turns::new(send),
             slots: Arc::new(Semaphore::new(slots)),
             changed: Notify::new(),
         });
         let reader = tokio::spawn(read(Arc::clone(&shared), recv)).abort_handle();
         tokio::spawn(cancel(Arc::clone(&shared)));
-        Self { link: Arc::new(Link { shared, reader }) }
+        Self { tasks: Arc::new(Tasks { shared, reader }) }
     }
 
-    /// Calls, and waits for the answer: the message as it arrived, past its header. Dropping the future
-    /// cancels the call.
+    /// Makes a call and waits for the answer, which is the received message past its header.
+    /// Dropping the future cancels the call.
     ///
     /// # Errors
-    /// See [`CallError`].
+    /// One of the reasons in [`CallError`].
     pub async fn call(&self, payload: &[u8]) -> Result<Message, CallError> {
         self.call_until(payload, None).await
     }
 
-    /// As [`call`](Self::call), but only until `deadline`, which the server is told, too. Waiting for a
-    /// slot and for room counts.
+    /// As [`call`](Self::call), until `deadline`, which the server receives too. The time of
+    /// waiting for a slot and for room counts.
     ///
     /// # Errors
-    /// [`CallError::DeadlineExceeded`], and as `call`.
+    /// [`CallError::DeadlineExceeded`], and the errors of `call`.
     pub async fn call_deadline(
         &self,
         payload: &[u8],
@@ -123,18 +127,18 @@ impl Client {
         }
     }
 
-    /// Calls without an answer: nobody learns whether it was handled. When this returns `Ok`, it is
-    /// committed.
+    /// Makes a call without an answer, so the caller never learns whether it was handled. `Ok`
+    /// means that it is committed to the stream.
     ///
     /// # Errors
-    /// See [`CallError`].
+    /// One of the reasons in [`CallError`].
     pub async fn call_one_way(&self, payload: &[u8]) -> Result<(), CallError> {
-        let shared = &*self.link.shared;
+        let shared = &*self.tasks.shared;
         let mut send = shared.send.lock().await;
         let id = {
-            let mut book = shared.book();
-            book.check()?;
-            book.pending.one_way()
+            let mut table = shared.table();
+            table.check()?;
+            table.pending.one_way()
         };
         let frame = Frame::Call { id, one_way: true, left_us: 0 };
         Ok(send_frame(&mut send, frame, payload).await?)
@@ -143,7 +147,7 @@ impl Client {
     /// Whether no more calls can be made, and why.
     #[must_use]
     pub fn lost(&self) -> Option<Lost> {
-        self.link.shared.book().over.clone()
+        self.tasks.shared.table().over.clone()
     }
 
     async fn call_until(
@@ -151,9 +155,9 @@ impl Client {
         payload: &[u8],
         deadline: Option<Instant>,
     ) -> Result<Message, CallError> {
-        let shared = &*self.link.shared;
+        let shared = &*self.tasks.shared;
         let Ok(slot) = Arc::clone(&shared.slots).acquire_owned().await else {
-            return Err(CallError::Aborted); // nobody closes the semaphore
+            return Err(CallError::Aborted); // the semaphore is never closed
         };
         let mut send = shared.send.lock().await;
         let (answer, answered) = oneshot::channel();
@@ -161,34 +165,34 @@ impl Client {
         let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
         let frame = Frame::Call { id: ticket.id, one_way: false, left_us: left_us(left) };
         send_frame(&mut send, frame, payload).await?;
-        shared.book().pending.sent(ticket.id);
+        shared.table().pending.sent(ticket.id);
         drop(send);
-        // Every waiter is told before it is dropped.
+        // Every waiter gets an answer before it is dropped.
         answered.await.unwrap_or(Err(CallError::Aborted))
     }
 }
 
-impl Drop for Link {
+impl Drop for Tasks {
     fn drop(&mut self) {
         self.reader.abort();
-        self.shared.book().is_closing = true;
+        self.shared.table().is_closing = true;
         self.shared.changed.notify_one();
     }
 }
 
 impl Shared {
-    fn book(&self) -> MutexGuard<'_, Book> {
-        self.book.lock().unwrap_or_else(PoisonError::into_inner)
+    fn table(&self) -> MutexGuard<'_, CallTable> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn begin(&self, waiter: Waiter) -> Result<Ticket<'_>, CallError> {
-        let mut book = self.book();
-        book.check()?;
-        Ok(Ticket { shared: self, id: book.pending.begin(waiter) })
+        let mut table = self.table();
+        table.check()?;
+        Ok(Ticket { shared: self, id: table.pending.begin(waiter) })
     }
 
-    /// What a message means to those who wait.
-    fn hear(&self, mut message: Message) -> Result<(), CallViolation> {
+    /// Passes the answer in `message` to the call that waits for it.
+    fn receive(&self, mut message: Message) -> Result<(), CallViolation> {
         let frame = Frame::decode(&message)?;
         message.advance(HEADER_BYTES);
         let (id, answer) = match frame {
@@ -198,21 +202,21 @@ impl Shared {
                 return Err(CallViolation::Role { id });
             }
         };
-        let waiter = self.book().pending.answered(id)?;
+        let waiter = self.table().pending.answered(id)?;
         if let Some(waiter) = waiter {
-            // Whoever waited may have given up at this moment.
+            // The call may have been dropped at this moment.
             let _ = waiter.answer.send(answer);
         }
         Ok(())
     }
 
-    /// No more answers will come: everybody who waits is told.
+    /// Fails every waiting call, because no more answers will come.
     fn end(&self, lost: &Lost) {
-        let mut book = self.book();
-        book.over = Some(lost.clone());
-        let waiters = book.pending.end();
-        book.cancels.clear();
-        drop(book);
+        let mut table = self.table();
+        table.over = Some(lost.clone());
+        let waiters = table.pending.end();
+        table.cancels.clear();
+        drop(table);
         for waiter in waiters {
             let _ = waiter.answer.send(Err(CallError::Lost(lost.clone())));
         }
@@ -220,7 +224,7 @@ impl Shared {
     }
 }
 
-impl Book {
+impl CallTable {
     fn check(&self) -> Result<(), Lost> {
         self.over.clone().map_or(Ok(()), Err)
     }
@@ -228,10 +232,10 @@ impl Book {
 
 impl Drop for Ticket<'_> {
     fn drop(&mut self) {
-        let mut book = self.shared.book();
-        if let Left::Tell(waiter) = book.pending.leave(self.id) {
-            book.cancels.push((self.id, waiter.slot));
-            drop(book);
+        let mut table = self.shared.table();
+        if let Left::Cancel(waiter) = table.pending.leave(self.id) {
+            table.cancels.push((self.id, waiter.slot));
+            drop(table);
             self.shared.changed.notify_one();
         }
     }
@@ -246,14 +250,14 @@ fn failure(code: u32, detail: Message) -> CallError {
     }
 }
 
-/// The task that hands out answers.
+/// The task that receives answers and passes them on.
 async fn read(shared: Arc<Shared>, mut recv: RecvStream) {
     let lost = loop {
         match recv.recv().await {
             Err(error) => break Lost::Recv(error),
             Ok(None) => break Lost::Finished,
             Ok(Some(message)) => {
-                if let Err(violation) = shared.hear(message) {
+                if let Err(violation) = shared.receive(message) {
                     break Lost::Violation(violation);
                 }
             }
@@ -266,18 +270,18 @@ async fn read(shared: Arc<Shared>, mut recv: RecvStream) {
     }
 }
 
-/// The task that tells the server of calls that were given up; the stream is closed when it ends.
+/// The task that sends CANCEL for cancelled calls. The direction to the server ends with it.
 async fn cancel(shared: Arc<Shared>) {
     loop {
         let (cancels, is_over) = {
-            let mut book = shared.book();
-            (std::mem::take(&mut book.cancels), book.is_closing || book.over.is_some())
+            let mut table = shared.table();
+            (std::mem::take(&mut table.cancels), table.is_closing || table.over.is_some())
         };
         if cancels.is_empty() {
             if is_over {
                 return;
             }
-            // A change since the look above has left its mark.
+            // A change since the check above has stored a permit.
             shared.changed.notified().await;
             continue;
         }

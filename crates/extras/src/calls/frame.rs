@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What stands before the payload of each message of a stream of calls (CALLS 2).
+//! The header of each message in a stream of calls (CALLS 2).
 //!
 //! ```text
 //!  0      1            4             8                        16
@@ -13,7 +13,7 @@
 //!   5 ERROR             code
 //! ```
 //!
-//! 16 bytes, so that the payload of a large message begins at a multiple of 16.
+//! The header has 16 bytes, so that the payload of a large message begins at a multiple of 16.
 
 use super::serving::CallViolation;
 use std::time::Duration;
@@ -23,22 +23,23 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 /// Length of the header in bytes.
 pub(crate) const HEADER_BYTES: usize = 16;
 
-/// Error codes from here on are those of the protocol; handlers use smaller ones.
+/// The first reserved error code; handlers use smaller ones.
 pub const CODES_RESERVED: u32 = 0xffff_ff00;
-/// The server has as many calls waiting as it bears.
+/// The server's queue of waiting calls is full.
 pub const BUSY: u32 = 0xffff_ff01;
-/// The time of the call was over before its handler was done.
+/// The deadline of the call passed before its handler ended.
 pub const DEADLINE: u32 = 0xffff_ff02;
-/// The server gave the call up: its handler panicked.
+/// The server aborted the call, because its handler panicked.
 pub const ABORTED: u32 = 0xffff_ff03;
 
-/// With this code a stream is reset whose other side broke the rules of calls.
+/// The code with which a stream is reset after a violation of the call protocol.
 pub const VIOLATION: u32 = 0xca11_0001;
 
-/// A header, understood.
+/// A decoded header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Frame {
-    /// A call; `one_way` ones are not answered. The time left in µs, 0 for any.
+    /// A call, which is not answered if `one_way`. `left_us` is the time left in µs, 0 for no
+    /// deadline.
     Call { id: u64, one_way: bool, left_us: u32 },
     /// The client no longer wants the answer.
     Cancel { id: u64 },
@@ -48,7 +49,7 @@ pub(crate) enum Frame {
     Error { id: u64, code: u32 },
 }
 
-/// The header as it lies.
+/// The header in memory.
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 struct Header {
@@ -67,7 +68,7 @@ const ANSWER: u8 = 4;
 const ERROR: u8 = 5;
 
 impl Frame {
-    /// The header's bytes.
+    /// Encodes the header.
     pub(crate) fn encode(self) -> [u8; HEADER_BYTES] {
         let (kind, word, id) = match self {
             Self::Call { id, one_way: false, left_us } => (CALL, left_us, id),
@@ -79,7 +80,7 @@ impl Frame {
         zerocopy::transmute!(Header { kind, zero: [0; 3], word: U32::new(word), id: U64::new(id) })
     }
 
-    /// The header of a message.
+    /// Decodes the header of a message.
     pub(crate) fn decode(message: &[u8]) -> Result<Self, CallViolation> {
         let Ok((header, payload)) = Header::read_from_prefix(message) else {
             return Err(CallViolation::Short { len: message.len() });
@@ -99,13 +100,14 @@ impl Frame {
     }
 }
 
-/// How a remaining time travels: rounded up, at least 1; too long ones, and none, as 0.
+/// Encodes a remaining time in µs: rounded up, at least 1. `None` and a time that does not fit are
+/// 0.
 pub(crate) fn left_us(left: Option<Duration>) -> u32 {
     let Some(left) = left else { return 0 };
     u32::try_from(left.as_nanos().div_ceil(1000).max(1)).unwrap_or(0)
 }
 
-/// What travelled.
+/// Decodes a remaining time.
 pub(crate) const fn left(left_us: u32) -> Option<Duration> {
     if left_us == 0 { None } else { Some(Duration::from_micros(left_us as u64)) }
 }

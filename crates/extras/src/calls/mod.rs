@@ -7,7 +7,8 @@
 //! ```
 //!
 //! ```
-//! # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! # let directory = tempfile::tempdir()?;
 //! # let address = format!("unix:{}/app.sock", directory.path().display());
 //! use partywall_extras::calls::{CallError, Client, Failure, Request, Server};
@@ -37,20 +38,20 @@
 //!
 //! # What is copied
 //!
-//! A payload is copied once, to where the other side looks at it. What arrives is the message itself, past
-//! its header: a large one is a view, as for streams, and begins at a multiple of 16.
+//! A payload is copied once, to the memory where the peer reads it. The peer receives the message
+//! past its header: a large one is a view, as for streams, and begins at a multiple of 16.
 //!
 //! # Giving up
 //!
-//! Dropping the future of a call before its answer came tells the server, which drops the call's handler, or
-//! never begins it. A deadline travels with the call, as the time left. When the stream or the session
-//! ends, every call in flight fails at once with [`CallError::Lost`].
+//! Dropping the future of a call before its answer cancels the call: the server drops its handler,
+//! or never starts it. A call carries its deadline, as the time left. When the stream or the
+//! session ends, every call in flight fails at once with [`CallError::Lost`].
 //!
 //! # Limits
 //!
-//! See [`CallsConfig`]. Calls wait for room as streams do; under
-//! [`BackPressure::Error`](partywall::BackPressure::Error), a call without room fails with
-//! [`CallError::Full`], and a server that cannot answer ends: use another policy there.
+//! [`CallsConfig`] lists the limits. Calls wait for room as streams do. Under
+//! [`BackPressure::Error`](partywall::BackPressure::Error) a call without room fails with
+//! [`CallError::Full`], and a server that cannot answer ends: choose another policy there.
 //!
 //! The bytes are specified in `spec/CALLS.md`.
 
@@ -85,24 +86,25 @@ impl Default for CallsConfig {
 }
 
 impl CallsConfig {
-    /// A client: how many calls may be in flight; further ones wait. At least 1. Default: 1,024.
+    /// For a client: upper bound of the calls in flight, at least 1; further calls wait. The
+    /// default is 1,024.
     ///
-    /// A call that was given up counts until the server has been told.
+    /// A cancelled call counts until its CANCEL is sent.
     #[must_use]
     pub const fn in_flight_max(mut self, count: usize) -> Self {
         self.in_flight_max = count;
         self
     }
 
-    /// A server: how many handlers run at a time. At least 1. Default: 64.
+    /// For a server: upper bound of the running handlers, at least 1. The default is 64.
     #[must_use]
     pub const fn running_max(mut self, count: usize) -> Self {
         self.running_max = count;
         self
     }
 
-    /// A server: how many calls may wait for their handler to run; further ones fail with
-    /// [`CallError::Busy`]. Default: 1,024.
+    /// For a server: upper bound of the calls that wait for a handler; further calls fail with
+    /// [`CallError::Busy`]. The default is 1,024.
     #[must_use]
     pub const fn waiting_max(mut self, count: usize) -> Self {
         self.waiting_max = count;
@@ -114,19 +116,19 @@ impl CallsConfig {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CallError {
-    /// The handler says so.
+    /// The handler returned a failure.
     #[error("the call failed with code {code} ({} bytes of detail)", detail.len())]
     Failed {
-        /// The application's code.
+        /// The code of the application.
         code: u32,
-        /// What it says.
+        /// The detail of the failure.
         detail: Bytes,
     },
-    /// The server has as many calls waiting as it bears. It did not begin this one: try again later.
+    /// The server's queue of waiting calls is full. It did not start this call: try again later.
     #[error("the server is busy: try again later, or raise CallsConfig::waiting_max there")]
     Busy,
-    /// The server gave the call up: its handler panicked, or its answer was too long to be sent.
-    #[error("the server gave the call up: look at its log")]
+    /// The server aborted the call: its handler panicked, or its answer was too long to send.
+    #[error("the server aborted the call: see its log")]
     Aborted,
     /// The deadline passed first. The handler may have done its work, or part of it.
     #[error("no answer came before the deadline")]
@@ -155,7 +157,7 @@ pub enum Lost {
     /// Nothing can be sent.
     #[error("no calls can be sent: {0}")]
     Send(StreamSendError),
-    /// The other side broke the rules of calls.
+    /// The server violated the call protocol.
     #[error(transparent)]
     Violation(CallViolation),
 }
@@ -170,10 +172,10 @@ impl From<StreamSendError> for CallError {
     }
 }
 
-/// A message up to this long is put together on the stack.
+/// A message up to this length is assembled on the stack.
 const SHORT_MAX: usize = 512;
 
-/// Sends a header and its payload as one message: whole, or nothing of it.
+/// Sends a header and its payload as one message, whole or not at all.
 async fn send_frame(
     stream: &mut SendStream,
     frame: Frame,

@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The client's book: which calls wait for an answer (CALLS 3).
+//! The calls of a client that wait for an answer (CALLS 3).
 //!
 //! ```text
 //!   begin ─▶ waiting ── answer ──▶ gone
-//!               └─ leave ─ sent before? ─ yes ─▶ CANCEL is owed
-//!                                      └─ no ──▶ gone: the server never heard of it
+//!               └─ leave ─ sent before? ─ yes ─▶ CANCEL is pending
+//!                                      └─ no ──▶ gone: the server never received it
 //! ```
 //!
 //! # Invariants
 //!
-//! - Ids rise by one from 1 and never repeat; begin them in the order in which they are sent.
-//! - Each waiter is handed out once: by its answer, by leaving, or at the end.
+//! - Ids rise by one from 1 and never repeat. Calls begin in the order in which they are sent.
+//! - Each waiter is returned once: by its answer, by leaving, or at the end.
 
 use super::serving::CallViolation;
 use std::collections::HashMap;
 
-/// Calls that wait, each with `W`: who is told.
+/// Calls that wait, each with a waiter `W` that gets the answer.
 #[derive(Debug)]
 pub(crate) struct Pending<W> {
     last: u64,
@@ -28,12 +28,12 @@ struct Waiting<W> {
     was_sent: bool,
 }
 
-/// What is to be done for a call that nobody waits for any more.
+/// The consequence of dropping a call.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Left<W> {
-    /// The server has it: tell it, and keep the waiter's place until that is done.
-    Tell(W),
-    /// It was answered, or never sent.
+    /// The server has the call: send CANCEL, and keep the waiter's slot until then.
+    Cancel(W),
+    /// The call was answered, or never sent.
     Nothing,
 }
 
@@ -42,28 +42,28 @@ impl<W> Pending<W> {
         Self { last: 0, waiting: HashMap::new() }
     }
 
-    /// The next id, for a call that nobody waits for.
+    /// The next id, for a call without an answer.
     pub(crate) const fn one_way(&mut self) -> u64 {
         self.last += 1;
         self.last
     }
 
-    /// A call is about to be sent; its id.
+    /// Adds a call that is about to be sent; returns its id.
     pub(crate) fn begin(&mut self, waiter: W) -> u64 {
         let id = self.one_way();
         self.waiting.insert(id, Waiting { waiter, was_sent: false });
         id
     }
 
-    /// It was sent.
+    /// Notes that the call was sent.
     pub(crate) fn sent(&mut self, id: u64) {
         if let Some(waiting) = self.waiting.get_mut(&id) {
             waiting.was_sent = true;
         }
     }
 
-    /// An answer came: who waits for it. Nobody, if it was cancelled or answered before: that is
-    /// tolerated. An id that was never used is not.
+    /// Returns the waiter of the call that was answered. `None` if the call was cancelled or
+    /// answered before, which is allowed. An id that was never used is a violation.
     pub(crate) fn answered(&mut self, id: u64) -> Result<Option<W>, CallViolation> {
         if id > self.last {
             return Err(CallViolation::UnknownId { id, last: self.last });
@@ -71,15 +71,15 @@ impl<W> Pending<W> {
         Ok(self.waiting.remove(&id).map(|waiting| waiting.waiter))
     }
 
-    /// Nobody waits for this call any more.
+    /// Removes a call whose future was dropped.
     pub(crate) fn leave(&mut self, id: u64) -> Left<W> {
         match self.waiting.remove(&id) {
-            Some(Waiting { waiter, was_sent: true }) => Left::Tell(waiter),
+            Some(Waiting { waiter, was_sent: true }) => Left::Cancel(waiter),
             _ => Left::Nothing,
         }
     }
 
-    /// No answers will come: everybody who waits.
+    /// Removes and returns all waiters, because no answers will come.
     pub(crate) fn end(&mut self) -> Vec<W> {
         self.waiting.drain().map(|(_, waiting)| waiting.waiter).collect()
     }
@@ -92,54 +92,54 @@ mod tests {
     use std::collections::BTreeMap;
 
     proptest! {
-        /// Against a plain map: whatever order calls are sent, answered and left in.
+        /// Compares with a plain map, for calls that are sent, answered and dropped in any order.
         #[test]
-        fn each_waiter_is_told_once(
+        fn each_waiter_is_returned_once(
             steps in proptest::collection::vec((0u8..6, 0u64..40), 1..300),
         ) {
-            let mut book = Pending::new();
+            let mut pending = Pending::new();
             let mut model: BTreeMap<u64, bool> = BTreeMap::new();
             let mut last = 0;
             for (step, pick) in steps {
                 match step {
                     0 => {
                         last += 1;
-                        prop_assert_eq!(book.begin(last), last);
+                        prop_assert_eq!(pending.begin(last), last);
                         model.insert(last, false);
                     }
                     1 => {
                         last += 1;
-                        prop_assert_eq!(book.one_way(), last);
+                        prop_assert_eq!(pending.one_way(), last);
                     }
                     2 => {
-                        book.sent(pick);
+                        pending.sent(pick);
                         if let Some(was_sent) = model.get_mut(&pick) {
                             *was_sent = true;
                         }
                     }
                     3 if pick > last => {
                         prop_assert_eq!(
-                            book.answered(pick),
+                            pending.answered(pick),
                             Err(CallViolation::UnknownId { id: pick, last })
                         );
                     }
                     3 => {
                         let expected = model.remove(&pick).map(|_| pick);
-                        prop_assert_eq!(book.answered(pick), Ok(expected));
+                        prop_assert_eq!(pending.answered(pick), Ok(expected));
                     }
                     _ => {
                         let expected = match model.remove(&pick) {
-                            Some(true) => Left::Tell(pick),
+                            Some(true) => Left::Cancel(pick),
                             _ => Left::Nothing,
                         };
-                        prop_assert_eq!(book.leave(pick), expected);
+                        prop_assert_eq!(pending.leave(pick), expected);
                     }
                 }
             }
-            let mut rest = book.end();
+            let mut rest = pending.end();
             rest.sort_unstable();
             prop_assert_eq!(rest, model.into_keys().collect::<Vec<_>>());
-            prop_assert!(book.end().is_empty());
+            prop_assert!(pending.end().is_empty());
         }
     }
 }

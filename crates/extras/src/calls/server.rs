@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The answering end: a task for each call that runs, all of them within `serve`.
+//! The server of calls: a task for each running call, all owned by `serve`.
 //!
 //! ```text
-//!   serve ─┬─ CALL ───▶ book: run ─▶ task: handler, answer       dropped with serve
-//!          │                  wait / refuse (BUSY)
-//!          ├─ CANCEL ─▶ book: abort the task
-//!          └─ a task is done ─▶ book: the next runs
+//!   serve ─┬─ CALL ───▶ calls: run ─▶ task: handler, answer       dropped with serve
+//!          │                   wait / refuse (BUSY)
+//!          ├─ CANCEL ─▶ calls: abort the task
+//!          └─ a task ended ─▶ calls: the next runs
 //! ```
 //!
-//! It receives even while as many run and wait as may: so that cancelling always gets through.
+//! The server receives even while both limits are reached, so that a CANCEL always gets through.
 
 use super::frame::{Frame, HEADER_BYTES, left};
 use super::serving::{Arrived, Serving};
@@ -35,7 +35,7 @@ pub struct Server {
     config: CallsConfig,
 }
 
-/// A call, as its handler gets it; derefs to the payload.
+/// A call, as its handler receives it; derefs to the payload.
 #[derive(Debug)]
 pub struct Request {
     payload: Message,
@@ -43,25 +43,25 @@ pub struct Request {
     is_one_way: bool,
 }
 
-/// What a handler says instead of an answer.
+/// The failure that a handler returns instead of an answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
     code: u32,
     detail: Bytes,
 }
 
-/// Why a server serves no more.
+/// Why [`Server::serve`] ended early.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ServeError {
-    /// The client is gone, or gave up the stream: handlers were dropped.
+    /// The client is gone, or reset the stream; all handlers were dropped.
     #[error("no more calls will come: {0}")]
     Recv(#[from] StreamRecvError),
     /// Answers cannot be sent. [`StreamSendError::Full`] if the policy is
     /// [`BackPressure::Error`](partywall::BackPressure::Error): choose another.
     #[error("answers cannot be sent: {0}")]
     Send(#[from] StreamSendError),
-    /// The client broke the rules of calls; the stream was reset.
+    /// The client violated the call protocol; the stream was reset.
     #[error(transparent)]
     Violation(#[from] CallViolation),
 }
@@ -73,13 +73,13 @@ impl Request {
         self.payload
     }
 
-    /// When the client gives up, if it said so; the handler is dropped then.
+    /// The deadline of the client, if there is one; the handler is dropped then.
     #[must_use]
     pub const fn deadline(&self) -> Option<Instant> {
         self.deadline
     }
 
-    /// Whether nobody waits for an answer.
+    /// Whether the client expects no answer.
     #[must_use]
     pub const fn is_one_way(&self) -> bool {
         self.is_one_way
@@ -95,16 +95,13 @@ impl Deref for Request {
 }
 
 impl Failure {
-    /// A failure with a code of the application's, and what it says.
+    /// A failure with a code of the application and a detail for the client.
     ///
     /// # Panics
     /// If the code is one of the protocol's: [`CODES_RESERVED`] or greater.
     #[must_use]
     pub fn new(code: u32, detail: impl Into<Bytes>) -> Self {
-        assert!(
-            code < CODES_RESERVED,
-            "codes from {CODES_RESERVED:#x} on are those of the protocol"
-        );
+        assert!(code < CODES_RESERVED, "codes from {CODES_RESERVED:#x} on are reserved");
         Self { code, detail: detail.into() }
     }
 
@@ -113,14 +110,14 @@ impl Failure {
     }
 }
 
-/// What `serve` keeps.
+/// The state of `serve`.
 struct Loop<H> {
     send: Arc<Turns<SendStream>>,
     handler: Arc<H>,
-    book: Serving<(Request, u64), AbortHandle>,
+    calls: Serving<(Request, u64), AbortHandle>,
     tasks: JoinSet<Result<(), StreamSendError>>,
-    /// Which call each task runs, and whether it is one-way.
-    calls: HashMap<Id, (u64, bool)>,
+    /// The call id of each task, and whether the call is one-way.
+    calls_by_task: HashMap<Id, (u64, bool)>,
 }
 
 enum Event {
@@ -142,14 +139,15 @@ impl Server {
         Self { send: Arc::new(Turns::new(send)), recv, config }
     }
 
-    /// Answers each call with what `handler` makes of it, until the client makes no more and all are
-    /// answered. Handlers are tasks of their own; dropping this future drops them all.
+    /// Answers each call with the result of `handler`, until the client ends its direction and all
+    /// calls are answered. Each handler is a task of its own; dropping this future drops them all.
     ///
-    /// A handler is dropped when its call is cancelled, when its deadline passes, and when the stream or
-    /// the session breaks. Handlers that panic answer [`CallError::Aborted`](super::CallError::Aborted).
+    /// A handler is dropped when its call is cancelled, when its deadline passes, and when the
+    /// stream or the session fails. A handler that panics answers
+    /// [`CallError::Aborted`](super::CallError::Aborted).
     ///
     /// # Errors
-    /// See [`ServeError`].
+    /// One of the reasons in [`ServeError`].
     ///
     /// # Panics
     /// Outside a tokio runtime.
@@ -162,14 +160,14 @@ impl Server {
         let mut serving = Loop {
             send: Arc::clone(&self.send),
             handler: Arc::new(handler),
-            book: Serving::new(self.config.running_max, self.config.waiting_max),
+            calls: Serving::new(self.config.running_max, self.config.waiting_max),
             tasks: JoinSet::new(),
-            calls: HashMap::new(),
+            calls_by_task: HashMap::new(),
         };
         let mut is_finished = false;
-        while !(is_finished && serving.book.is_idle()) {
-            let heard = match serving.next(&mut self.recv, is_finished).await {
-                Event::Received(Ok(Some(message))) => serving.hear(message).await,
+        while !(is_finished && serving.calls.is_idle()) {
+            let handled = match serving.next(&mut self.recv, is_finished).await {
+                Event::Received(Ok(Some(message))) => serving.receive(message).await,
                 Event::Received(Ok(None)) => {
                     is_finished = true;
                     Ok(())
@@ -177,7 +175,7 @@ impl Server {
                 Event::Received(Err(error)) => Err(error.into()),
                 Event::Done(done) => serving.done(done).await,
             };
-            if let Err(error) = heard {
+            if let Err(error) = handled {
                 serving.tasks.shutdown().await;
                 if matches!(error, ServeError::Violation(_)) {
                     self.recv.stop(VIOLATION);
@@ -196,7 +194,7 @@ where
     F: Future<Output = Result<R, Failure>> + Send + 'static,
     R: AsRef<[u8]> + Send + 'static,
 {
-    /// What happens next.
+    /// Waits for the next event.
     async fn next(&mut self, recv: &mut RecvStream, is_finished: bool) -> Event {
         poll_fn(|context| {
             if let Poll::Ready(Some(done)) = self.tasks.poll_join_next_with_id(context) {
@@ -210,13 +208,13 @@ where
         .await
     }
 
-    async fn hear(&mut self, mut message: Message) -> Result<(), ServeError> {
+    async fn receive(&mut self, mut message: Message) -> Result<(), ServeError> {
         match Frame::decode(&message)? {
             Frame::Call { id, one_way, left_us } => {
                 message.advance(HEADER_BYTES);
                 let deadline = left(left_us).map(|left| Instant::now() + left);
                 let request = Request { payload: message, deadline, is_one_way: one_way };
-                match self.book.arrive(id, (request, id))? {
+                match self.calls.arrive(id, (request, id))? {
                     Arrived::Run((request, id)) => self.run(id, request),
                     Arrived::Waits => {}
                     Arrived::Refused((request, id)) => {
@@ -228,7 +226,7 @@ where
                 }
             }
             Frame::Cancel { id } => {
-                if let Some(handler) = self.book.cancel(id) {
+                if let Some(handler) = self.calls.cancel(id) {
                     handler.abort();
                 }
             }
@@ -246,11 +244,11 @@ where
             let outcome = handle(&*handler, request).await;
             if is_one_way { Ok(()) } else { answer(&send, id, outcome).await }
         });
-        self.calls.insert(abort.id(), (id, is_one_way));
-        self.book.started(id, abort);
+        self.calls_by_task.insert(abort.id(), (id, is_one_way));
+        self.calls.started(id, abort);
     }
 
-    /// A task is done: the next call runs.
+    /// Handles the end of a task and runs the next call.
     async fn done(
         &mut self,
         done: Result<(Id, Result<(), StreamSendError>), JoinError>,
@@ -259,8 +257,8 @@ where
             Ok((task, answered)) => (task, answered, false),
             Err(error) => (error.id(), Ok(()), error.is_panic()),
         };
-        let Some((id, is_one_way)) = self.calls.remove(&task) else { return Ok(()) };
-        if let Some((_, (request, next))) = self.book.finished(id) {
+        let Some((id, is_one_way)) = self.calls_by_task.remove(&task) else { return Ok(()) };
+        if let Some((_, (request, next))) = self.calls.finished(id) {
             self.run(next, request);
         }
         answered?;
@@ -292,7 +290,7 @@ where
     }
 }
 
-/// Sends an answer. A client that receives no more needs none.
+/// Sends an answer, unless the client receives no more.
 async fn answer<R: AsRef<[u8]>>(
     send: &Turns<SendStream>,
     id: u64,

@@ -1,51 +1,55 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The server's book: which calls run, which wait to run, which are refused (CALLS 4).
+//! The calls of a server: which run, which wait, and which are refused (CALLS 4).
 //!
 //! ```text
-//!   arrive ─┬─ fewer than `running_max` run ──▶ running ── finished ──▶ gone; the oldest that waits runs
+//!   arrive ─┬─ fewer than `running_max` run ──▶ running ── finished ──▶ gone; the next runs
 //!           ├─ fewer than `waiting_max` wait ─▶ waiting ──▶ running
 //!           └─ else ──────────────────────────▶ refused
-//!   cancel ─▶ running: its handler is to be dropped · waiting: forgotten · unknown: tolerated
+//!   cancel ─▶ running: its handler is dropped · waiting: removed · unknown: ignored
 //! ```
 //!
 //! # Invariants
 //!
-//! - At most `running_max` run and `waiting_max` wait; none waits while fewer than `running_max` run.
-//! - Ids rise. A call that was cancelled while running holds its place until its handler is gone.
+//! - At most `running_max` run and `waiting_max` wait; none waits while fewer than `running_max`
+//!   run.
+//! - The ids of calls rise. A call that was cancelled while running holds its place until its
+//!   handler ends.
 
 use std::collections::{HashMap, VecDeque};
 
-/// How the other side broke the rules of calls. The stream is reset with
-/// [`VIOLATION`](super::VIOLATION); the session goes on.
+/// A violation of the call protocol by the peer. The stream is reset with
+/// [`VIOLATION`](super::VIOLATION); the session continues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CallViolation {
-    /// A message has no room for a header.
+    /// A message is shorter than a header.
     #[error(
         "a message of {len} bytes is shorter than the header of a call: is this a stream of calls?"
     )]
     Short {
-        /// Its length in bytes.
+        /// Length of the message in bytes.
         len: usize,
     },
-    /// A header has an unknown kind, or something where zeros must be.
-    #[error("a header of kind {kind} with id {id} is none of a call: is this a stream of calls?")]
+    /// A header has an unknown kind, or a reserved field that is not 0.
+    #[error("invalid call header (kind {kind}, id {id}): is this a stream of calls?")]
     Header {
-        /// Its kind.
+        /// Kind in the header.
         kind: u8,
-        /// Its id.
+        /// Id in the header.
         id: u64,
     },
     /// A frame that only the other role sends.
-    #[error("the frame with id {id} came from the wrong side: are both sides clients, or servers?")]
+    #[error(
+        "the frame with id {id} is not allowed from the peer: are both sides clients, or servers?"
+    )]
     Role {
-        /// Its id.
+        /// Id in the header.
         id: u64,
     },
     /// A call whose id does not rise.
     #[error("call {id} came after call {last}: ids must rise")]
     Id {
-        /// Its id.
+        /// Id in the header.
         id: u64,
         /// The highest id before.
         last: u64,
@@ -53,7 +57,7 @@ pub enum CallViolation {
     /// An answer to a call that was never made.
     #[error("an answer to call {id} came, and {last} was the last one made")]
     UnknownId {
-        /// Its id.
+        /// Id in the header.
         id: u64,
         /// The last id that was used.
         last: u64,
@@ -70,19 +74,19 @@ pub(crate) struct Serving<C, H> {
     waiting: VecDeque<(u64, C)>,
 }
 
-/// What to do with a call that arrived.
+/// The decision about a call that arrived.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Arrived<C> {
-    /// Run it, then say `started`.
+    /// The caller runs it and then calls `started`.
     Run(C),
-    /// It waits for its turn.
+    /// It waits until a running call ends.
     Waits,
-    /// There are too many.
+    /// Too many calls run and wait already.
     Refused(C),
 }
 
 impl<C, H> Serving<C, H> {
-    /// At least one call can run.
+    /// No calls yet. At least one call can run, even if `running_max` is 0.
     pub(crate) fn new(running_max: usize, waiting_max: usize) -> Self {
         Self {
             running_max: running_max.max(1),
@@ -93,7 +97,7 @@ impl<C, H> Serving<C, H> {
         }
     }
 
-    /// A call arrived.
+    /// Adds a call that arrived.
     pub(crate) fn arrive(&mut self, id: u64, call: C) -> Result<Arrived<C>, CallViolation> {
         if id <= self.last {
             return Err(CallViolation::Id { id, last: self.last });
@@ -110,26 +114,26 @@ impl<C, H> Serving<C, H> {
         Ok(Arrived::Refused(call))
     }
 
-    /// A call runs; what ends it.
+    /// Stores the handle that ends the handler of a running call.
     pub(crate) fn started(&mut self, id: u64, handler: H) {
         if let Some(place) = self.running.get_mut(&id) {
             *place = Some(handler);
         }
     }
 
-    /// The client wants no answer: what ends its handler, if it runs.
+    /// Cancels a call; returns the handle that ends its handler, if it runs.
     pub(crate) fn cancel(&mut self, id: u64) -> Option<H> {
         if let Some(place) = self.running.get_mut(&id) {
             return place.take();
         }
-        // Ids rise in the queue, too.
+        // Ids rise in the queue too, so it is sorted.
         if let Ok(index) = self.waiting.binary_search_by_key(&id, |(waiting, _)| *waiting) {
             self.waiting.remove(index);
         }
         None
     }
 
-    /// A handler is gone: whether it was one of ours, and the call that runs next.
+    /// Removes a call whose handler ended; returns the call that runs next.
     pub(crate) fn finished(&mut self, id: u64) -> Option<(u64, C)> {
         self.running.remove(&id)?;
         let (id, call) = self.waiting.pop_front()?;
@@ -137,7 +141,7 @@ impl<C, H> Serving<C, H> {
         Some((id, call))
     }
 
-    /// Whether nothing runs; then nothing waits either.
+    /// Whether no call runs; then none waits either.
     pub(crate) fn is_idle(&self) -> bool {
         self.running.is_empty()
     }
@@ -149,14 +153,15 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// Against two plain lists: however calls come, end and are cancelled.
+        /// Compares with two plain lists, for calls that arrive, end and are cancelled in any
+        /// order.
         #[test]
-        fn calls_run_wait_and_are_refused_as_the_limits_say(
+        fn limits_decide_whether_call_runs_waits_or_is_refused(
             running_max in 1usize..4,
             waiting_max in 0usize..4,
             steps in proptest::collection::vec((0u8..4, 0u64..30), 1..300),
         ) {
-            let mut book: Serving<u64, u64> = Serving::new(running_max, waiting_max);
+            let mut serving: Serving<u64, u64> = Serving::new(running_max, waiting_max);
             let (mut running, mut waiting) = (Vec::<(u64, bool)>::new(), Vec::new());
             let mut last = 0;
             for (step, pick) in steps {
@@ -164,10 +169,10 @@ mod tests {
                     0 | 1 => {
                         let id = last + 1 + pick % 3;
                         last = id;
-                        let arrived = book.arrive(id, id).unwrap();
+                        let arrived = serving.arrive(id, id).unwrap();
                         if running.len() < running_max {
                             prop_assert_eq!(arrived, Arrived::Run(id));
-                            book.started(id, id);
+                            serving.started(id, id);
                             running.push((id, false));
                         } else if waiting.len() < waiting_max {
                             prop_assert_eq!(arrived, Arrived::Waits);
@@ -175,7 +180,7 @@ mod tests {
                         } else {
                             prop_assert_eq!(arrived, Arrived::Refused(id));
                         }
-                        let again = book.arrive(id, id);
+                        let again = serving.arrive(id, id);
                         prop_assert_eq!(again, Err(CallViolation::Id { id, last }));
                     }
                     2 => {
@@ -185,7 +190,7 @@ mod tests {
                             place.1 = true;
                         }
                         waiting.retain(|id| *id != pick);
-                        prop_assert_eq!(book.cancel(pick), expected);
+                        prop_assert_eq!(serving.cancel(pick), expected);
                     }
                     _ => {
                         let was_running = running.iter().any(|(id, _)| *id == pick);
@@ -196,13 +201,13 @@ mod tests {
                             next = Some((id, id));
                             running.push((id, false));
                         }
-                        prop_assert_eq!(book.finished(pick), next);
+                        prop_assert_eq!(serving.finished(pick), next);
                         if let Some((id, _)) = next {
-                            book.started(id, id);
+                            serving.started(id, id);
                         }
                     }
                 }
-                prop_assert_eq!(book.is_idle(), running.is_empty());
+                prop_assert_eq!(serving.is_idle(), running.is_empty());
                 prop_assert!(waiting.is_empty() || running.len() == running_max);
             }
         }

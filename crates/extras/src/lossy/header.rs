@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What stands before each record: how many were lost before it (`spec/RECORDS.md`).
+//! The header of each record, with the number of records lost before it (`spec/RECORDS.md`).
 //!
 //! ```text
 //!  0         4         8                   16
@@ -12,7 +12,7 @@
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// The header, as it lies before the payload.
+/// The header as it precedes the payload.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub(super) struct Header {
@@ -21,12 +21,12 @@ pub(super) struct Header {
     lost: U64,
 }
 
-/// What a message is.
+/// The kind of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Meaning {
-    /// A record; this many were lost before it.
+    /// A record, and the number of records lost before it.
     Record(u64),
-    /// No record, only the news that this many were lost.
+    /// A report without a record: the number of records lost.
     Report(u64),
 }
 
@@ -47,7 +47,7 @@ impl Header {
     }
 }
 
-/// What `bytes` mean; `None` if they are nothing of this kind.
+/// The kind of the message in `bytes`; `None` if it is neither a record nor a report.
 pub(super) fn meaning(bytes: &[u8]) -> Option<Meaning> {
     let (header, payload) = Header::read_from_prefix(bytes).ok()?;
     match (header.kind.get(), header.zero.get(), payload.is_empty()) {
@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_bytes_are_those_of_the_specification() {
+    fn header_bytes_match_specification() {
         let record = [1, 0, 0, 0, 0, 0, 0, 0, 3, 1, 0, 0, 0, 0, 0, 0];
         assert_eq!(Header::record(0x103).as_bytes(), record);
         let report = [2, 0, 0, 0, 0, 0, 0, 0, 7, 0, 0, 0, 0, 0, 0, 0];
@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_record_is_known() {
+    fn other_message_is_no_record() {
         assert_eq!(meaning(&[]), None);
         assert_eq!(meaning(&[1; 15]), None);
         assert_eq!(meaning(&[3, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]), None);

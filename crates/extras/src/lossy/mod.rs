@@ -1,24 +1,25 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Records that may be lost rather than waited for: logs, traces, samples, on their way to an agent.
+//! Records that a full channel may drop: logs, traces and samples on their way to an agent.
 //!
 //! ```text
 //!   any thread ── log ─▶ [queue, drop-oldest only] ─▶ channel ─▶ agent: LossyReceiver
-//!                  └─ no room: counted, and told in the header of the next record that goes
+//!                  └─ no room: counted, and reported in the header of the next record sent
 //! ```
 //!
-//! An application must not stand still because its log agent does. [`LossySender::log`] therefore never
-//! waits for the agent, unless [`OnFull::Block`] asks for it; what there is no room for is dropped as
-//! [`OnFull`] says, and counted. The agent learns how many were lost, and where.
+//! A stalled log agent must not stall the application. So [`LossySender::log`] never waits for the
+//! agent, unless [`OnFull::Block`] asks for it. A record without room is dropped as [`OnFull`]
+//! says, and counted. The agent learns how many records were lost, and at which positions.
 //!
-//! There is no thread behind it: what waits in the queue goes with later calls to `log`, with
-//! [`try_flush`](LossySender::try_flush) and [`flush`](LossySender::flush), and for a while when the last sender is
-//! dropped.
+//! The sender starts no thread. Queued records are sent by later calls of `log`, by
+//! [`try_flush`](LossySender::try_flush) and [`flush`](LossySender::flush), and when the last
+//! sender is dropped.
 //!
 //! # Invariants
 //!
 //! - Records logged = sent + queued + dropped, at any moment.
-//! - Once a flush succeeded, records sent = received, and dropped = the sum of what was told to the agent.
-//! - Records arrive in the order of the calls, each with how many were lost between it and the one before.
+//! - After a successful flush, records sent = received, and dropped = the sum of the losses
+//!   reported to the agent.
+//! - Records arrive in the order of the calls, each with the number of records lost before it.
 //!
 //! ```
 //! use partywall_extras::lossy::{LossyReceiver, LossySender, OnFull};
@@ -38,11 +39,11 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
-mod book;
 mod header;
+mod queue;
 mod receiver;
 mod sender;
 
-pub use book::{Drops, LossyStats, OnFull};
+pub use queue::{Drops, LossyStats, OnFull};
 pub use receiver::{LossyReceiver, LossyRecvError, Record};
 pub use sender::{DropReason, LossyConfig, LossySender, SendOutcome};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The agent's end: records, and how many were lost before each.
+//! The agent's end: receives records, and the number of records lost before each.
 
 use super::header::{HEADER_BYTES, Meaning, meaning};
 use bytes::Buf;
@@ -9,13 +9,13 @@ use partywall::Wait;
 use partywall::{RecvError, TryRecvError};
 use std::time::Instant;
 
-/// A record, as it arrived.
+/// A received record.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Record {
-    /// How many were lost between this one and the one before.
+    /// Number of records lost between this one and the one before.
     pub lost_before: u64,
-    /// The record itself.
+    /// The message of the record, without the header.
     pub message: Message,
 }
 
@@ -29,20 +29,20 @@ pub enum LossyRecvError<E> {
     /// A message is not a record. It was taken; the next one can be received.
     #[error("message {number} ({len} bytes) is not a record: does the peer send with LossySender?")]
     NotARecord {
-        /// Which message of this channel, from 0.
+        /// Number of the message in this channel, from 0.
         number: u64,
-        /// Its length in bytes.
+        /// Length of the message in bytes.
         len: usize,
     },
 }
 
-/// Receives what a [`LossySender`](super::LossySender) sends.
+/// Receives the records of a [`LossySender`](super::LossySender).
 #[derive(Debug)]
 pub struct LossyReceiver {
     receiver: Receiver,
     received: u64,
     lost: u64,
-    /// Reported on their own, and not told with a record yet.
+    /// Losses from reports that no record has carried to the application yet.
     reported: u64,
 }
 
@@ -53,18 +53,18 @@ impl LossyReceiver {
         Self { receiver, received: 0, lost: 0, reported: 0 }
     }
 
-    /// How to wait from now on. [`Wait::Poll`] spares the application from ever waking the agent.
+    /// Sets the wait strategy. With [`Wait::Poll`] the application never needs to wake the agent.
     pub const fn set_wait(&mut self, wait: Wait) {
         self.receiver.set_wait(wait);
     }
 
-    /// How many records were received.
+    /// Number of records received so far.
     #[must_use]
     pub const fn received(&self) -> u64 {
         self.received
     }
 
-    /// How many records were lost, as far as the other side has told.
+    /// Number of records lost so far, as far as the sender has reported them.
     #[must_use]
     pub const fn lost(&self) -> u64 {
         self.lost
@@ -74,7 +74,7 @@ impl LossyReceiver {
     /// [`lost`](Self::lost) is final.
     ///
     /// # Errors
-    /// See [`LossyRecvError`].
+    /// One of the reasons in [`LossyRecvError`].
     pub fn recv(&mut self) -> Result<Option<Record>, LossyRecvError<RecvError>> {
         while let Some(message) = self.receiver.recv().map_err(LossyRecvError::Recv)? {
             if let Some(record) = self.take(message)? {
@@ -87,7 +87,7 @@ impl LossyReceiver {
     /// As [`recv`](Self::recv), but only until `deadline`.
     ///
     /// # Errors
-    /// See [`LossyRecvError`].
+    /// One of the reasons in [`LossyRecvError`].
     pub fn recv_deadline(
         &mut self,
         deadline: Instant,
@@ -102,10 +102,10 @@ impl LossyReceiver {
         Ok(None)
     }
 
-    /// Returns the next record if there is one now, or `None` at the end. Never blocks.
+    /// Returns the next record if there is one now, or `None` at the end. The call never blocks.
     ///
     /// # Errors
-    /// See [`LossyRecvError`].
+    /// One of the reasons in [`LossyRecvError`].
     pub fn try_recv(&mut self) -> Result<Option<Record>, LossyRecvError<TryRecvError>> {
         while let Some(message) = self.receiver.try_recv().map_err(LossyRecvError::Recv)? {
             if let Some(record) = self.take(message)? {
@@ -115,7 +115,7 @@ impl LossyReceiver {
         Ok(None)
     }
 
-    /// The record of a message; `None` if it is a report, which was counted.
+    /// The record of a message; `None` if the message is a report, which is counted here.
     fn take<E>(&mut self, mut message: Message) -> Result<Option<Record>, LossyRecvError<E>> {
         match meaning(&message) {
             Some(Meaning::Record(lost)) => {

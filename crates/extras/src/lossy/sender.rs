@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Logging from any thread, without waiting for whoever receives.
+//! Logging from any thread, without waiting for the receiver.
 
-use super::book::{Book, Entry, LossyStats, OnFull};
 use super::header::{HEADER_BYTES, Header};
+use super::queue::{Entry, LossyQueue, LossyStats, OnFull};
 use partywall::Sender;
 use partywall::SharedSender;
 use partywall::{SendError, TrySendError};
@@ -10,7 +10,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use zerocopy::IntoBytes;
 
-/// How a [`LossySender`] behaves, with defaults for everything.
+/// The behaviour of a [`LossySender`], with defaults for all settings.
 #[derive(Clone, Debug)]
 pub struct LossyConfig {
     on_full: OnFull,
@@ -20,7 +20,7 @@ pub struct LossyConfig {
 }
 
 impl LossyConfig {
-    /// The defaults, and what to do without room.
+    /// The defaults, with the given policy for records without room.
     #[must_use]
     pub const fn new(on_full: OnFull) -> Self {
         Self {
@@ -31,22 +31,22 @@ impl LossyConfig {
         }
     }
 
-    /// How many records may wait in the queue of [`OnFull::DropOldest`]. Default: 1,024.
+    /// Upper bound of the records in the queue of [`OnFull::DropOldest`]; 1,024 by default.
     #[must_use]
     pub const fn queue_records(mut self, count: usize) -> Self {
         self.queue_records = count;
         self
     }
 
-    /// How many bytes of records may wait in that queue. Default: 1 MiB.
+    /// Upper bound of the record bytes in that queue; 1 MiB by default.
     #[must_use]
     pub const fn queue_bytes(mut self, bytes: usize) -> Self {
         self.queue_bytes = bytes;
         self
     }
 
-    /// How long dropping the last sender waits for the agent to take what is queued, and the count of
-    /// what was lost. Default: 100 ms; zero does not wait at all.
+    /// How long dropping the last sender waits until the queue and the count of losses are sent;
+    /// 100 ms by default. Zero does not wait.
     #[must_use]
     pub const fn flush_on_drop(mut self, at_most: Duration) -> Self {
         self.flush_on_drop = at_most;
@@ -54,14 +54,14 @@ impl LossyConfig {
     }
 }
 
-/// What became of a record.
+/// The outcome of logging a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SendOutcome {
-    /// It is in the channel: it will be received if the agent lives, even if this process dies.
+    /// The record is in the channel. A living agent receives it even if this process dies.
     Sent,
-    /// It waits in the queue of this process. The oldest of the queue may have been dropped for it.
+    /// The record is in the queue of this process, which may have dropped its oldest for it.
     Queued,
-    /// It was dropped.
+    /// The record was dropped, for this reason.
     Dropped(DropReason),
 }
 
@@ -69,89 +69,90 @@ pub enum SendOutcome {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum DropReason {
-    /// There was no room.
+    /// The channel or the queue had no room.
     Full,
-    /// It is longer than the channel, or the queue, can ever take.
+    /// The record is longer than the channel, or the queue, can ever take.
     TooLarge,
-    /// Nobody receives any more, or the channel is broken.
+    /// The receiver is gone, or the channel failed.
     Closed,
 }
 
-/// Sends records that may be lost, from any number of threads; clones send through the same channel.
+/// Sends records that may be lost, from any number of threads; clones send through the same
+/// channel.
 ///
-/// `log` takes a lock that is private to this process, for as long as a few attempts take, and never
-/// while anybody waits. Dropping the last clone waits a little for the agent:
+/// `log` takes a lock that is private to this process. It holds the lock for a few attempts, and
+/// never while a thread waits. Dropping the last clone waits for the agent, at most for
 /// [`LossyConfig::flush_on_drop`].
 #[derive(Clone, Debug)]
 pub struct LossySender {
-    core: Arc<Core>,
+    shared: Arc<Shared>,
 }
 
 #[derive(Debug)]
-struct Core {
+struct Shared {
     sender: SharedSender,
     config: LossyConfig,
     state: Mutex<State>,
-    /// Nobody flushes the queue any more, perhaps.
+    /// Notified when a flush of the queue ends.
     flushed: Condvar,
 }
 
 #[derive(Debug)]
 struct State {
-    book: Book,
-    /// Header and payload of the record at hand.
+    queue: LossyQueue,
+    /// Header and payload of the record that is being sent.
     scratch: Vec<u8>,
-    /// Somebody flushes the queue, without the lock: others only add to it.
+    /// Whether a thread flushes the queue without the lock; other threads then only append.
     is_flushing: bool,
-    /// Nobody will receive any more.
+    /// Whether the receiver is gone.
     is_over: bool,
 }
 
-/// Waits that users ask for are no longer than this: later instants may not exist.
+/// The longest wait. `Instant` cannot represent every later instant.
 const WAIT_MAX: Duration = Duration::from_secs(365 * 24 * 3600);
-/// At most so many that wait go with one call of `log`: it stays short.
+/// Upper bound of the queued records that one call of `log` sends, so that the call stays short.
 const DRAIN_MAX: usize = 32;
-/// How often an attempt is made again while a flush of another thread is at the channel.
+/// Upper bound of the attempts while a flush of another thread uses the channel.
 const BUSY_ATTEMPTS: u32 = 100;
-/// What is kept of the scratch space between two records.
+/// Upper bound of the scratch memory that is kept between two records, in bytes.
 const SCRATCH_BYTES_MAX: usize = 64 << 10;
 
 impl LossySender {
-    /// Sends through `sender` from now on, and does `on_full` without room.
+    /// A lossy sender over `sender`, with the policy `on_full` and defaults otherwise.
     #[must_use]
     pub fn new(sender: Sender, on_full: OnFull) -> Self {
         Self::with(sender, LossyConfig::new(on_full))
     }
 
-    /// Sends through `sender` from now on, as `config` says.
+    /// A lossy sender over `sender`, as `config` says.
     #[must_use]
     pub fn with(sender: Sender, config: LossyConfig) -> Self {
-        let book = Book::new(config.queue_records, config.queue_bytes);
-        let state = State { book, scratch: Vec::new(), is_flushing: false, is_over: false };
+        let queue = LossyQueue::new(config.queue_records, config.queue_bytes);
+        let state = State { queue, scratch: Vec::new(), is_flushing: false, is_over: false };
         let state = Mutex::new(state);
-        let core = Core { sender: sender.shared(), config, state, flushed: Condvar::new() };
-        Self { core: Arc::new(core) }
+        let shared = Shared { sender: sender.shared(), config, state, flushed: Condvar::new() };
+        Self { shared: Arc::new(shared) }
     }
 
-    /// Logs a record. Never waits for the agent, except under [`OnFull::Block`].
+    /// Logs a record. Only [`OnFull::Block`] makes it wait for the agent.
     ///
-    /// What becomes of it is counted; the return value may be ignored.
+    /// The outcome is counted, so the return value may be ignored.
     pub fn log(&self, record: &[u8]) -> SendOutcome {
-        if let OnFull::Block(at_most) = self.core.config.on_full {
+        if let OnFull::Block(at_most) = self.shared.config.on_full {
             return self.log_deadline(record, after(at_most));
         }
-        let mut state = self.core.lock();
+        let mut state = self.shared.lock();
         if state.is_over {
             return state.drop_newest(DropReason::Closed);
         }
         if !state.is_flushing {
-            state.drain(&self.core.sender, DRAIN_MAX);
+            state.drain(&self.shared.sender, DRAIN_MAX);
         }
-        if state.is_flushing || !state.book.is_empty() {
+        if state.is_flushing || !state.queue.is_empty() {
             return state.enqueue(record);
         }
-        match state.attempt(&self.core.sender, record) {
-            Err(DropReason::Full) if self.core.config.on_full == OnFull::DropOldest => {
+        match state.attempt(&self.shared.sender, record) {
+            Err(DropReason::Full) if self.shared.config.on_full == OnFull::DropOldest => {
                 state.enqueue(record)
             }
             Err(reason) => state.drop_newest(reason),
@@ -159,98 +160,98 @@ impl LossySender {
         }
     }
 
-    /// Logs a record that is worth waiting for, whatever the policy: until there is room, or `deadline`.
-    /// It goes behind what is queued.
+    /// Logs an important record: under any policy it waits for room until `deadline`. The record is
+    /// sent after the queued ones.
     pub fn log_deadline(&self, record: &[u8], deadline: Instant) -> SendOutcome {
-        if self.core.flush_queue(deadline).is_err() {
-            return self.core.lock().drop_newest(DropReason::Full);
+        if self.shared.flush_queue(deadline).is_err() {
+            return self.shared.lock().drop_newest(DropReason::Full);
         }
-        let mut state = self.core.lock();
+        let mut state = self.shared.lock();
         if state.is_over {
             return state.drop_newest(DropReason::Closed);
         }
-        let lost = state.book.take_lost();
+        let lost = state.queue.take_lost();
         drop(state);
         let bytes = [Header::record(lost).as_bytes(), record].concat();
-        let sent = self.core.sender.send_deadline(&bytes, deadline);
-        let mut state = self.core.lock();
+        let sent = self.shared.sender.send_deadline(&bytes, deadline);
+        let mut state = self.shared.lock();
         let Err(error) = sent else {
-            state.book.count_sent();
+            state.queue.count_sent();
             return SendOutcome::Sent;
         };
-        state.book.put_lost_back(lost);
-        let reason = state.judge(&error);
+        state.queue.return_lost(lost);
+        let reason = state.reason_of(&error);
         state.drop_newest(reason)
     }
 
-    /// Sends what is queued, and the count of what was lost, as far as there is room now. Never waits.
+    /// Sends queued records and the count of losses, as far as there is room now. The call never
+    /// waits.
     ///
-    /// For those who have a moment now and then, such as a timer: so that the last records do not wait for the
-    /// next `log`.
+    /// A timer may call it, so that the last records do not wait for the next `log`.
     pub fn try_flush(&self) {
-        let mut state = self.core.lock();
+        let mut state = self.shared.lock();
         if state.is_over || state.is_flushing {
             return;
         }
-        state.drain(&self.core.sender, usize::MAX);
-        if state.book.is_empty() && state.book.lost() > 0 {
-            let report = Header::report(state.book.lost());
-            if state.try_send(&self.core.sender, report.as_bytes()).is_ok() {
-                state.book.take_lost();
+        state.drain(&self.shared.sender, usize::MAX);
+        if state.queue.is_empty() && state.queue.lost() > 0 {
+            let report = Header::report(state.queue.lost());
+            if state.try_send(&self.shared.sender, report.as_bytes()).is_ok() {
+                state.queue.take_lost();
             }
         }
     }
 
-    /// Waits until everything logged before is in the channel, the count of what was lost included.
-    /// Others may log meanwhile.
+    /// Waits until all records logged before, and the count of losses, are in the channel. Other
+    /// threads may log meanwhile.
     ///
     /// # Errors
-    /// [`SendError::TimedOut`] if the agent did not take enough before `deadline`: what is queued stays so.
-    /// [`SendError::Closed`] or [`SendError::Fault`] if it never will.
+    /// [`SendError::TimedOut`] if the agent did not take enough before `deadline`; queued records
+    /// stay queued. [`SendError::Closed`] or [`SendError::Fault`] if it never will.
     pub fn flush(&self, deadline: Instant) -> Result<(), SendError> {
-        self.core.flush(deadline)
+        self.shared.flush(deadline)
     }
 
-    /// Counters.
+    /// The counters of this sender.
     #[must_use]
     pub fn stats(&self) -> LossyStats {
-        self.core.lock().book.stats()
+        self.shared.lock().queue.stats()
     }
 
-    /// Whether nobody receives any more: from then on every record is dropped. Connect anew, and make
+    /// Whether the receiver is gone, so that every record is dropped. Connect again and create
     /// another sender.
     #[must_use]
     pub fn is_closed(&self) -> bool {
-        self.core.lock().is_over
+        self.shared.lock().is_over
     }
 }
 
-impl Core {
+impl Shared {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn flush(&self, deadline: Instant) -> Result<(), SendError> {
         self.flush_queue(deadline)?;
-        let lost = self.lock().book.take_lost();
+        let lost = self.lock().queue.take_lost();
         if lost == 0 {
             return Ok(());
         }
         let sent = self.sender.send_deadline(Header::report(lost).as_bytes(), deadline);
         if let Err(error) = &sent {
             let mut state = self.lock();
-            state.book.put_lost_back(lost);
-            state.judge(error);
+            state.queue.return_lost(lost);
+            state.reason_of(error);
         }
         sent
     }
 
-    /// Sends what was queued before this call.
+    /// Sends the records that were queued before this call.
     fn flush_queue(&self, deadline: Instant) -> Result<(), SendError> {
         let mut state = self.await_other_flush(deadline)?;
-        let count = state.book.queued();
+        let count = state.queue.queued();
         for _ in 0..count {
-            let Some(entry) = state.book.take_front() else { break };
+            let Some(entry) = state.queue.take_front() else { break };
             state.is_flushing = true;
             drop(state);
             let bytes = entry_bytes(&entry);
@@ -259,25 +260,25 @@ impl Core {
             state.is_flushing = false;
             self.flushed.notify_all();
             if let Err(error) = sent {
-                match state.judge(&error) {
-                    DropReason::Full => state.book.put_back(entry),
+                match state.reason_of(&error) {
+                    DropReason::Full => state.queue.put_back(entry),
                     DropReason::TooLarge => {
-                        state.book.taken_dropped(&entry, |drops| &mut drops.too_large);
+                        state.queue.count_taken_dropped(&entry, |drops| &mut drops.too_large);
                         continue;
                     }
                     DropReason::Closed => {
-                        state.book.taken_dropped(&entry, |drops| &mut drops.closed);
-                        state.book.abandon();
+                        state.queue.count_taken_dropped(&entry, |drops| &mut drops.closed);
+                        state.queue.abandon();
                     }
                 }
                 return Err(error);
             }
-            state.book.taken_went();
+            state.queue.count_taken_sent();
         }
         Ok(())
     }
 
-    /// Waits until nobody else flushes: one at a time takes from the queue.
+    /// Waits until no other thread flushes, because one thread at a time takes from the queue.
     fn await_other_flush(&self, deadline: Instant) -> Result<MutexGuard<'_, State>, SendError> {
         let left = deadline.saturating_duration_since(Instant::now());
         let waited = self.flushed.wait_timeout_while(self.lock(), left, |state| state.is_flushing);
@@ -287,32 +288,32 @@ impl Core {
 }
 
 impl State {
-    /// Sends the record at hand, with the count of what was lost before it.
+    /// Sends the record, with the number of records lost before it.
     fn attempt(&mut self, sender: &SharedSender, record: &[u8]) -> Result<(), DropReason> {
         let mut scratch = std::mem::take(&mut self.scratch);
         scratch.clear();
-        scratch.extend_from_slice(Header::record(self.book.lost()).as_bytes());
+        scratch.extend_from_slice(Header::record(self.queue.lost()).as_bytes());
         scratch.extend_from_slice(record);
         let sent = self.try_send(sender, &scratch);
         if scratch.capacity() <= SCRATCH_BYTES_MAX {
             self.scratch = scratch;
         }
         if sent.is_ok() {
-            self.book.went();
+            self.queue.count_new_sent();
         }
         sent
     }
 
-    /// Sends what waits, up to `count` of it, as long as there is room.
+    /// Sends at most `count` queued records, while there is room.
     fn drain(&mut self, sender: &SharedSender, count: usize) {
         for _ in 0..count {
-            let Some(front) = self.book.front() else { return };
+            let Some(front) = self.queue.front() else { return };
             let bytes = entry_bytes(front);
             match self.try_send(sender, &bytes) {
-                Ok(()) => self.book.front_went(),
+                Ok(()) => self.queue.count_front_sent(),
                 Err(DropReason::Full) => return,
-                Err(DropReason::TooLarge) => self.book.drop_oldest(|drops| &mut drops.too_large),
-                Err(DropReason::Closed) => return self.book.abandon(),
+                Err(DropReason::TooLarge) => self.queue.drop_oldest(|drops| &mut drops.too_large),
+                Err(DropReason::Closed) => return self.queue.abandon(),
             }
         }
     }
@@ -321,11 +322,11 @@ impl State {
         for _ in 0..BUSY_ATTEMPTS {
             match sender.try_send(bytes) {
                 Ok(()) => return Ok(()),
-                // A flush of another thread is at it, for a moment.
+                // A flush of another thread uses the channel for a moment.
                 Err(TrySendError::Busy) => std::thread::yield_now(),
                 Err(TrySendError::Full) => return Err(DropReason::Full),
                 Err(TrySendError::TooLarge(_)) => return Err(DropReason::TooLarge),
-                // A closed channel, a broken one, and whatever else no attempt can change.
+                // The channel is closed or failed, which no further attempt changes.
                 Err(_) => {
                     self.is_over = true;
                     return Err(DropReason::Closed);
@@ -335,8 +336,9 @@ impl State {
         Err(DropReason::Full)
     }
 
-    /// What an error of the channel means for the record at hand, and for all to come.
-    const fn judge(&mut self, error: &SendError) -> DropReason {
+    /// The reason for dropping a record, from an error of the channel. Notes whether the receiver
+    /// is gone.
+    const fn reason_of(&mut self, error: &SendError) -> DropReason {
         match error {
             SendError::TimedOut | SendError::Full => DropReason::Full,
             SendError::TooLarge(_) => DropReason::TooLarge,
@@ -348,7 +350,7 @@ impl State {
     }
 
     fn enqueue(&mut self, record: &[u8]) -> SendOutcome {
-        if self.book.enqueue(record) {
+        if self.queue.enqueue(record) {
             SendOutcome::Queued
         } else {
             SendOutcome::Dropped(DropReason::TooLarge)
@@ -356,7 +358,7 @@ impl State {
     }
 
     fn drop_newest(&mut self, reason: DropReason) -> SendOutcome {
-        self.book.drop_newest(|drops| match reason {
+        self.queue.drop_newest(|drops| match reason {
             DropReason::Full => &mut drops.full,
             DropReason::TooLarge => &mut drops.too_large,
             DropReason::Closed => &mut drops.closed,
@@ -370,7 +372,7 @@ fn after(wait: Duration) -> Instant {
     Instant::now() + wait.min(WAIT_MAX)
 }
 
-/// The message of a record that waited.
+/// The message of a queued record.
 fn entry_bytes(entry: &Entry) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(HEADER_BYTES + entry.bytes.len());
     bytes.extend_from_slice(Header::record(entry.lost).as_bytes());
@@ -378,9 +380,9 @@ fn entry_bytes(entry: &Entry) -> Vec<u8> {
     bytes
 }
 
-impl Drop for Core {
+impl Drop for Shared {
     fn drop(&mut self) {
-        // What did not go by then is lost, and nobody is left to be told.
+        // Records that are not sent by then are lost; no later message can report them.
         let _ = self.flush(after(self.config.flush_on_drop));
     }
 }

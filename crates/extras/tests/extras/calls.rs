@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Calls over one stream: answered in any order, given up in time, and never left without a verdict.
+//! Calls over one stream: answered in any order, cancelled in time, and never left without a
+//! result.
 #![cfg(feature = "calls")]
 
 use partywall::tokio::{Listener, Session, Stream, connect_with};
@@ -14,7 +15,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinHandle;
 
-/// What must happen, happens before this is over.
+/// Upper bound of each wait.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
 struct Pair {
@@ -44,36 +45,36 @@ async fn soon<F: Future>(future: F) -> F::Output {
     tokio::time::timeout(TIMEOUT, future).await.expect("in time")
 }
 
-/// Tells when a handler is dropped before it was done.
+/// Reports that a handler was dropped before its end.
 struct Dropped(Option<mpsc::UnboundedSender<&'static str>>);
 
 impl Drop for Dropped {
     fn drop(&mut self) {
-        if let Some(told) = self.0.take() {
-            let _ = told.send("dropped");
+        if let Some(events) = self.0.take() {
+            let _ = events.send("dropped");
         }
     }
 }
 
-/// A server whose handlers never answer, and tell when they begin and when they are dropped.
+/// A server whose handlers never answer, and report when they begin and when they are dropped.
 fn serve_for_ever(
     stream: Stream,
     config: CallsConfig,
 ) -> (JoinHandle<Result<(), ServeError>>, mpsc::UnboundedReceiver<&'static str>) {
-    let (tell, told) = mpsc::unbounded_channel();
+    let (sender, events) = mpsc::unbounded_channel();
     let serving = Server::with(stream, config).serve(move |request: Request| {
-        let tell = tell.clone();
+        let sender = sender.clone();
         async move {
-            let _ = tell.send(if request.is_one_way() { "one way" } else { "began" });
-            let _dropped = Dropped(Some(tell));
+            let _ = sender.send(if request.is_one_way() { "one way" } else { "began" });
+            let _dropped = Dropped(Some(sender));
             pending::<Result<Vec<u8>, Failure>>().await
         }
     });
-    (tokio::spawn(serving), told)
+    (tokio::spawn(serving), events)
 }
 
 #[tokio::test]
-async fn many_calls_of_every_size_are_each_answered() {
+async fn calls_of_every_size_are_answered() {
     for (name, config) in [
         ("shm", Config::default().transport(TransportPolicy::SharedMemory)),
         ("isolated", Config::default().trust(TrustPolicy::Untrusted)),
@@ -107,15 +108,15 @@ async fn many_calls_of_every_size_are_each_answered() {
 }
 
 #[tokio::test]
-async fn answers_overtake_one_another() {
+async fn quick_answer_overtakes_slow_one() {
     let pair = pair().await;
-    let gate = Arc::new(Notify::new());
-    let opens = Arc::clone(&gate);
+    let barrier = Arc::new(Notify::new());
+    let opens = Arc::clone(&barrier);
     tokio::spawn(Server::new(pair.there).serve(move |request: Request| {
-        let gate = Arc::clone(&gate);
+        let barrier = Arc::clone(&barrier);
         async move {
             if *request == *b"slow" {
-                gate.notified().await;
+                barrier.notified().await;
             }
             Ok(request.to_vec())
         }
@@ -134,62 +135,62 @@ async fn answers_overtake_one_another() {
 }
 
 #[tokio::test]
-async fn dropping_a_call_drops_its_handler_and_frees_its_slot() {
+async fn dropped_call_drops_handler_and_frees_slot() {
     let pair = pair().await;
     let config = CallsConfig::default().in_flight_max(1).running_max(1);
-    let (_serving, mut told) = serve_for_ever(pair.there, config);
+    let (_serving, mut events) = serve_for_ever(pair.there, config);
     let client = Client::with(pair.here, config);
     for _ in 0..5 {
         let call = tokio::spawn({
             let client = client.clone();
             async move { client.call(b"").await }
         });
-        assert_eq!(soon(told.recv()).await, Some("began"));
+        assert_eq!(soon(events.recv()).await, Some("began"));
         call.abort();
-        assert_eq!(soon(told.recv()).await, Some("dropped"));
+        assert_eq!(soon(events.recv()).await, Some("dropped"));
     }
 }
 
 #[tokio::test]
-async fn a_call_that_waits_to_run_and_is_cancelled_never_runs() {
+async fn waiting_call_that_is_cancelled_never_runs() {
     let pair = pair().await;
-    let (_serving, mut told) = serve_for_ever(pair.there, CallsConfig::default().running_max(1));
+    let (_serving, mut events) = serve_for_ever(pair.there, CallsConfig::default().running_max(1));
     let client = Client::new(pair.here);
     let call = |payload: &'static [u8]| {
         let client = client.clone();
         tokio::spawn(async move { client.call(payload).await })
     };
     let first = call(b"first");
-    assert_eq!(soon(told.recv()).await, Some("began"));
+    assert_eq!(soon(events.recv()).await, Some("began"));
     let second = client.call_deadline(b"second", Instant::now() + Duration::from_millis(1)).await;
     assert!(matches!(second, Err(CallError::DeadlineExceeded)), "{second:?}");
-    // Behind the cancellation of the second, on the same stream.
+    // Sent after the CANCEL of the second call, on the same stream.
     client.call_one_way(b"third").await.unwrap();
     first.abort();
-    assert_eq!(soon(told.recv()).await, Some("dropped"));
-    assert_eq!(soon(told.recv()).await, Some("one way"));
+    assert_eq!(soon(events.recv()).await, Some("dropped"));
+    assert_eq!(soon(events.recv()).await, Some("one way"));
 }
 
 #[tokio::test]
-async fn a_deadline_ends_the_call_on_both_sides() {
+async fn deadline_ends_call_on_both_sides() {
     let pair = pair().await;
-    let (_serving, mut told) = serve_for_ever(pair.there, CallsConfig::default());
+    let (_serving, mut events) = serve_for_ever(pair.there, CallsConfig::default());
     let client = Client::new(pair.here);
-    // On a busy machine its time may be over before its handler begins.
+    // On a busy machine the deadline may pass before the handler begins.
     for time_ms in [200, 2000, 20_000] {
         let time = Duration::from_millis(time_ms);
         let called = client.call_deadline(b"", Instant::now() + time).await;
         assert!(matches!(called, Err(CallError::DeadlineExceeded)), "{called:?}");
-        if tokio::time::timeout(2 * time, told.recv()).await == Ok(Some("began")) {
-            assert_eq!(soon(told.recv()).await, Some("dropped"));
+        if tokio::time::timeout(2 * time, events.recv()).await == Ok(Some("began")) {
+            assert_eq!(soon(events.recv()).await, Some("dropped"));
             return;
         }
     }
-    panic!("its handler never begins");
+    panic!("the handler never begins");
 }
 
 #[tokio::test]
-async fn handlers_see_the_time_that_is_left() {
+async fn handler_sees_time_left() {
     let pair = pair().await;
     tokio::spawn(Server::new(pair.there).serve(|request: Request| async move {
         let left = request.deadline().map(|deadline| deadline - Instant::now());
@@ -201,18 +202,18 @@ async fn handlers_see_the_time_that_is_left() {
 }
 
 #[tokio::test]
-async fn failures_panics_and_too_many_calls_have_their_own_errors() {
+async fn failure_panic_and_overload_return_own_errors() {
     let pair = pair().await;
-    let (tell, mut told) = mpsc::unbounded_channel();
+    let (sender, mut events) = mpsc::unbounded_channel();
     let config = CallsConfig::default().running_max(1).waiting_max(0);
     tokio::spawn(Server::with(pair.there, config).serve(move |request: Request| {
-        let tell = tell.clone();
+        let sender = sender.clone();
         async move {
             match &request[..] {
                 b"fail" => Err(Failure::new(7, vec![1, 2])),
-                b"panic" => panic!("as the test wants"),
+                b"panic" => panic!("on purpose"),
                 b"stay" => {
-                    let _ = tell.send(());
+                    let _ = sender.send(());
                     pending().await
                 }
                 _ => Ok(b"fine"),
@@ -228,15 +229,15 @@ async fn failures_panics_and_too_many_calls_have_their_own_errors() {
         let client = client.clone();
         async move { client.call(b"stay").await }
     });
-    soon(told.recv()).await.unwrap();
+    soon(events.recv()).await.unwrap();
     assert!(matches!(soon(client.call(b"")).await, Err(CallError::Busy)));
     stays.abort();
 }
 
 #[tokio::test]
-async fn a_lost_session_ends_every_call_at_once() {
+async fn closed_session_ends_every_call() {
     let pair = pair().await;
-    let (serving, mut told) = serve_for_ever(pair.there, CallsConfig::default());
+    let (serving, mut events) = serve_for_ever(pair.there, CallsConfig::default());
     let client = Client::with(pair.here, CallsConfig::default().in_flight_max(4));
     // The fifth waits for a slot.
     let calls: Vec<_> = (0..5)
@@ -246,7 +247,7 @@ async fn a_lost_session_ends_every_call_at_once() {
         })
         .collect();
     for _ in 0..4 {
-        assert_eq!(soon(told.recv()).await, Some("began"));
+        assert_eq!(soon(events.recv()).await, Some("began"));
     }
     pair.server.close(0, "");
     for call in calls {
@@ -259,23 +260,23 @@ async fn a_lost_session_ends_every_call_at_once() {
 }
 
 #[tokio::test]
-async fn a_server_that_leaves_ends_every_call() {
+async fn dropped_server_ends_every_call() {
     let pair = pair().await;
-    let (serving, mut told) = serve_for_ever(pair.there, CallsConfig::default());
+    let (serving, mut events) = serve_for_ever(pair.there, CallsConfig::default());
     let client = Client::new(pair.here);
     let call = tokio::spawn({
         let client = client.clone();
         async move { client.call(b"").await }
     });
-    assert_eq!(soon(told.recv()).await, Some("began"));
+    assert_eq!(soon(events.recv()).await, Some("began"));
     serving.abort();
     assert!(matches!(soon(call).await.unwrap(), Err(CallError::Lost(_))));
-    assert_eq!(soon(told.recv()).await, Some("dropped"));
+    assert_eq!(soon(events.recv()).await, Some("dropped"));
     assert!(pair.client.close_reason().is_none(), "the session goes on");
 }
 
 #[tokio::test]
-async fn who_breaks_the_rules_has_its_stream_reset_and_no_more() {
+async fn violation_resets_stream_but_not_session() {
     // (message, answer expected from a raw server, or from a raw client)
     let call = [1_u8, 0, 0, 0, 0, 0, 0, 0, 5, 0, 0, 0, 0, 0, 0, 0];
     let answer = [4_u8, 0, 0, 0, 0, 0, 0, 0, 9, 0, 0, 0, 0, 0, 0, 0];
@@ -306,7 +307,7 @@ async fn who_breaks_the_rules_has_its_stream_reset_and_no_more() {
 }
 
 #[tokio::test]
-async fn answers_to_calls_that_are_gone_are_tolerated() {
+async fn answer_to_cancelled_call_is_ignored() {
     let mut pair = pair().await;
     let client = Client::new(pair.here);
     let answer = |id: u8| [4, 0, 0, 0, 0, 0, 0, 0, id, 0, 0, 0, 0, 0, 0, 0, b'a'];
@@ -333,13 +334,13 @@ async fn answers_to_calls_that_are_gone_are_tolerated() {
 }
 
 #[tokio::test]
-async fn one_way_calls_are_handled_even_when_the_client_is_gone() {
+async fn one_way_calls_are_handled_after_client_is_gone() {
     let pair = pair().await;
-    let (tell, mut told) = mpsc::unbounded_channel();
+    let (sender, mut events) = mpsc::unbounded_channel();
     let serving = tokio::spawn(Server::new(pair.there).serve(move |request: Request| {
-        let tell = tell.clone();
+        let sender = sender.clone();
         async move {
-            let _ = tell.send(request.to_vec());
+            let _ = sender.send(request.to_vec());
             Ok([])
         }
     }));
@@ -350,7 +351,7 @@ async fn one_way_calls_are_handled_even_when_the_client_is_gone() {
     drop(client);
     soon(serving).await.unwrap().unwrap();
     let mut all = Vec::new();
-    while let Some(one) = told.recv().await {
+    while let Some(one) = events.recv().await {
         all.push(one[0]);
     }
     all.sort_unstable();

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The other process is killed in the middle of calls: each call, and each handler, has its end at once.
+//! The other process is killed in the middle of calls: each call, and each handler, has its end at
+//! once.
 #![cfg(feature = "calls")]
 
 use partywall::tokio::{Listener, connect};
@@ -29,33 +30,33 @@ async fn child() {
     }
 }
 
-/// Says when it is dropped.
+/// Reports that it was dropped.
 struct Guard(Option<mpsc::UnboundedSender<&'static str>>);
 
 impl Drop for Guard {
     fn drop(&mut self) {
-        if let Some(tell) = &self.0 {
-            let _ = tell.send("dropped");
+        if let Some(sender) = &self.0 {
+            let _ = sender.send("dropped");
         }
     }
 }
 
 type Answer = std::pin::Pin<Box<dyn Future<Output = Result<Vec<u8>, Failure>> + Send>>;
 
-/// Answers "ready" at once, and everything else never.
+/// Answers "ready" at once, and never answers any other call.
 fn handler(
-    tell: Option<mpsc::UnboundedSender<&'static str>>,
+    sender: Option<mpsc::UnboundedSender<&'static str>>,
 ) -> impl Fn(Request) -> Answer + Send + Sync + 'static {
     move |request: Request| {
-        let tell = tell.clone();
+        let sender = sender.clone();
         Box::pin(async move {
             if *request == *b"ready" {
                 return Ok(Vec::new());
             }
-            if let Some(tell) = &tell {
-                let _ = tell.send("began");
+            if let Some(sender) = &sender {
+                let _ = sender.send("began");
             }
-            let _guard = Guard(tell);
+            let _guard = Guard(sender);
             pending().await
         })
     }
@@ -66,7 +67,7 @@ async fn soon<F: Future>(future: F) -> F::Output {
 }
 
 #[tokio::test]
-async fn a_killed_server_ends_every_call() {
+async fn killed_server_ends_every_call() {
     let place = Directory::new();
     let address = place.address("calls.sock");
     let listener = Listener::bind(&*address).unwrap();
@@ -93,7 +94,7 @@ async fn a_killed_server_ends_every_call() {
 }
 
 #[tokio::test]
-async fn a_killed_client_ends_every_handler() {
+async fn killed_client_ends_every_handler() {
     let place = Directory::new();
     let address = place.address("calls.sock");
     let listener = Listener::bind(&*address).unwrap();
@@ -104,15 +105,15 @@ async fn a_killed_client_ends_every_handler() {
     ));
     let session = soon(listener.accept()).await.unwrap();
     let stream = soon(session.accept()).await.unwrap().unwrap();
-    let (tell, mut told) = mpsc::unbounded_channel();
-    let serving = tokio::spawn(Server::new(stream).serve(handler(Some(tell))));
+    let (sender, mut events) = mpsc::unbounded_channel();
+    let serving = tokio::spawn(Server::new(stream).serve(handler(Some(sender))));
     for _ in 0..2 {
-        assert_eq!(soon(told.recv()).await, Some("began"));
+        assert_eq!(soon(events.recv()).await, Some("began"));
     }
     client.kill();
     assert!(soon(serving).await.unwrap().is_err());
     for _ in 0..2 {
-        assert_eq!(soon(told.recv()).await, Some("dropped"));
+        assert_eq!(soon(events.recv()).await, Some("dropped"));
     }
-    assert_eq!(soon(told.recv()).await, None);
+    assert_eq!(soon(events.recv()).await, None);
 }

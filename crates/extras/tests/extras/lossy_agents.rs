@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! An application and its agent: whatever becomes of the one, the other goes on, and the counts add up.
+//! An application and its log agent: if one stops or dies, the other continues, and the counts add
+//! up.
 
 use partywall::{
     Channel, Config, Listener, RecvError, SendError, TransportPolicy, TryRecvError, Wait,
@@ -20,7 +21,7 @@ fn config() -> Config {
     Config::default().ring_bytes(4096).inline_max(512)
 }
 
-/// The second process: an agent, or an application that logs for ever.
+/// The second process: an agent, or an application that logs until it is killed.
 #[test]
 fn child() {
     match role().as_deref() {
@@ -31,9 +32,10 @@ fn child() {
     }
 }
 
-/// Receives all there is, then says how many came and how many were lost.
+/// Receives all records, then sends the numbers of received and of lost ones.
 fn agent(address: &str) {
-    let (mut tell, receiver) = partywall::connect_with(address, &config()).unwrap().split();
+    let (mut counter_sender, receiver) =
+        partywall::connect_with(address, &config()).unwrap().split();
     let mut records = LossyReceiver::new(receiver);
     records.set_wait(Wait::Poll(millis(1)));
     let mut next = 0;
@@ -43,7 +45,7 @@ fn agent(address: &str) {
         next += 1;
     }
     let counts = [records.received().to_le_bytes(), records.lost().to_le_bytes()].concat();
-    tell.send(&counts).unwrap();
+    counter_sender.send(&counts).unwrap();
 }
 
 fn application(address: &str) {
@@ -54,7 +56,7 @@ fn application(address: &str) {
     }
 }
 
-/// Logs until there is no room, says how many records went, and waits to be killed.
+/// Logs until there is no room, sends the number of sent records, and waits to be killed.
 fn filler(address: &str) {
     let (sender, _receiver) = partywall::connect_with(address, &config()).unwrap().split();
     let mut aside = partywall::connect_with(address, &config()).unwrap();
@@ -64,7 +66,7 @@ fn filler(address: &str) {
     let _ = aside.recv();
 }
 
-/// An agent in a process of its own, and the channel to it.
+/// Starts an agent in a process of its own; returns it and the channel to it.
 fn start_agent(place: &Directory, config: &Config) -> (Second, Channel) {
     let address = place.address("agent.sock");
     let mut listener = Listener::bind_with(&address, config).unwrap();
@@ -76,7 +78,7 @@ fn start_agent(place: &Directory, config: &Config) -> (Second, Channel) {
     (agent, listener.accept_deadline(within(TIMEOUT)).unwrap())
 }
 
-/// Logs until `enough`, with numbers from `next`.
+/// Logs records with numbers from `next` until `enough` returns true.
 fn log_until(
     log: &LossySender,
     next: &mut u64,
@@ -100,9 +102,9 @@ fn stopped_agent(on_full: OnFull, transport: TransportPolicy) {
     let mut next = 0;
     log_until(&log, &mut next, |_, _| next_is(&log, 100));
     stop(agent.pid(), within(TIMEOUT)).unwrap();
-    // It goes on for as long as it takes to lose ten thousand, and waits for nobody.
+    // The sender loses 10,000 records without waiting for the stopped agent.
     log_until(&log, &mut next, |log, _| log.stats().drops.full >= 10_000);
-    // What is queued finds no room; the report of what was lost is short, and may.
+    // Queued records find no room. The report of losses is short and may fit.
     let flushed = log.flush(Instant::now() + millis(1));
     if on_full == OnFull::DropOldest {
         assert!(matches!(flushed, Err(SendError::TimedOut)), "{flushed:?}");
@@ -128,22 +130,22 @@ fn next_is(log: &LossySender, count: u64) -> bool {
 }
 
 #[test]
-fn a_stopped_agent_costs_records_and_the_counts_add_up_newest() {
+fn stopped_agent_loses_counted_newest_records() {
     stopped_agent(OnFull::DropNewest, TransportPolicy::SharedMemory);
 }
 
 #[test]
-fn a_stopped_agent_costs_records_and_the_counts_add_up_oldest() {
+fn stopped_agent_loses_counted_oldest_records() {
     stopped_agent(OnFull::DropOldest, TransportPolicy::SharedMemory);
 }
 
 #[test]
-fn a_stopped_agent_costs_records_and_the_counts_add_up_over_a_socket() {
+fn stopped_agent_over_socket_loses_counted_records() {
     stopped_agent(OnFull::DropOldest, TransportPolicy::Socket);
 }
 
 #[test]
-fn a_killed_agent_leaves_the_application_alone() {
+fn killed_agent_does_not_block_application() {
     let _watchdog = Watchdog::new("killed agent", 2 * TIMEOUT);
     for on_full in [OnFull::DropNewest, OnFull::DropOldest, OnFull::Block(TIMEOUT)] {
         let place = Directory::new();
@@ -164,7 +166,7 @@ fn a_killed_agent_leaves_the_application_alone() {
 }
 
 #[test]
-fn of_a_killed_application_the_agent_has_all_that_was_committed() {
+fn committed_records_of_killed_application_arrive() {
     let _watchdog = Watchdog::new("killed application", 2 * TIMEOUT);
     let place = Directory::new();
     let address = place.address("agent.sock");
@@ -190,14 +192,15 @@ fn of_a_killed_application_the_agent_has_all_that_was_committed() {
     for _ in 0..1000 {
         assert!(take(&mut records));
     }
-    // Nothing is taken while it fills the ring; what is there when it dies is not lost.
+    // The agent receives nothing while the application fills the ring. Records in the ring outlive
+    // the application.
     application.kill();
     while take(&mut records) {}
     assert_eq!(records.received() + records.lost(), next);
 }
 
 #[test]
-fn of_a_killed_application_the_agent_has_exactly_what_it_said_was_sent() {
+fn records_counted_as_sent_by_killed_application_arrive() {
     let _watchdog = Watchdog::new("killed application", 2 * TIMEOUT);
     let place = Directory::new();
     let address = place.address("agent.sock");
@@ -209,8 +212,8 @@ fn of_a_killed_application_the_agent_has_exactly_what_it_said_was_sent() {
     ));
     let channel = listener.accept_deadline(within(TIMEOUT)).unwrap();
     let mut aside = listener.accept_deadline(within(TIMEOUT)).unwrap();
-    let told = aside.recv_deadline(within(TIMEOUT)).unwrap().unwrap();
-    let sent = u64::from_le_bytes(told[..].try_into().unwrap());
+    let count = aside.recv_deadline(within(TIMEOUT)).unwrap().unwrap();
+    let sent = u64::from_le_bytes(count[..].try_into().unwrap());
     application.kill();
     let mut records = LossyReceiver::new(channel.split().1);
     let end = loop {
@@ -226,7 +229,7 @@ fn of_a_killed_application_the_agent_has_exactly_what_it_said_was_sent() {
 }
 
 #[test]
-fn threads_log_at_once_and_every_record_is_accounted_for() {
+fn records_of_concurrent_threads_are_all_counted() {
     let _watchdog = Watchdog::new("threads", 2 * TIMEOUT);
     for on_full in [OnFull::DropNewest, OnFull::DropOldest, OnFull::Block(TIMEOUT)] {
         let place = Directory::new();
@@ -266,7 +269,7 @@ fn threads_log_at_once_and_every_record_is_accounted_for() {
 }
 
 #[test]
-fn without_room_the_policy_says_which_records_remain() {
+fn policy_decides_which_records_remain_without_room() {
     let place = Directory::new();
     for (on_full, first_is_kept) in [(OnFull::DropNewest, true), (OnFull::DropOldest, false)] {
         let (here, there) = pair(&place.address("a.sock"), &config(), &config());
@@ -296,7 +299,7 @@ fn without_room_the_policy_says_which_records_remain() {
 }
 
 #[test]
-fn what_is_no_record_is_named() {
+fn message_that_is_no_record_is_an_error() {
     let place = Directory::new();
     let (mut here, there) = pair(&place.address("a.sock"), &config(), &config());
     let mut records = LossyReceiver::new(there.split().1);

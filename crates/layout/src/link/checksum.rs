@@ -51,7 +51,7 @@ mod tests {
 
     /// The check value of RFC 3720 and of all catalogues.
     #[test]
-    fn it_is_crc32c() {
+    fn checksum_is_crc32c() {
         assert_eq!(crc32c(b"123456789"), 0xe306_9283);
         assert_eq!(crc32c(b""), 0);
         assert_eq!(crc32c(&[0; 32]), 0x8a91_36aa);
@@ -59,7 +59,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_are_as_one() {
+    fn checksum_of_parts_equals_whole() {
         let bytes: [u8; 700] = core::array::from_fn(|n| u8::try_from(n * 7 % 251).unwrap());
         for cut in [0, 1, 8, 36, 37, 64, 159, 160, 161, 255, 256, 699, 700] {
             let (first, rest) = bytes.split_at(cut);

@@ -92,7 +92,7 @@ mod tests {
     use crate::record_ring::RecordHeader;
 
     #[test]
-    fn parts_make_the_record_of_the_whole() {
+    fn record_of_parts_equals_record_of_whole() {
         let bytes: [u8; 300] = core::array::from_fn(|n| u8::try_from(n * 7 % 251).unwrap());
         for len in [0, 1, 48, 112, 144, 145, 300] {
             let whole = crc(Position(64), 5, &[&bytes[..len]]);
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_is_covered() {
+    fn crc_covers_every_byte() {
         let crc = |position, tag, message| crc(Position(position), tag, &[message]);
         let this = crc(64, 5, b"hello");
         assert_ne!(this, crc(128, 5, b"hello"));
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn no_other_tag_has_its_crc() {
+    fn other_tag_has_other_crc() {
         let this = crc(Position(64), 0, &[b"hello"]);
         let mut other = 1_u32;
         for _ in 0..100_000 {
@@ -135,7 +135,7 @@ mod tests {
     /// The fast check accepts no more than the full one: for any header from a peer, both give the
     /// same result.
     #[test]
-    fn a_short_header_is_what_the_judge_of_all_says() {
+    fn short_header_check_agrees_with_full_check() {
         let size = RingSize::new(4096).unwrap();
         let kinds = (0..32).map(|kind| kind << 1);
         let (mut short, mut refused) = (0, 0);

@@ -51,26 +51,26 @@ pub const fn index_of(sequence: u64) -> usize {
 /// The image in force of two slots of the same size; `None` if damage makes it ambiguous.
 #[must_use]
 pub fn in_force<T: Slot>(first: &[u8], second: &[u8]) -> Option<T> {
-    let looks = [Look::at(first, 0)?, Look::at(second, 1)?];
-    let index = match (looks[0].whole, looks[1].whole) {
+    let slots = [SlotState::at(first, 0)?, SlotState::at(second, 1)?];
+    let index = match (slots[0].whole, slots[1].whole) {
         (Some(a), Some(b)) if a.checked_add(1) == Some(b) => 1,
         (Some(a), Some(b)) if b.checked_add(1) == Some(a) => 0,
-        (Some(a), None) if looks[1].was_before(a) => 0,
-        (None, Some(b)) if looks[0].was_before(b) => 1,
+        (Some(a), None) if slots[1].was_before(a) => 0,
+        (None, Some(b)) if slots[0].was_before(b) => 1,
         _ => return None,
     };
     T::read_from_bytes([first, second][index]).ok()
 }
 
-/// The reading of one slot.
-struct Look {
+/// The content of one slot, checked.
+struct SlotState {
     /// The sequence of an image that is valid and in the slot where it belongs.
     whole: Option<u64>,
     sealed_sequence: u32,
     is_body_sealed: bool,
 }
 
-impl Look {
+impl SlotState {
     fn at(slot: &[u8], index: usize) -> Option<Self> {
         let (body, last) = slot.split_last_chunk::<SEAL_BYTES>()?;
         let sequence = u64::from_le_bytes(*body.first_chunk::<8>()?);

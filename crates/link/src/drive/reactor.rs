@@ -34,18 +34,18 @@ pub(crate) trait Source: Send + Sync {
     /// What was put off until somebody waits is to be done.
     fn settle(self: Arc<Self>);
     /// Somebody is about to sleep, and is to be woken for this source, too.
-    fn lie_down(self: Arc<Self>);
+    fn arm(self: Arc<Self>);
 }
 
 /// What whoever turns will do next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Before {
     /// Look by itself: nobody needs to ring.
-    Looking,
+    Polling,
     /// Sleep here.
     Sleeping,
     /// Look at what has news, and then sleep until the descriptor is ready.
-    SleepingElsewhere,
+    SleepingExternally,
 }
 
 /// Where threads wait.
@@ -60,25 +60,25 @@ pub(crate) struct Reactor {
     doorbell: Doorbell,
     /// What a foreign event loop watches, made when it first asks, and before it looks for the first time what has news; without
     /// descriptors left it watches the set itself.
-    foreign: OnceLock<Option<Foreign>>,
-    book: Mutex<Book>,
+    external: OnceLock<Option<External>>,
+    registry: Mutex<Registry>,
     lead: Mutex<Leadership>,
     guard: ForkGuard,
 }
 
 /// The set, and a bell that only the turns of a foreign event loop silence: threads that lead would take away the rings meant for it.
-struct Foreign {
+struct External {
     set: EpollSet,
     doorbell: Doorbell,
 }
 
 #[derive(Default)]
-struct Book {
+struct Registry {
     next_token: u64,
     sources: HashMap<u64, Weak<dyn Source>, BuildHasherDefault<TokenHasher>>,
     timers: BTreeSet<(Instant, u64)>,
-    owing: Vec<Weak<dyn Source>>,
-    resting: Vec<Weak<dyn Source>>,
+    unsettled: Vec<Weak<dyn Source>>,
+    unarmed: Vec<Weak<dyn Source>>,
     /// A leader handles events and will look at the timers before it sleeps.
     is_turning: bool,
     /// A leader waits.
@@ -101,13 +101,13 @@ struct Leadership {
 #[derive(Default)]
 struct Lists {
     events: Vec<Ready>,
-    owing: Vec<Weak<dyn Source>>,
-    resting: Vec<Weak<dyn Source>>,
+    unsettled: Vec<Weak<dyn Source>>,
+    unarmed: Vec<Weak<dyn Source>>,
 }
 
 /// What a thread becomes that must wait.
 pub(super) enum Role<'a> {
-    Leader(Lead<'a>),
+    Leader(Leader<'a>),
     /// Under this ticket.
     Follower(u64),
 }
@@ -124,12 +124,12 @@ impl Reactor {
     pub(crate) fn new() -> io::Result<Arc<Self>> {
         let (set, doorbell) = (EpollSet::new()?, Doorbell::new()?);
         set.add(&doorbell, EventFlags::IN, DOORBELL)?;
-        let book = Book { next_token: DOORBELL + 1, ..Book::default() };
+        let registry = Registry { next_token: DOORBELL + 1, ..Registry::default() };
         Ok(Arc::new(Self {
             set,
             doorbell,
-            foreign: OnceLock::new(),
-            book: Mutex::new(book),
+            external: OnceLock::new(),
+            registry: Mutex::new(registry),
             lead: Mutex::default(),
             guard: ForkGuard::current(),
         }))
@@ -137,16 +137,16 @@ impl Reactor {
 
     /// A token for a descriptor or timer of `source`.
     pub(crate) fn enter(&self, source: Weak<dyn Source>) -> u64 {
-        let mut book = self.book();
-        let token = book.next_token;
-        book.next_token += 1;
-        book.sources.insert(token, source);
+        let mut registry = self.registry();
+        let token = registry.next_token;
+        registry.next_token += 1;
+        registry.sources.insert(token, source);
         token
     }
 
     /// From now on the token is of another source.
     pub(crate) fn reassign(&self, token: u64, source: Weak<dyn Source>) {
-        self.book().sources.insert(token, source);
+        self.registry().sources.insert(token, source);
     }
 
     /// The token is of nothing any more.
@@ -154,7 +154,7 @@ impl Reactor {
         if self.guard.is_child() {
             return;
         }
-        self.book().sources.remove(&token);
+        self.registry().sources.remove(&token);
     }
 
     pub(crate) fn watch(
@@ -188,39 +188,39 @@ impl Reactor {
         if old == new {
             return;
         }
-        let mut book = self.book();
+        let mut registry = self.registry();
         if let Some(old) = old {
-            book.timers.remove(&(old, token));
+            registry.timers.remove(&(old, token));
         }
         let Some(new) = new else { return };
-        let is_first = book.timers.first().is_none_or(|(first, _)| new < *first);
-        book.timers.insert((new, token));
-        if is_first && !book.is_turning {
+        let is_first = registry.timers.first().is_none_or(|(first, _)| new < *first);
+        registry.timers.insert((new, token));
+        if is_first && !registry.is_turning {
             self.notify();
         }
-        if is_first && self.has_external_loop() && !book.is_driven_externally {
+        if is_first && self.has_external_loop() && !registry.is_driven_externally {
             self.notify_external_loop();
         }
     }
 
     /// Has `source`, if it is given, settled before the next leader sleeps. Whether one sleeps already.
-    pub(crate) fn owe(&self, source: Option<Weak<dyn Source>>) -> bool {
-        let mut book = self.book();
-        book.owing.extend(source);
+    pub(crate) fn settle_later(&self, source: Option<Weak<dyn Source>>) -> bool {
+        let mut registry = self.registry();
+        registry.unsettled.extend(source);
         if self.has_external_loop() {
             // Whoever sleeps elsewhere is to call.
             self.notify_external_loop();
         }
-        book.is_asleep
+        registry.is_asleep
     }
 
     /// Has `source` lie down before the next leader sleeps. `true`: one sleeps already, and whoever calls is to do it.
-    pub(crate) fn rest(&self, source: Weak<dyn Source>) -> bool {
-        let mut book = self.book();
-        if book.is_asleep {
+    pub(crate) fn arm_later(&self, source: Weak<dyn Source>) -> bool {
+        let mut registry = self.registry();
+        if registry.is_asleep {
             return true;
         }
-        book.resting.push(source);
+        registry.unarmed.push(source);
         if self.has_external_loop() {
             // As above.
             self.notify_external_loop();
@@ -229,26 +229,26 @@ impl Reactor {
     }
 
     /// A source has news: whoever waits for the descriptor by other means is to look.
-    pub(crate) fn told(&self) {
+    pub(crate) fn wake_external_loop(&self) {
         // With the lock of what changed. Who is not seen here looks after this, and finds it.
-        if self.has_external_loop() && !self.book().is_driven_externally {
+        if self.has_external_loop() && !self.registry().is_driven_externally {
             self.notify_external_loop();
         }
     }
 
     /// Whether somebody waits for the descriptor by other means.
     fn has_external_loop(&self) -> bool {
-        self.foreign.get().is_some()
+        self.external.get().is_some()
     }
 
     /// When the next timer is due.
     pub(crate) fn next_timer(&self) -> Option<Instant> {
-        self.book().timers.first().map(|(time, _)| *time)
+        self.registry().timers.first().map(|(time, _)| *time)
     }
 
     /// How often a leader waited.
     pub(crate) fn turns(&self) -> u64 {
-        self.book().turns
+        self.registry().turns
     }
 
     /// A turn without waiting, if nobody leads. `before` what is not to be missed.
@@ -258,9 +258,9 @@ impl Reactor {
         if self.guard.is_child() {
             return Ok(());
         }
-        if let (Before::SleepingElsewhere, Some(Some(foreign))) = (before, self.foreign.get()) {
+        if let (Before::SleepingExternally, Some(Some(external))) = (before, self.external.get()) {
             // What it was rung for is seen from here on, by whomever it is done.
-            foreign.doorbell.drain()?;
+            external.doorbell.drain()?;
         }
         let Some(mut lead) = self.try_lead() else { return Ok(()) };
         lead.turn(Some(Instant::now()), before, || {})
@@ -268,15 +268,15 @@ impl Reactor {
 
     /// Wakes whoever sleeps elsewhere.
     fn notify_external_loop(&self) {
-        match self.foreign.get() {
+        match self.external.get() {
             // As below.
-            Some(Some(foreign)) => drop(foreign.doorbell.notify()),
+            Some(Some(external)) => drop(external.doorbell.notify()),
             _ => self.notify(),
         }
     }
 
-    fn foreign() -> io::Result<Foreign> {
-        Ok(Foreign { set: EpollSet::new()?, doorbell: Doorbell::new()? })
+    fn external() -> io::Result<External> {
+        Ok(External { set: EpollSet::new()?, doorbell: Doorbell::new()? })
     }
 
     /// Wakes a leader that sleeps.
@@ -310,18 +310,18 @@ impl Reactor {
         }
     }
 
-    fn try_lead(&self) -> Option<Lead<'_>> {
+    fn try_lead(&self) -> Option<Leader<'_>> {
         let mut lead = self.leadership();
         (!lead.is_taken).then(|| self.taken(&mut lead))
     }
 
-    fn taken(&self, lead: &mut Leadership) -> Lead<'_> {
+    fn taken(&self, lead: &mut Leadership) -> Leader<'_> {
         lead.is_taken = true;
-        Lead { reactor: self, lists: std::mem::take(&mut lead.lists) }
+        Leader { reactor: self, lists: std::mem::take(&mut lead.lists) }
     }
 
-    fn book(&self) -> MutexGuard<'_, Book> {
-        self.book.lock().unwrap_or_else(PoisonError::into_inner)
+    fn registry(&self) -> MutexGuard<'_, Registry> {
+        self.registry.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn leadership(&self) -> MutexGuard<'_, Leadership> {
@@ -331,26 +331,26 @@ impl Reactor {
 
 impl AsFd for Reactor {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        let foreign = self.foreign.get_or_init(|| {
-            let foreign = Self::foreign().ok()?;
-            foreign.set.add(&self.set, EventFlags::IN, 0).ok()?;
-            foreign.set.add(&foreign.doorbell, EventFlags::IN, DOORBELL).ok()?;
-            Some(foreign)
+        let external = self.external.get_or_init(|| {
+            let external = Self::external().ok()?;
+            external.set.add(&self.set, EventFlags::IN, 0).ok()?;
+            external.set.add(&external.doorbell, EventFlags::IN, DOORBELL).ok()?;
+            Some(external)
         });
-        match foreign {
-            Some(foreign) => foreign.set.as_fd(),
+        match external {
+            Some(external) => external.set.as_fd(),
             None => self.set.as_fd(),
         }
     }
 }
 
 /// The one thread that turns; dropped, another is told to.
-pub(super) struct Lead<'a> {
+pub(super) struct Leader<'a> {
     reactor: &'a Reactor,
     lists: Lists,
 }
 
-impl Lead<'_> {
+impl Leader<'_> {
     /// Waits until something is ready, due, or the bell rings, at most until `deadline`, and handles it. `woken` is called
     /// between the two. No spot may be locked by the caller.
     pub(super) fn turn(
@@ -360,13 +360,13 @@ impl Lead<'_> {
         woken: impl FnOnce(),
     ) -> io::Result<()> {
         let reactor = self.reactor;
-        let first_timer = self.lie_down(before);
+        let first_timer = self.prepare_sleep(before);
         let until = first_timer.into_iter().chain(deadline).min();
         let waited = reactor.set.wait(&mut self.lists.events, until);
         {
-            let mut book = reactor.book();
-            book.is_turning = true;
-            book.is_asleep = false;
+            let mut registry = reactor.registry();
+            registry.is_turning = true;
+            registry.is_asleep = false;
         }
         woken();
         let handled = waited.map(|_| {
@@ -374,12 +374,14 @@ impl Lead<'_> {
                 self.handle(self.lists.events[index]);
             }
         });
-        let mut book = match handled {
+        let mut registry = match handled {
             Ok(()) => self.expire(),
-            Err(_) => reactor.book(),
+            Err(_) => reactor.registry(),
         };
-        (book.is_turning, book.is_driven_externally) = (false, false);
-        if reactor.has_external_loop() && !(book.owing.is_empty() && book.resting.is_empty()) {
+        (registry.is_turning, registry.is_driven_externally) = (false, false);
+        if reactor.has_external_loop()
+            && !(registry.unsettled.is_empty() && registry.unarmed.is_empty())
+        {
             // Whoever came to the lists meanwhile, before this turn was the foreigner's or after.
             reactor.notify_external_loop();
         }
@@ -387,37 +389,39 @@ impl Lead<'_> {
     }
 
     /// Settles what is owed, and from then on counts as asleep: whoever owes after that is told so. The first timer.
-    fn lie_down(&mut self, before: Before) -> Option<Instant> {
-        let mut book = self.reactor.book();
-        book.is_driven_externally = before == Before::SleepingElsewhere;
+    fn prepare_sleep(&mut self, before: Before) -> Option<Instant> {
+        let mut registry = self.reactor.registry();
+        registry.is_driven_externally = before == Before::SleepingExternally;
         for _ in 0..SETTLED_MAX {
-            if book.owing.is_empty() && (book.resting.is_empty() || before == Before::Looking) {
+            if registry.unsettled.is_empty()
+                && (registry.unarmed.is_empty() || before == Before::Polling)
+            {
                 break;
             }
-            self.lists.owing.append(&mut book.owing);
-            if before != Before::Looking {
-                self.lists.resting.append(&mut book.resting);
+            self.lists.unsettled.append(&mut registry.unsettled);
+            if before != Before::Polling {
+                self.lists.unarmed.append(&mut registry.unarmed);
             }
-            drop(book);
+            drop(registry);
             self.lists
-                .owing
+                .unsettled
                 .drain(..)
                 .filter_map(|source| source.upgrade())
                 .for_each(Source::settle);
             self.lists
-                .resting
+                .unarmed
                 .drain(..)
                 .filter_map(|source| source.upgrade())
-                .for_each(Source::lie_down);
-            book = self.reactor.book();
+                .for_each(Source::arm);
+            registry = self.reactor.registry();
         }
-        book.is_turning = false;
-        book.is_asleep = true;
-        book.turns += 1;
+        registry.is_turning = false;
+        registry.is_asleep = true;
+        registry.turns += 1;
         // Others kept it from lying down: not for long, then.
-        let is_unsettled = !(book.owing.is_empty() && book.resting.is_empty());
+        let is_unsettled = !(registry.unsettled.is_empty() && registry.unarmed.is_empty());
         let at_once = is_unsettled.then(Instant::now);
-        at_once.or_else(|| book.timers.first().map(|(time, _)| *time))
+        at_once.or_else(|| registry.timers.first().map(|(time, _)| *time))
     }
 
     fn handle(&self, event: Ready) {
@@ -426,38 +430,38 @@ impl Lead<'_> {
             let _ = self.reactor.doorbell.drain();
             return;
         }
-        let source = self.reactor.book().sources.get(&event.token).and_then(Weak::upgrade);
+        let source = self.reactor.registry().sources.get(&event.token).and_then(Weak::upgrade);
         if let Some(source) = source {
             source.ready(event.token, event.flags);
         }
     }
 
     /// Those that are due now; what they set anew is for the next turn. The book, for what is to be written when that is done.
-    fn expire(&self) -> MutexGuard<'_, Book> {
-        let mut book = self.reactor.book();
-        if book.timers.is_empty() {
-            return book;
+    fn expire(&self) -> MutexGuard<'_, Registry> {
+        let mut registry = self.reactor.registry();
+        if registry.timers.is_empty() {
+            return registry;
         }
         let now = Instant::now();
-        let count = book.timers.range(..=(now, u64::MAX)).count();
+        let count = registry.timers.range(..=(now, u64::MAX)).count();
         for _ in 0..count {
-            let Some((time, token)) = book.timers.first().copied() else { break };
+            let Some((time, token)) = registry.timers.first().copied() else { break };
             if time > now {
                 break;
             }
-            book.timers.pop_first();
-            let source = book.sources.get(&token).and_then(Weak::upgrade);
-            drop(book);
+            registry.timers.pop_first();
+            let source = registry.sources.get(&token).and_then(Weak::upgrade);
+            drop(registry);
             if let Some(source) = source {
                 source.due(token);
             }
-            book = self.reactor.book();
+            registry = self.reactor.registry();
         }
-        book
+        registry
     }
 }
 
-impl Drop for Lead<'_> {
+impl Drop for Leader<'_> {
     fn drop(&mut self) {
         let next = {
             let mut lead = self.reactor.leadership();

@@ -14,12 +14,21 @@ use std::hash::{BuildHasher, RandomState};
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use partywall_sys::{Begun, begin_tcp, begin_unix_abstract, begin_unix_path};
+use bytes::BytesMut;
+use partywall::{Address, Peer, Trust};
+use partywall_sys::epoll::EventFlags;
+use partywall_sys::{Begun, Socket, begin_tcp, begin_unix_abstract, begin_unix_path};
+use partywall_wait::deadline_after;
+
+use super::connections::Connections;
+use super::wire::{Doorbells, Wire};
+use super::{Endpoint, Locked, State};
 
 use crate::config::Config;
-use crate::link_state::End;
+use crate::drive::Before;
+use crate::error::{Stopped, SwitchError};
+use crate::link_state::{Conn, End, LinkState};
 use crate::protocol::frame::{Names, Refusal};
-use partywall::Address;
 
 /// See the module.
 pub(super) struct Dialer {
@@ -156,6 +165,187 @@ impl Dialer {
         let chance = u32::try_from(RandomState::new().hash_one(0) >> 48).unwrap_or(0);
         whole / 2 + whole / 2 / (1 << 16) * chance
     }
+}
+
+/// Makes the connections of a client.
+#[derive(Clone, Copy)]
+pub(crate) struct DialDriver<'a> {
+    pub(super) end: &'a Endpoint,
+}
+
+impl DialDriver<'_> {
+    /// Begins the next connection of a client.
+    pub(super) fn dial(&self, state: &mut Locked<'_>) {
+        if state.stopped().is_some() {
+            state.connections.dialer.iter_mut().for_each(|dialer| dialer.phase = Phase::Stopped);
+            return;
+        }
+        let Some(dialer) = &mut state.connections.dialer else { return };
+        match dialer.begin() {
+            Err(reason) => self.dialing_failed(state, reason),
+            Ok(begun) if begun.is_connected() => self.connected(state, begun),
+            Ok(begun) => {
+                let token = self.end.group.reactor.enter(self.end.me.clone());
+                let deadline = deadline_after(self.end.config.handshake_timeout);
+                if let Err(error) = self.end.group.reactor.watch(&begun, EventFlags::OUT, token) {
+                    self.end.group.reactor.forget(token);
+                    return self.dialing_failed(state, format!("epoll: {error}"));
+                }
+                dialer.phase = Phase::Connecting { begun, token, deadline };
+                self.end.connections().set_timer(state);
+            }
+        }
+    }
+
+    /// The descriptor of a connection that was begun is ready.
+    pub(super) fn reached(&self, state: &mut Locked<'_>, token: u64) {
+        let Some(dialer) = &mut state.connections.dialer else { return };
+        match std::mem::replace(&mut dialer.phase, Phase::Reached) {
+            Phase::Connecting { begun, token: expected, .. } if expected == token => {
+                self.end.group.reactor.unwatch(&begun, token);
+                self.connected(state, begun);
+            }
+            other => dialer.phase = other,
+        }
+    }
+
+    fn connected(&self, state: &mut Locked<'_>, begun: Begun) {
+        let socket = match begun.finish() {
+            Ok(socket) => socket,
+            Err(error) => return self.dialing_failed(state, error.to_string()),
+        };
+        let (peer, is_abstract) = match &state.connections.dialer {
+            Some(dialer) => {
+                let (credentials, label) = (socket.peer_credentials(), dialer.address.to_string());
+                let peer = Peer::new(credentials, Trust::Untrusted, label);
+                (peer, matches!(dialer.address, Address::Abstract(_)))
+            }
+            None => return,
+        };
+        let rule = self.end.config.admission(is_abstract);
+        if let Some(Err(reason)) = rule.map(|rule| rule.judge(peer.credentials.as_ref())) {
+            return self.dialing_failed(state, format!("{peer} is not admitted: {reason}"));
+        }
+        // It fails only where the peer has gone, as the first read will tell.
+        let _ = socket.set_dead_after(self.end.config.dead_after);
+        match self.begin_attaching(state, socket, peer) {
+            Ok(()) => self.end.connections().set_timer(state),
+            Err(reason) => self.dialing_failed(state, reason),
+        }
+    }
+
+    fn begin_attaching(
+        &self,
+        state: &mut Locked<'_>,
+        socket: Socket,
+        peer: Peer,
+    ) -> Result<(), String> {
+        let doorbells = self
+            .end
+            .connections()
+            .may_share(&socket)
+            .then(|| self.doorbells_of_client(state))
+            .flatten();
+        // Before the connection that there is gives way.
+        self.end
+            .config
+            .judge_transport(doorbells.is_some())
+            .map_err(|refusal| refusal.to_string())?;
+        let State {
+            core: Some(core),
+            connections: Connections { dialer: Some(dialer), wires, .. },
+            ..
+        } = &mut **state
+        else {
+            return Ok(());
+        };
+        let (names, login) = (dialer.names.clone(), self.end.config.login.clone());
+        let conn = match doorbells {
+            Some(_) => core.attach_shm(names, login),
+            None => core.attach(names, login),
+        };
+        let Some(conn) = conn else {
+            dialer.phase = Phase::Stopped;
+            return Ok(());
+        };
+        let token = self.end.group.reactor.enter(self.end.me.clone());
+        if let Err(error) = self.end.group.reactor.watch(&socket, EventFlags::IN, token) {
+            self.end.group.reactor.forget(token);
+            drop_conn(core, conn);
+            return Err(format!("epoll: {error}"));
+        }
+        let deadline = deadline_after(self.end.config.handshake_timeout);
+        let mut wire = Wire::new(socket, token, conn, BytesMut::new(), peer, deadline);
+        wire.doorbells = doorbells.filter(|_| wire.conn.descriptor().is_some());
+        wire.aim = dialer.aim;
+        wires.push(wire);
+        dialer.phase = Phase::Reached;
+        let index = wires.len() - 1;
+        self.end.connections().write(state, index);
+        Ok(())
+    }
+
+    pub(super) fn dialing_failed(&self, state: &mut Locked<'_>, reason: String) {
+        let is_pressing = state.has_unacked();
+        if let Some(dialer) = &mut state.connections.dialer {
+            if let Phase::Connecting { begun, token, .. } = &dialer.phase {
+                self.end.group.reactor.unwatch(begun, *token);
+            }
+            dialer.failed(&self.end.config, is_pressing);
+        }
+        self.end.connections().attempt_failed(state, reason);
+        self.end.connections().set_timer(state);
+    }
+
+    /// Connects there from now on.
+    pub(crate) fn switch_to(&self, address: Address) -> Result<(), SwitchError> {
+        let mut state = self.end.lock()?;
+        if let Some(stopped) = state.stopped() {
+            return Err(stopped.into());
+        }
+        if state.connections.dialer.is_none() {
+            return Err(SwitchError::Served);
+        }
+        self.abandon_attempts(&mut state);
+        if let Some(dialer) = &mut state.connections.dialer {
+            dialer.turn_to(address);
+        }
+        self.dial(&mut state);
+        self.end.connections().set_timer(&mut state);
+        drop(state);
+        // Nobody may be waiting, and so nobody connecting.
+        self.end.group.reactor.try_turn(Before::Polling).map_err(Stopped::from)?;
+        Ok(())
+    }
+
+    /// What was on its way to where it goes no longer.
+    fn abandon_attempts(&self, state: &mut Locked<'_>) {
+        let phase = state.connections.dialer.as_mut().map(|dialer| &mut dialer.phase);
+        let phase = phase.map(|phase| std::mem::replace(phase, Phase::Reached));
+        if let Some(Phase::Connecting { begun, token, .. }) = phase {
+            self.end.group.reactor.unwatch(&begun, token);
+        }
+        while let Some(index) =
+            state.connections.wires.iter().position(|wire| !wire.conn.is_active())
+        {
+            self.end.connections().end(
+                state,
+                index,
+                End::Broken("the link goes to another address".to_owned()),
+            );
+        }
+    }
+
+    /// A client's, until it knows the server's.
+    pub(super) fn doorbells_of_client(&self, state: &mut Locked<'_>) -> Option<Doorbells> {
+        let own = self.end.wakeups().own_doorbell(state)?;
+        Some(Doorbells { own, peers: None, shown_max: self.end.config.peer_bytes_max() })
+    }
+}
+
+/// A connection that came to nothing before a byte went out.
+fn drop_conn(core: &mut LinkState, mut conn: Conn) {
+    core.ended(&mut conn, End::Broken("no connection".to_owned()));
 }
 
 /// The next connection will likely end like this one.

@@ -1,64 +1,67 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! One end of a link in this process: its core, its connections, and those who wait for it.
+//! One end of a link in this process: its link state, its connections, and the threads that wait for it.
 //!
 //! ```text
-//!   handle (Link, halves, messages) ──▶ Endpoint ◀── hub: sockets are ready, timers are due, acknowledgements are owed
-//!                                          │ locks its spot
-//!                                          ▼
-//!                                        State { core, wires, dialer, … }
+//!   handle/ ──▶ Endpoint ◀── reactor: sockets are ready, timers are due, acknowledgements are to be settled
+//!                   │ locks its monitor
+//!                   ▼
+//!               State { LinkState, Connections, Wakeups, Pacing, … }
 //!
-//!   progress.rs   what a ready socket, a timer, a new connection does      sending.rs    messages out, flush
-//!   wire.rs       one connection and its bytes                             receiving.rs  messages in, commits
-//!   dialer.rs     a client's next connection                               leaving.rs    closing
-//!   adopting.rs   a server's next connection                               waiting.rs    looking, and then sleeping
-//!   sharing.rs    memory instead of bytes, and bells                       switching.rs  another address, while messages flow
+//!   send_driver.rs      messages out, waiting for acks   connections.rs   a ready socket, a timer, a new connection
+//!   receive_driver.rs   messages in, acks                wire.rs          one connection and its bytes
+//!   exchange.rs         records to and from the peer     dialer.rs        a client's next connection
+//!   wakeups.rs          sleeping and doorbells           shutdown.rs      closing
+//!   waiter.rs           checking, and then sleeping
 //! ```
 //!
 //! # Invariants
 //!
-//! - `core` is there until the link is closed: what still refers to the link then does nothing, and the file is free.
-//! - Locks are taken in this order: endpoint, then group, hub. The server's lock is never taken while an endpoint is locked.
-//! - Who leaves the lock has told whoever may wait for what was changed.
+//! - `core` is there until the link is closed. What still refers to the link then does nothing, and the file is free.
+//! - Locks are taken in this order: endpoint, then group, reactor. The server's lock is never taken while an endpoint is
+//!   locked.
+//! - A thread that releases the lock has notified all that may wait for what it changed.
 
-mod adopting;
+mod connections;
 mod dialer;
-mod leaving;
-mod progress;
-mod receiving;
-mod sending;
-mod sharing;
-mod switching;
+mod exchange;
+mod receive_driver;
+mod send_driver;
+mod shutdown;
 #[cfg(all(test, not(shuttle)))]
 mod tests;
-mod waiting;
+mod waiter;
+mod wakeups;
 mod wire;
 
 use std::fmt;
 use std::sync::{Arc, Weak};
-use std::time::Instant;
 
+use partywall::Address;
+use partywall_reconcile::Position;
 use partywall_sys::ForkGuard;
+use partywall_wait::{Pacer, Spinner};
 
-use self::dialer::{Dialer, Phase};
-use self::sharing::Rest;
-use self::wire::Wire;
+use self::connections::{ConnectionDriver, Connections};
+use self::dialer::{DialDriver, Dialer, Phase};
+use self::exchange::Exchange;
+use self::receive_driver::ReceiveDriver;
+use self::send_driver::SendDriver;
+use self::shutdown::Shutdown;
+use self::waiter::{Pacing, Waiter};
+use self::wakeups::{WakeupDriver, Wakeups};
 use super::config::Config;
 use super::drive::{Monitor, MonitorGuard};
-use super::fault::Stopped;
-use super::group::{GroupInner, LinkId};
+use super::error::Stopped;
+use super::group::{GroupInner, LinkId, Member};
 use super::link_state::LinkState;
 use super::protocol::frame::Names;
 use super::status::{Stats, Status};
 use super::store::Key;
-use partywall::Address;
-use partywall_wait::Pacer;
-use partywall_wait::Spinner;
 
-pub(super) use self::progress::admission;
-pub(super) use self::receiving::{Facts, Taker};
-pub(super) use self::sending::Load;
-pub(super) use self::sharing::is_of_our_user;
-pub(super) use self::wire::read_some;
+pub(super) use self::connections::{Adopted, is_of_our_user};
+pub(super) use self::receive_driver::{MessageInfo, Sink};
+pub(super) use self::send_driver::Load;
+pub(super) use self::wire::{read_some, refuse};
 
 /// See the module.
 pub(super) struct Endpoint {
@@ -68,51 +71,42 @@ pub(super) struct Endpoint {
     group: Arc<GroupInner>,
     config: Config,
     guard: ForkGuard,
-    /// Of its timers in the hub.
+    /// Of its timers in the reactor.
     timer_token: u64,
     monitor: Arc<Monitor<State>>,
-    /// A server, that is to be told when a client has attached.
+    /// The server that learns when a client has attached.
     home: Option<Weak<dyn Home>>,
 }
 
-/// Who hands links to the application.
+/// The server of an end.
 pub(super) trait Home: Send + Sync {
-    /// A client has attached to a link that nobody has.
+    /// A client has attached to a link for which the application has no handle.
     fn attached(&self, link: Arc<Endpoint>);
     /// The application has closed this link.
     fn closed(&self, link: &Endpoint);
 }
 
-/// What changes.
+/// What the lock protects.
 pub(super) struct State {
     /// `None`: closed.
     core: Option<Box<LinkState>>,
-    wires: Vec<Wire>,
-    dialer: Option<Dialer>,
+    connections: Connections,
+    wakeups: Wakeups,
+    pacing: Pacing,
     stats: Stats,
-    timer: Option<Instant>,
-    rest: Rest,
-    pacer: Pacer,
-    /// `None`: some thread spins with it.
-    spinner: Option<Spinner>,
-    /// On the group's list of news.
+    claim: Claim,
+    /// On the group's list of links with events.
     is_listed: bool,
-    /// Something but messages changed since the application was told of it.
-    is_fresh: bool,
-    /// On the hub's list of those that owe an acknowledgement.
-    is_owing: bool,
-    /// Threads that wait for room for a reply, which a commit by another ends.
-    replying: u32,
-    /// Threads that wait until what was sent is with the system: each write tells them.
-    awaiting_writes: u32,
-    /// The application has it.
-    is_out: bool,
+    /// Something but messages changed since the application learned of a change.
+    has_change: bool,
+}
+
+/// Whether the application has a handle of the link.
+#[derive(Default)]
+struct Claim {
+    is_claimed: bool,
     /// The server is about to hand it to the application.
     is_offered: bool,
-    /// It was attached since the server was last told.
-    is_new: bool,
-    /// What came of the last attempt to attach; empty if it succeeded.
-    last_attempt: String,
 }
 
 type Locked<'a> = MonitorGuard<'a, State>;
@@ -145,8 +139,8 @@ impl Endpoint {
         let dialer = Dialer::new(address, names);
         let endpoint = Self::new(core, key, group, config, Some(dialer), None);
         let mut state = endpoint.monitor.lock();
-        state.is_out = true;
-        endpoint.dial(&mut state);
+        state.claim.is_claimed = true;
+        endpoint.dial().dial(&mut state);
         drop(state);
         endpoint
     }
@@ -159,24 +153,16 @@ impl Endpoint {
         dialer: Option<Dialer>,
         home: Option<Weak<dyn Home>>,
     ) -> Arc<Self> {
+        let spinner = Some(Spinner::new(config.spin_budget));
         let state = State {
             core: Some(Box::new(core)),
-            wires: Vec::new(),
-            dialer,
+            connections: Connections::new(dialer),
+            wakeups: Wakeups::default(),
+            pacing: Pacing { pacer: Pacer::default(), spinner },
             stats: Stats::default(),
-            timer: None,
-            rest: Rest::default(),
-            pacer: Pacer::default(),
-            spinner: Some(Spinner::new(config.spin_budget)),
+            claim: Claim::default(),
             is_listed: false,
-            is_fresh: false,
-            is_owing: false,
-            replying: 0,
-            awaiting_writes: 0,
-            is_out: false,
-            is_offered: false,
-            is_new: false,
-            last_attempt: String::new(),
+            has_change: false,
         };
         Arc::new_cyclic(|me: &Weak<Self>| Self {
             me: me.clone(),
@@ -189,6 +175,51 @@ impl Endpoint {
             config,
             home,
         })
+    }
+
+    /// Sends messages.
+    #[inline(always)]
+    pub(super) const fn send_driver(&self) -> SendDriver<'_> {
+        SendDriver { end: self }
+    }
+
+    /// Receives messages.
+    #[inline(always)]
+    pub(super) const fn receive_driver(&self) -> ReceiveDriver<'_> {
+        ReceiveDriver { end: self }
+    }
+
+    /// Moves records and acknowledgements.
+    #[inline(always)]
+    const fn exchange(&self) -> Exchange<'_> {
+        Exchange { end: self }
+    }
+
+    /// Arms and checks wake-ups.
+    #[inline(always)]
+    const fn wakeups(&self) -> WakeupDriver<'_> {
+        WakeupDriver { end: self }
+    }
+
+    /// Waits.
+    #[inline(always)]
+    pub(super) const fn waiter(&self) -> Waiter<'_> {
+        Waiter { end: self }
+    }
+
+    /// Drives connections that there are.
+    pub(super) const fn connections(&self) -> ConnectionDriver<'_> {
+        ConnectionDriver { end: self }
+    }
+
+    /// Makes a client's connections.
+    pub(super) const fn dial(&self) -> DialDriver<'_> {
+        DialDriver { end: self }
+    }
+
+    /// Closes.
+    pub(super) const fn shutdown(&self) -> Shutdown<'_> {
+        Shutdown { end: self }
     }
 
     pub(super) const fn id(&self) -> LinkId {
@@ -232,15 +263,15 @@ impl Endpoint {
             return false;
         }
         let mut state = self.monitor.lock();
-        state.is_offered = false;
+        state.claim.is_offered = false;
         // One that was closed meanwhile is nobody's.
-        state.core.is_some() && !std::mem::replace(&mut state.is_out, true)
+        state.core.is_some() && !std::mem::replace(&mut state.claim.is_claimed, true)
     }
 
     /// The handle is gone, and the link stays.
     pub(super) fn unclaim(&self) {
         if !self.guard.is_child() {
-            self.monitor.lock().is_out = false;
+            self.monitor.lock().claim.is_claimed = false;
         }
     }
 
@@ -253,46 +284,75 @@ impl Endpoint {
         if core.is_quarantined() {
             return Status::Quarantined;
         }
-        if let Some(wire) = state.wires.iter().find(|wire| wire.conn.is_active()) {
+        if let Some(wire) = state.connections.wires.iter().find(|wire| wire.conn.is_active()) {
             let transport = wire.transport();
             return Status::Attached { transport, peer: wire.peer.clone() };
         }
-        let is_connecting =
-            matches!(&state.dialer, Some(Dialer { phase: Phase::Connecting { .. }, .. }));
-        if is_connecting || !state.wires.is_empty() { Status::Attaching } else { Status::Detached }
+        let is_connecting = matches!(
+            &state.connections.dialer,
+            Some(Dialer { phase: Phase::Connecting { .. }, .. })
+        );
+        if is_connecting || !state.connections.wires.is_empty() {
+            Status::Attaching
+        } else {
+            Status::Detached
+        }
     }
 
     pub(super) fn stats(&self) -> Stats {
         self.monitor.lock().stats
     }
 
-    /// Whether the application should look at it; `is_told`: it is being told.
-    pub(super) fn has_news(&self, is_told: bool) -> bool {
-        let mut state = self.monitor.lock();
-        let has_message = |core: &LinkState| core.has_next() || core.is_pull_ready();
-        let has_messages = state.core.as_deref().is_some_and(has_message);
-        let has_news = has_messages || state.is_fresh;
-        if is_told {
-            state.is_fresh = false;
-        }
-        state.is_listed = has_news;
-        has_news
-    }
-
     /// Something changed: whoever waits looks again, and the group lists the link.
-    fn tell(&self, state: &mut Locked<'_>) {
-        state.is_fresh = true;
-        self.list(state);
+    fn report_change(&self, state: &mut Locked<'_>) {
+        state.has_change = true;
+        self.list_in_group(state);
     }
 
     /// As [`tell`](Self::tell), of nothing but messages.
-    fn list(&self, state: &mut Locked<'_>) {
+    fn list_in_group(&self, state: &mut Locked<'_>) {
         if !state.is_listed {
             state.is_listed = true;
             self.group.tell(self.me.clone());
         }
-        self.group.reactor.told();
+        self.group.reactor.wake_external_loop();
         state.changed();
+    }
+
+    /// Tells, if more was found to be consumed than before: as room was looked for, perhaps.
+    #[inline(always)]
+    pub(super) fn report_acks(&self, state: &mut Locked<'_>, acked: Option<Position>) {
+        if state.core.as_deref().map(LinkState::acked) != acked {
+            self.report_change(state);
+        }
+    }
+}
+
+impl Member for Endpoint {
+    fn id(&self) -> LinkId {
+        self.id
+    }
+
+    /// Whether the application should look at it; `is_reported`: it is being told.
+    fn has_events(&self, is_reported: bool) -> bool {
+        let mut state = self.monitor.lock();
+        let has_message = |core: &LinkState| core.has_next() || core.is_pull_ready();
+        let has_messages = state.core.as_deref().is_some_and(has_message);
+        let has_events = has_messages || state.has_change;
+        if is_reported {
+            state.has_change = false;
+        }
+        state.is_listed = has_events;
+        has_events
+    }
+}
+
+impl Claim {
+    /// Offers a link to the application; `false` if it has the link, or is being offered it.
+    fn offer(&mut self) -> bool {
+        let is_free = !self.is_claimed && !self.is_offered;
+        self.is_offered |= is_free;
+        is_free
     }
 }
 
@@ -302,9 +362,10 @@ impl State {
         self.core.as_deref_mut().ok_or(Stopped::Closed)
     }
 
+    /// Index of the connection over which records flow.
     #[inline]
     fn active(&self) -> Option<usize> {
-        self.wires.iter().position(|wire| wire.conn.is_active())
+        self.connections.active()
     }
 
     /// Whether no records flow.
@@ -313,7 +374,34 @@ impl State {
         !self.core.as_deref().is_some_and(LinkState::is_active)
     }
 
-    /// Why it takes or gives nothing more, if so.
+    /// Whether records of the present connection are read from the peer's memory.
+    #[inline]
+    fn is_shared(&self) -> bool {
+        self.core.as_deref().is_some_and(LinkState::is_shared)
+    }
+
+    /// Whether a thread that waits for records would not be notified of the next.
+    fn is_awake_for_records(&self) -> bool {
+        self.is_shared() && !self.wakeups.is_armed_for_records()
+    }
+
+    /// Whether the peer has acknowledged everything, so that there will never be more room than now.
+    fn is_all_acked(&self) -> bool {
+        self.core.as_ref().is_some_and(|core| core.acked() >= core.tail())
+    }
+
+    /// Whether a message waits for a connection.
+    fn has_unacked(&self) -> bool {
+        self.core.as_ref().is_some_and(|core| core.acked() < core.tail())
+    }
+
+    /// Whether the active connection has bytes to write.
+    fn has_outgoing(&self) -> bool {
+        let (Some(core), Some(index)) = (&self.core, self.active()) else { return false };
+        core.has_outgoing(&self.connections.wires[index].conn)
+    }
+
+    /// Why the link takes or gives nothing more, if so.
     #[inline]
     fn stopped(&self) -> Option<Stopped> {
         let Some(core) = &self.core else { return Some(Stopped::Closed) };
@@ -333,7 +421,7 @@ impl fmt::Debug for Endpoint {
 impl Drop for Endpoint {
     fn drop(&mut self) {
         if !self.guard.is_child() {
-            self.forget_doorbell(&mut self.monitor.lock());
+            self.wakeups().forget_doorbell(&mut self.monitor.lock());
         }
         self.group.reactor.forget(self.timer_token);
     }

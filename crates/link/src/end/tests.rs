@@ -34,7 +34,7 @@ fn one_who_waits_for_its_part_to_go_is_told_by_whoever_writes_it() {
     let client = Client::new(Storage::Memory, "alice", config()).unwrap();
     let link = client.connect(server.local_address(), "bob", "orders").unwrap();
     let served = server.open("alice", "orders").unwrap();
-    let (link, waiting) = (&link, || link.shared_end().monitor.lock().awaiting_writes);
+    let (link, waiting) = (&link, || link.shared_end().monitor.lock().wakeups.awaiting_writes);
     thread::scope(|scope| {
         scope.spawn(|| link.wait_attached(soon()).unwrap());
         served.wait_attached(soon()).unwrap();
@@ -94,7 +94,7 @@ fn one_who_panics_as_room_comes_leaves_nothing_behind() {
                     let fails = || link.send_with(len, |_| panic!("room came"));
                     catch_unwind(AssertUnwindSafe(fails)).unwrap_err();
                 });
-                let spins = || link.end().monitor.lock().spinner.is_none();
+                let spins = || link.end().monitor.lock().pacing.spinner.is_none();
                 // Others do so for too short a time to be met.
                 until("it spins", || wait != Wait::Spin || spins());
                 for _ in 0..sent {
@@ -102,7 +102,7 @@ fn one_who_panics_as_room_comes_leaves_nothing_behind() {
                 }
                 until("there is room", || served.try_recv().is_err() && panics.is_finished());
             });
-            assert!(link.end().monitor.lock().spinner.is_some(), "{wait:?}, {len} bytes");
+            assert!(link.end().monitor.lock().pacing.spinner.is_some(), "{wait:?}, {len} bytes");
             link.wait_acked(soon()).unwrap();
         }
     }

@@ -14,7 +14,7 @@
 
 use std::cell::RefCell;
 use std::io::{self, IoSlice};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -22,9 +22,13 @@ use bytes::BytesMut;
 use partywall_sys::epoll::EventFlags;
 use partywall_sys::{Doorbell, Family, Socket};
 
-use super::sharing::shown;
+use partywall_reconcile::attach::Nonce;
+
 use crate::drive::Reactor;
+use crate::link_state::PeerMapping;
 use crate::link_state::{Conn, End, LinkState, Received};
+use crate::protocol::codec;
+use crate::protocol::frame::{Frame, Refusal};
 use crate::status::Transport;
 use partywall::Peer;
 
@@ -115,7 +119,8 @@ impl Wire {
         self.input.extend_from_slice(&buffer[..received.bytes]);
         let doorbells = self.doorbells.take().filter(|_| !received.truncated);
         let shown_max = doorbells.as_ref().map_or(0, |doorbells| doorbells.shown_max);
-        if let (Some(doorbells), Some((shown, peers))) = (doorbells, shown(received.fds, shown_max))
+        if let (Some(doorbells), Some((shown, peers))) =
+            (doorbells, map_peer_memory(received.fds, shown_max))
         {
             self.conn.set_peer_mapping(shown);
             self.doorbells = Some(Doorbells { peers: Some(peers), ..doorbells });
@@ -206,6 +211,11 @@ impl Wire {
         }
     }
 
+    /// Whether attaching has taken too long.
+    pub(super) fn is_late(&self, now: Instant) -> bool {
+        self.active_since.is_none() && self.deadline <= now
+    }
+
     fn watch_writing(&mut self, reactor: &Reactor, is_blocked: bool) -> Result<(), End> {
         if is_blocked == self.is_write_blocked {
             return Ok(());
@@ -222,6 +232,25 @@ impl Wire {
         core.ended(&mut self.conn, end.clone());
         end
     }
+}
+
+/// Says why there will be no connection; it is to be closed.
+pub(crate) fn refuse(socket: &Socket, echo: Nonce, refusal: Refusal) {
+    let mut bytes = Vec::new();
+    codec::encode(&Frame::Refuse { echo, refusal }, &mut bytes);
+    // It goes into an empty buffer; a client that hears nothing tries again.
+    let _ = socket.write(&[IoSlice::new(&bytes)], true);
+    let _ = socket.shutdown_write();
+}
+
+/// The memory and the bell that came in two descriptors, if both are as they should be.
+pub(super) fn map_peer_memory(
+    descriptors: Vec<OwnedFd>,
+    bytes_max: u64,
+) -> Option<(PeerMapping, Doorbell)> {
+    let [memory, doorbell] = <[OwnedFd; 2]>::try_from(descriptors).ok()?;
+    let shown = PeerMapping::map(memory.as_fd(), bytes_max).ok()?;
+    Some((shown, Doorbell::from_peer(doorbell).ok()?))
 }
 
 /// Reads once, and says of how many bytes there was room for.

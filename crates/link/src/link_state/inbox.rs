@@ -32,8 +32,9 @@ use bytes::{Buf, Bytes, BytesMut};
 use partywall_layout::link::record::{self, Ack, Body, LinkRecord, RecordFault};
 use partywall_layout::record_ring::{self, HEADER_BYTES, Kind, RingSize};
 use partywall_layout::seeded_fault;
-use partywall_reconcile::watermarks::OutOfOrder;
-use partywall_reconcile::{AckedOffset, Arrival, Incoming, Position, RecordDigest, StreamId};
+use partywall_reconcile::{
+    AckedOffset, Arrival, Incoming, OutOfOrder, Position, RecordDigest, StreamId,
+};
 
 use super::end::{End, Violation};
 use crate::protocol::frame::Window;

@@ -74,9 +74,9 @@ use bytes::BytesMut;
 use partywall_layout::link::FileFault;
 use partywall_layout::link::record::{self, Ack};
 use partywall_layout::seeded_fault;
-use partywall_reconcile::recovery::recover;
 use partywall_reconcile::{
-    AckedOffset, Outgoing, Position, ReceiverView, RecordDigest, Report, SenderView, StreamId, ack,
+    AckedOffset, Outgoing, Position, ReceiverView, RecordDigest, Report, SenderView, StreamId,
+    is_ack_due, recover,
 };
 
 use self::attach::{Attachment, Handled, new_stream};
@@ -661,11 +661,11 @@ impl LinkState {
         let Some((memory, _)) = self.next_pulled() else { return NotifyDue::Never };
         let (ring, notified) = (memory.window.ring_bytes, memory.notified_consumed);
         let consumed = self.inbox.consumed();
-        if !ack::is_due(ring, notified, consumed, true) {
+        if !is_ack_due(ring, notified, consumed, true) {
             return NotifyDue::Never;
         }
         let slab = self.inbox.slab_unacked() > memory.window.slab_bytes / 4;
-        if ack::is_due(ring, notified, consumed, slab) {
+        if is_ack_due(ring, notified, consumed, slab) {
             return NotifyDue::Now;
         }
         if memory.is_room_awaited() { NotifyDue::Drained } else { NotifyDue::Idle }
@@ -782,7 +782,7 @@ impl LinkState {
         let slab =
             self.inbox.slab_unacked() > window.slab_bytes / 4 && !seeded_fault("link_ack_waits");
         let (acked, consumed) = (self.attachment.acked, self.inbox.consumed());
-        ack::is_due(window.ring_bytes, acked, consumed, drained || slab)
+        is_ack_due(window.ring_bytes, acked, consumed, drained || slab)
     }
 
     /// Queues an ACK frame, if one is due. `idle`: the application is about to wait, so no record will carry it.

@@ -1,17 +1,22 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Frames as bytes, and back (SPEC 15).
+//! The one codec of link frames: between [`Frame`] and its bytes (SPEC 15).
 //!
 //! ```text
 //!  Frame ── encode ──▶ header (16) │ fields │ names, login or text
 //!        ◀── decode ── checked by partywall_layout, then in the terms of partywall_reconcile
+//!
+//!  file (SPEC 13.4) ─┐                    ┌─ store/durable.rs  the state
+//!                    ├─ Previous ◀─▶ Past │
+//!  frame (SPEC 15) ──┘  SkipFields ◀─▶ Skip ─ here
 //! ```
 //!
-//! It keeps nothing between two frames, and reads from no socket.
+//! It keeps nothing between two frames, and reads from no socket. The fields of a past and of a skip are
+//! the same in frames and in the state of a file, so `store/durable.rs` calls the functions here for them.
 //!
 //! # Invariants
 //!
-//! - `decode` of what `encode` made is the same frame; `encode` of what `decode` took are the same bytes.
-//! - Whatever the bytes, `decode` ends with a frame or a fault.
+//! - `decode` of the bytes of `encode` is the same frame; `encode` of a decoded frame are the same bytes.
+//! - Whatever the bytes, `decode` returns a frame or a fault.
 
 use partywall_layout::link::frame::decision::{
     DECISION_GAP, DECISION_IMPOSSIBLE, DECISION_LOST, DECISION_NEW_EPOCH, DECISION_RESUME,
@@ -29,18 +34,20 @@ pub use partywall_layout::link::frame::{
     FRAME_BODY_MAX, FRAME_HEADER_BYTES, FrameFault, FrameHeader, FrameKind, LOGIN_BYTES_MAX,
     REFUSAL_TEXT_MAX,
 };
+use partywall_layout::link::past::{PREVIOUS_SETTLED, PREVIOUS_THERE};
+use partywall_layout::link::{Previous, SkipFields};
 use partywall_reconcile::attach::Nonce;
 use partywall_reconcile::{
-    AckedOffset, ConnectionNumber, Decision, Epoch, Identity, Incarnation, Malformed, Position,
-    Range, ReceiverView, RecordDigest, SenderView, StoreId, StreamId,
+    AckedOffset, ConnectionNumber, Decision, Epoch, Identity, Impossible, Incarnation, Malformed,
+    Past, Position, Range, ReceivedPast, ReceiverView, RecordDigest, SenderView, SentPast, Skip,
+    StoreId, StreamId,
 };
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromZeros, IntoBytes};
 
-use super::fields;
 use super::frame::{Attach, Frame, Names, Refusal, Window};
 
-/// How many bytes follow a header: at most [`FRAME_BODY_MAX`].
+/// The length in bytes of the body behind a header, at most [`FRAME_BODY_MAX`].
 ///
 /// # Errors
 ///
@@ -49,7 +56,7 @@ pub fn body_bytes(header: &[u8; FRAME_HEADER_BYTES]) -> Result<usize, FrameFault
     read_header(header).check().map(|(_, bytes)| bytes)
 }
 
-/// How many bytes the frame has that begins in `input`; those of a header, if not even that is there.
+/// The length in bytes of the frame that begins in `input`; that of a header, if the header is incomplete.
 ///
 /// # Errors
 ///
@@ -59,21 +66,21 @@ pub fn whole_bytes(input: &[u8]) -> Result<usize, FrameFault> {
     Ok(FRAME_HEADER_BYTES + body_bytes(header)?)
 }
 
-/// The frame that these bytes are, header and body.
+/// Decodes a whole frame, header and body.
 ///
 /// # Errors
 ///
-/// As [`decode`]; fewer bytes are a frame without its end.
+/// As [`decode`], also if `bytes` is shorter than a header.
 pub fn read(bytes: &[u8]) -> Result<Frame, FrameFault> {
     let Some((header, body)) = bytes.split_first_chunk() else { return Err(UNCHECKED) };
     decode(header, body)
 }
 
-/// The frame in these bytes.
+/// Decodes a frame whose header and body are apart.
 ///
 /// # Errors
 ///
-/// The first rule that is broken (SPEC 15.4).
+/// The first broken rule (SPEC 15.4).
 pub fn decode(header: &[u8; FRAME_HEADER_BYTES], body: &[u8]) -> Result<Frame, FrameFault> {
     Ok(match parse(&read_header(header), body)? {
         FrameBody::Attach { fields, names: [client, server, link], login } => Frame::Attach {
@@ -113,8 +120,8 @@ pub fn decode(header: &[u8; FRAME_HEADER_BYTES], body: &[u8]) -> Result<Frame, F
 ///
 /// # Panics
 ///
-/// If a name is empty or longer than 255 bytes, which no [`Key`](crate::Key) has; if a login is longer than
-/// [`LOGIN_BYTES_MAX`]; if the views of a side are not of its epoch.
+/// If a name is empty or longer than 255 bytes, which no [`Key`](crate::Key) has; if a login is longer
+/// than [`LOGIN_BYTES_MAX`] bytes; if the views of a side are not of its epoch.
 pub fn encode(frame: &Frame, out: &mut Vec<u8>) {
     let start = out.len();
     out.extend_from_slice(&[0; FRAME_HEADER_BYTES]);
@@ -147,7 +154,7 @@ pub fn encode(frame: &Frame, out: &mut Vec<u8>) {
             FrameKind::Confirm
         }
         Frame::Begin { stream, consumed, tail } => {
-            let stream = U64::new(fields::stream_number(*stream));
+            let stream = U64::new(stream_number(*stream));
             let (consumed, tail) = (U64::new(consumed.0), U64::new(tail.0));
             out.extend_from_slice(BeginFields { stream, consumed, tail }.as_bytes());
             FrameKind::Begin
@@ -190,7 +197,7 @@ fn login_bytes(login: &[u8]) -> U32 {
     length(login)
 }
 
-/// Of something whose length was checked.
+/// The length of bytes that are checked to be short.
 fn length(bytes: &[u8]) -> U32 {
     U32::new(u32::try_from(bytes.len()).unwrap_or(u32::MAX))
 }
@@ -217,7 +224,7 @@ fn encode_refuse(echo: Nonce, refusal: &Refusal, out: &mut Vec<u8>) {
     out.extend_from_slice(text);
 }
 
-/// As much of a text as goes into a refusal, in whole characters.
+/// The beginning of a text that fits into a refusal, in whole characters.
 fn cut(text: &str) -> &str {
     let mut end = text.len().min(REFUSAL_TEXT_MAX);
     while !text.is_char_boundary(end) {
@@ -256,15 +263,15 @@ fn side_fields(attach: &Attach) -> SideFields {
         sending_stream: U64::new(sending.stream().0.get()),
         base: U64::new(sending.base().0),
         tail: U64::new(sending.tail().0),
-        receiving_stream: U64::new(fields::stream_number(
+        receiving_stream: U64::new(stream_number(
             acked_offset.map(|acked_offset| acked_offset.stream),
         )),
         consumed: U64::new(acked_offset.map_or(0, |acked_offset| acked_offset.position.0)),
         received: U64::new(receiving.received().0),
         digest: U32::new(acked_offset.map_or(0, |acked_offset| acked_offset.digest.0)),
         flags: U32::new(if *shares { SIDE_SHARES_MEMORY } else { 0 }),
-        past: fields::past_fields(past.as_ref()),
-        skip: fields::skip_fields(receiving.skip().as_ref()),
+        past: past_fields(past.as_ref()),
+        skip: skip_fields(receiving.skip().as_ref()),
         ring_bytes: U64::new(window.ring_bytes),
         slab_bytes: U64::new(window.slab_bytes),
     }
@@ -279,7 +286,7 @@ fn side(fields: &SideFields) -> Result<Attach, FrameFault> {
         position: Position(fields.consumed.get()),
         digest: RecordDigest(fields.digest.get()),
     });
-    let (received, skip) = (Position(fields.received.get()), fields::skip(&fields.skip));
+    let (received, skip) = (Position(fields.received.get()), skip(&fields.skip));
     Ok(Attach {
         nonce: Nonce(fields.nonce.get()),
         identity: Identity {
@@ -290,7 +297,7 @@ fn side(fields: &SideFields) -> Result<Attach, FrameFault> {
         },
         sending: SenderView::new(epoch, stream, base, tail).map_err(malformed)?,
         receiving: ReceiverView::new(epoch, acked_offset, received, skip).map_err(malformed)?,
-        past: fields::past(&fields.past),
+        past: past(&fields.past),
         window: Window { ring_bytes: fields.ring_bytes.get(), slab_bytes: fields.slab_bytes.get() },
         shares: fields.flags.get() & SIDE_SHARES_MEMORY != 0,
     })
@@ -329,7 +336,7 @@ fn decision_fields(decision: &Decision) -> DecisionFields {
         },
         Decision::Impossible(why) => DecisionFields {
             kind: kind(DECISION_IMPOSSIBLE),
-            at: U64::new(fields::impossible_number(why).into()),
+            at: U64::new(impossible_number(why).into()),
             ..fields
         },
         Decision::NewEpoch(epoch) => {
@@ -349,10 +356,89 @@ fn decision(fields: &DecisionFields) -> Result<Decision, FrameFault> {
             let of = StreamId::new(fields.of.get()).ok_or(UNCHECKED)?;
             Decision::Lost { of, range, resume: Position(at), digest }
         }
-        DECISION_IMPOSSIBLE => Decision::Impossible(fields::impossible(at).ok_or(UNCHECKED)?),
+        DECISION_IMPOSSIBLE => Decision::Impossible(impossible(at).ok_or(UNCHECKED)?),
         DECISION_NEW_EPOCH => Decision::NewEpoch(Epoch(at)),
         _ => return Err(UNCHECKED),
     })
+}
+
+/// The number of a stream in a field: 0 means none.
+pub(crate) fn stream_number(stream: Option<StreamId>) -> u64 {
+    stream.map_or(0, |stream| stream.0.get())
+}
+
+/// A past, checked by `partywall_layout`; if it were impossible all the same, it would become none.
+pub(crate) fn past(fields: &Previous) -> Option<Past> {
+    if !fields.is_there() {
+        return None;
+    }
+    let sending = StreamId::new(fields.sending_stream.get()).map(|stream| SentPast {
+        stream,
+        acked: Position(fields.acked.get()),
+        tail: Position(fields.tail.get()),
+    });
+    let receiving = StreamId::new(fields.receiving_stream.get())
+        .map(|stream| ReceivedPast { stream, consumed: Position(fields.consumed.get()) });
+    let epoch = Epoch(fields.epoch.get());
+    Some(Past { epoch, sending, receiving, settled: fields.is_settled() })
+}
+
+pub(crate) fn past_fields(past: Option<&Past>) -> Previous {
+    let mut fields = Previous::new_zeroed();
+    let Some(past) = past else { return fields };
+    fields.flags = U64::new(PREVIOUS_THERE | if past.settled { PREVIOUS_SETTLED } else { 0 });
+    fields.epoch = U64::new(past.epoch.0);
+    if let Some(sent) = past.sending {
+        fields.sending_stream = U64::new(sent.stream.0.get());
+        fields.base = U64::new(sent.acked.0);
+        fields.acked = U64::new(sent.acked.0);
+        fields.tail = U64::new(sent.tail.0);
+    }
+    if let Some(received) = past.receiving {
+        fields.receiving_stream = U64::new(received.stream.0.get());
+        fields.consumed = U64::new(received.consumed.0);
+    }
+    fields
+}
+
+pub(crate) fn skip(fields: &SkipFields) -> Option<Skip> {
+    Some(Skip {
+        epoch: Epoch(fields.epoch.get()),
+        of: StreamId::new(fields.of.get())?,
+        into: StreamId::new(fields.into.get())?,
+        range: Range::new(Position(fields.from.get()), Position(fields.to.get()))?,
+        resume: Position(fields.resume.get()),
+    })
+}
+
+pub(crate) fn skip_fields(skip: Option<&Skip>) -> SkipFields {
+    let Some(skip) = skip else { return SkipFields::new_zeroed() };
+    SkipFields {
+        epoch: U64::new(skip.epoch.0),
+        of: U64::new(skip.of.0.get()),
+        into: U64::new(skip.into.0.get()),
+        from: U64::new(skip.range.from().0),
+        to: U64::new(skip.range.to().0),
+        resume: U64::new(skip.resume.0),
+    }
+}
+
+/// The number in SPEC 13.4 and 15.3.
+pub(crate) fn impossible(number: u64) -> Option<Impossible> {
+    match number {
+        1 => Some(Impossible::ReceiverAhead),
+        2 => Some(Impossible::NoBoundary),
+        3 => Some(Impossible::OtherRecord),
+        _ => None,
+    }
+}
+
+pub(crate) const fn impossible_number(why: Impossible) -> u32 {
+    match why {
+        Impossible::ReceiverAhead => 1,
+        Impossible::NoBoundary => 2,
+        Impossible::OtherRecord => 3,
+    }
 }
 
 fn read_header(bytes: &[u8; FRAME_HEADER_BYTES]) -> FrameHeader {
@@ -364,7 +450,7 @@ fn read_header(bytes: &[u8; FRAME_HEADER_BYTES]) -> FrameHeader {
     }
 }
 
-/// What `parse` has checked already.
+/// A fault that `parse` excludes.
 const UNCHECKED: FrameFault = FrameFault::Field { what: "a number that was not checked", found: 0 };
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the two ends of a link say to each other, in the terms of `partywall_reconcile` (SPEC 12.2, 15).
+//! The frames of a link, in the terms of `partywall_reconcile` (SPEC 12.2, 15).
 //!
 //! ```text
 //!  client                                    server
@@ -10,8 +10,8 @@
 //!  records, Ack, Leave ◀───────────────────▶ records, Ack, Leave
 //! ```
 //!
-//! Records are not here: their bytes are those of the ring, see `record.rs` of the layout. How frames are written and
-//! read is in `codec.rs`.
+//! Records are not here: their bytes are those of the ring, see `record.rs` of the layout. `codec.rs`
+//! encodes and decodes frames.
 
 use std::fmt;
 
@@ -21,37 +21,37 @@ use partywall_reconcile::{
     StreamId,
 };
 
-/// A frame that is no record.
+/// A control frame: everything on the socket of a link but records.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Frame {
-    /// A client asks.
+    /// A client asks to attach.
     Attach {
-        /// Who it is, and where it is.
+        /// The side that sends the frame.
         attach: Attach,
-        /// Which link it means.
+        /// The link.
         names: Names,
-        /// For the server's application.
+        /// Data for the server's application.
         login: Vec<u8>,
     },
-    /// A server answers.
+    /// A server accepts.
     Attached {
-        /// Who it is, and where it is.
+        /// The side that sends the frame.
         attach: Attach,
         /// The client's nonce.
         echo: Nonce,
         /// About the server's records.
         decision: Decision,
-        /// For the client's application.
+        /// Data for the client's application.
         login: Vec<u8>,
     },
-    /// Not so, or not any more. It ends the connection.
+    /// A side refuses, or ends what it had accepted. It ends the connection.
     Refuse {
-        /// The other side's nonce.
+        /// The peer's nonce.
         echo: Nonce,
         /// Why.
         refusal: Refusal,
     },
-    /// The client has taken the server's decision, and has read its nonce.
+    /// The client has applied the server's decision, and has read its nonce.
     Confirm {
         /// The server's nonce.
         echo: Nonce,
@@ -60,85 +60,85 @@ pub enum Frame {
         /// From here on `ack_pos` of the client's records is of the stream that is now consumed.
         tail: Position,
     },
-    /// The server has taken the client's decision.
+    /// The server has applied the client's decision.
     Begin {
-        /// What the server consumes.
+        /// The stream that the server consumes.
         stream: Option<StreamId>,
-        /// Up to where.
+        /// How far it has consumed.
         consumed: Position,
-        /// As in `Confirm`, of the server's records.
+        /// As in `Confirm`, for the server's records.
         tail: Position,
     },
-    /// Consumed and committed.
+    /// Messages were consumed and acknowledged.
     Ack {
-        /// Which stream.
+        /// The stream.
         stream: StreamId,
-        /// Up to where.
+        /// How far.
         consumed: Position,
     },
-    /// The side closes its end for now; both keep all that is not yet consumed.
+    /// The side closes its end for now; both keep all that is not yet acknowledged.
     Leave,
-    /// The client has mapped what the server shares: no record goes over this socket.
+    /// The client has mapped the server's memory: no record goes over this socket.
     Share,
 }
 
-/// What a side tells of itself when it attaches. Its views are of the epoch of its identity.
+/// A side that attaches. Its views are of the epoch of its identity.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Attach {
-    /// By chance, for this connection.
+    /// A random number, for this connection.
     pub nonce: Nonce,
-    /// Which side this is.
+    /// The identity of the side.
     pub identity: Identity,
-    /// Its own stream.
+    /// The stream that it sends.
     pub sending: SenderView,
-    /// What it has of the neighbour's.
+    /// The stream that it receives.
     pub receiving: ReceiverView,
-    /// How it left the last epoch.
+    /// The streams of the last epoch, as it left them.
     pub past: Option<Past>,
-    /// The most that it may have under way.
+    /// The most that it may have sent and not had acknowledged.
     pub window: Window,
-    /// It shares its memory: descriptors come with the first byte of the frame.
+    /// It offers its memory: descriptors come with the first byte of the frame.
     pub shares: bool,
 }
 
-/// How much a sender can have sent that is not yet consumed, and so what its receiver may have to hold.
+/// The most that a sender may have sent and not had acknowledged: what its receiver may have to hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Window {
-    /// Bytes of its ring.
+    /// The size of its ring in bytes.
     pub ring_bytes: u64,
-    /// Bytes of its slab, and so of its largest message.
+    /// The size of its slab, and so of its largest message, in bytes.
     pub slab_bytes: u64,
 }
 
-/// The three names of a link as its client says them.
+/// The three names of a link, as its client gives them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Names {
-    /// The client's own.
+    /// The name of the client.
     pub client: String,
-    /// Whom it wants to reach.
+    /// The name of the server.
     pub server: String,
-    /// Which of the links between the two.
+    /// The name of the link, among those between the two.
     pub link: String,
 }
 
-/// Why an end does not attach.
+/// Why an end refuses to attach.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// Not newer than the connection that there is, which has this generation.
+    /// The connection is not newer than the present one, which has this number.
     Stale(ConnectionNumber),
-    /// A later owner, of this number, was here.
+    /// A later owner, of this incarnation, has attached before.
     Fenced(Incarnation),
-    /// It keeps all bytes until a person decides.
+    /// The link keeps all bytes until an operator decides.
     Quarantined,
-    /// The server has another name, or has no such link.
+    /// The server has another name, or no such link.
     Unknown(String),
-    /// The server's application said no, in these words.
+    /// The server's application refused, with this reason.
     Rejected(String),
-    /// The window of the other side is larger than this side will hold, in these words.
+    /// The window of the peer is larger than this side accepts, with the sizes as text.
     TooLarge(String),
-    /// The server is about to end, or has no room for one more connection.
+    /// The server is about to end, or accepts no more connections.
     Busy(String),
-    /// No version in common: it speaks these, the oldest first.
+    /// There is no version in common: the side implements these, the oldest first.
     Version(u16, u16),
 }
 
@@ -146,20 +146,20 @@ impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Stale(connection_number) => {
-                write!(f, "there is a connection that is as new or newer, of generation {}", connection_number.0)
+                write!(f, "there is a connection that is as new or newer, with number {}", connection_number.0)
             }
             Self::Fenced(incarnation) => write!(
                 f,
-                "a later owner of this end, of incarnation {}, was there: this one takes no more part",
+                "a later owner of this end, of incarnation {}, has attached: this one attaches no more",
                 incarnation.0
             ),
             Self::Quarantined => f.write_str(
-                "the link is in quarantine: look at both ends with `partywall link inspect`, then adopt or reset one",
+                "the link is in quarantine: inspect both ends with `partywall link inspect`, then adopt or reset one",
             ),
-            Self::Unknown(words) | Self::Rejected(words) | Self::TooLarge(words) | Self::Busy(words) => {
-                f.write_str(words)
+            Self::Unknown(text) | Self::Rejected(text) | Self::TooLarge(text) | Self::Busy(text) => {
+                f.write_str(text)
             }
-            Self::Version(min, max) => write!(f, "it speaks versions {min} to {max} of the protocol of links"),
+            Self::Version(min, max) => write!(f, "it implements versions {min} to {max} of the link protocol"),
         }
     }
 }

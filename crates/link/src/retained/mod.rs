@@ -57,9 +57,7 @@ use partywall_layout::link::record::{self, Ack, BLOB_PAYLOAD_BYTES, LinkBlob, PR
 use partywall_layout::link::{LinkPrefix, compact};
 use partywall_layout::record_ring::{self, HEADER_BYTES, Kind, RingSize, footprint};
 use partywall_layout::seeded_fault;
-use partywall_reconcile::recovery::Prepared;
-use partywall_reconcile::watermarks::AckUnfit;
-use partywall_reconcile::{AckedOffset, Position, RecordDigest, StreamId};
+use partywall_reconcile::{AckUnfit, AckedOffset, Position, Prepared, RecordDigest, StreamId};
 use partywall_ring::{OwnMem, Producer};
 use std::collections::VecDeque;
 use std::fmt;
@@ -476,7 +474,7 @@ impl Retained {
     }
 
     /// What the last record committed that says how far `stream`, of the other direction, was consumed: for
-    /// [`recover`](partywall_reconcile::recovery::recover). BARE records say nothing, and commit nothing.
+    /// [`recover`](partywall_reconcile::recover). BARE records say nothing, and commit nothing.
     #[must_use]
     pub fn prepared(&self, stream: StreamId) -> Option<Prepared> {
         let tag = record::tag(stream.0.get());

@@ -24,7 +24,7 @@ use partywall_reconcile::{
 use zerocopy::FromZeros;
 use zerocopy::little_endian::{U32, U64};
 
-use crate::protocol::fields;
+use crate::protocol::codec;
 
 /// Everything that a side stores beside its records (SPEC 12.1).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -90,7 +90,7 @@ impl DurableState {
     pub fn read(state: &StateImage, tail: Position) -> Result<Self, FileFault> {
         state.check()?;
         let quarantine = state.quarantine.get();
-        let why = fields::impossible(u64::from(quarantine & !QUARANTINE_RECEIVING));
+        let why = codec::impossible(u64::from(quarantine & !QUARANTINE_RECEIVING));
         Ok(Self {
             epoch: Epoch(state.epoch.get()),
             outgoing: outgoing(state, tail)?,
@@ -100,13 +100,13 @@ impl DurableState {
                 position: Position(state.receiving_consumed.get()),
                 digest: RecordDigest(state.receiving_digest.get()),
             }),
-            past: fields::past(&state.previous),
+            past: codec::past(&state.previous),
             peer: (state.peer_incarnation.get() != 0).then(|| Peer {
                 store_id: StoreId(u128::from_le_bytes(state.peer_store_id)),
                 incarnation: Incarnation(state.peer_incarnation.get()),
             }),
-            skip: fields::skip(&state.skip),
-            skip_reported: fields::skip(&state.skip_reported),
+            skip: codec::skip(&state.skip),
+            skip_reported: codec::skip(&state.skip_reported),
             quarantine: why.map(|why| Quarantine {
                 direction: direction(quarantine & QUARANTINE_RECEIVING != 0),
                 why,
@@ -128,11 +128,11 @@ impl DurableState {
         let delivered = if acked_offset.is_some() { self.delivered.as_slice() } else { &[] };
         let mut state = StateImage {
             epoch: U64::new(self.epoch.0),
-            sending_stream: U64::new(fields::stream_number(out.map(Outgoing::stream))),
+            sending_stream: U64::new(codec::stream_number(out.map(Outgoing::stream))),
             sending_base: U64::new(base.0),
             sending_acked: U64::new(out.map_or(0, |out| out.acked().0)),
             sending_digest: U32::new(base_digest.0),
-            receiving_stream: U64::new(fields::stream_number(
+            receiving_stream: U64::new(codec::stream_number(
                 acked_offset.map(|acked_offset| acked_offset.stream),
             )),
             receiving_consumed: U64::new(
@@ -144,9 +144,9 @@ impl DurableState {
             quarantine: U32::new(self.quarantine.map_or(0, quarantine_number)),
             peer_incarnation: U64::new(self.peer.map_or(0, |peer| peer.incarnation.0)),
             peer_store_id: self.peer.map_or([0; 16], |peer| peer.store_id.0.to_le_bytes()),
-            previous: fields::past_fields(self.past.as_ref()),
-            skip: fields::skip_fields(self.skip.as_ref()),
-            skip_reported: fields::skip_fields(self.skip_reported.as_ref()),
+            previous: codec::past_fields(self.past.as_ref()),
+            skip: codec::skip_fields(self.skip.as_ref()),
+            skip_reported: codec::skip_fields(self.skip_reported.as_ref()),
             reports_dropped: U64::new(self.reports_dropped),
             ..StateImage::new_zeroed()
         };
@@ -253,7 +253,7 @@ fn quarantine_number(quarantine: Quarantine) -> u32 {
         Direction::Incoming => QUARANTINE_RECEIVING,
         Direction::Outgoing => 0,
     };
-    fields::impossible_number(quarantine.why) | receiving
+    codec::impossible_number(quarantine.why) | receiving
 }
 
 fn report(fields: &ReportFields) -> Option<Report> {
@@ -262,7 +262,7 @@ fn report(fields: &ReportFields) -> Option<Report> {
         1 => Cause::Gap,
         2 => Cause::Lost,
         3 => Cause::Undelivered,
-        kind => Cause::Quarantined(fields::impossible(u64::from(kind.checked_sub(3)?))?),
+        kind => Cause::Quarantined(codec::impossible(u64::from(kind.checked_sub(3)?))?),
     };
     let known_to = Position(fields.to.get());
     let span = Span {
@@ -297,14 +297,14 @@ fn report_fields(report: &Report) -> ReportFields {
         Cause::Gap => 1,
         Cause::Lost => 2,
         Cause::Undelivered => 3,
-        Cause::Quarantined(why) => 3 + fields::impossible_number(why),
+        Cause::Quarantined(why) => 3 + codec::impossible_number(why),
     };
     let to = span.to.unwrap_or(span.known_to).max(span.from);
     ReportFields {
         kind: U32::new(kind),
         flags: U32::new(flags),
         epoch: U64::new(report.epoch.0),
-        stream: U64::new(fields::stream_number(report.stream)),
+        stream: U64::new(codec::stream_number(report.stream)),
         from: U64::new(span.from.0),
         to: U64::new(to.0),
     }

@@ -38,9 +38,8 @@ use std::io;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-use partywall_reconcile::recovery::recover;
 use partywall_reconcile::{
-    Cause, Direction, Outgoing, Position, RecordDigest, Report, Span, StreamId,
+    Cause, Direction, Outgoing, Position, RecordDigest, Report, Span, StreamId, recover,
 };
 
 use super::directory::Directory;

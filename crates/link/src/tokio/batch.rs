@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-use super::news::News;
+use super::notices::Notices;
 use crate::{SendError, TrySendError};
 
 /// Messages that are sent together. Dropped, none of them is.
@@ -12,12 +12,12 @@ use crate::{SendError, TrySendError};
 #[must_use = "a batch that is dropped is not sent"]
 pub struct Batch<'a> {
     batch: crate::Batch<'a>,
-    news: &'a News,
+    notices: &'a Notices,
 }
 
 impl<'a> Batch<'a> {
-    pub(super) const fn new(batch: crate::Batch<'a>, news: &'a News) -> Self {
-        Self { batch, news }
+    pub(super) const fn new(batch: crate::Batch<'a>, notices: &'a Notices) -> Self {
+        Self { batch, notices }
     }
 
     /// Puts a message behind the others.
@@ -50,7 +50,7 @@ impl<'a> Batch<'a> {
             Err(TrySendError::Full) => None,
             Err(TrySendError::Never(error)) => Some(Err(error)),
         };
-        self.news.until_done(publish).await?
+        self.notices.until_done(publish).await?
     }
 
     /// Sends them if there is room now; else the batch is still there.
@@ -58,7 +58,7 @@ impl<'a> Batch<'a> {
     /// # Errors
     /// See [`TrySendError`].
     pub fn try_commit(&mut self) -> Result<(), TrySendError> {
-        self.news.act(|| self.batch.try_commit())
+        self.notices.act(|| self.batch.try_commit())
     }
 }
 

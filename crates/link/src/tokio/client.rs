@@ -2,7 +2,7 @@
 //! The end of links that connects.
 
 use super::group::{Group, Hold};
-use super::handle::Link;
+use super::link::Link;
 use crate::{Config, OpenError, Storage};
 use partywall::{Address, AddressError};
 

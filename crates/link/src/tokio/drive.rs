@@ -11,7 +11,7 @@
 //! A future is registered with its link's news before it looks. So it is enough that after every change somebody tells the news.
 //!
 //! - What the task's own turn changes, the group lists, and the task hands it on after the turn.
-//! - What an operation of another task changes at its own link, that task tells when it is done (`News::acted`).
+//! - What an operation of another task changes at its own link, that task tells when it is done (`Notices::acted`).
 //! - An operation on a link without a connection makes a turn by itself, and so may find what is the task's to find: descriptors
 //!   that were ready, the bell, timers, links for a server. It nudges afterwards, and the task looks at everything: only the task takes
 //!   anything off the group's list, and it reads the next timer when the turn of the other is over.
@@ -32,11 +32,11 @@ use partywall_sys::poll::{self, PollFd, PollFlags};
 use tokio::io::unix::AsyncFd;
 use tokio::task::yield_now;
 
-use super::group::Shared;
+use super::group::GroupShared;
 use partywall::tokio::watch_readable;
 
 /// Starts the task of a group, of which there is a hold.
-pub(super) fn start(shared: Arc<Shared>) -> io::Result<()> {
+pub(super) fn start(shared: Arc<GroupShared>) -> io::Result<()> {
     let clock = Clock::new()?;
     let mut drive = Drive {
         descriptor: watch_readable(shared.group.as_fd())?,
@@ -57,7 +57,7 @@ pub(super) fn start(shared: Arc<Shared>) -> io::Result<()> {
 
 /// See the module.
 struct Drive {
-    shared: Arc<Shared>,
+    shared: Arc<GroupShared>,
     descriptor: AsyncFd<OwnedFd>,
     /// A descriptor, because a runtime may have no timers.
     clock: Clock,
@@ -66,7 +66,7 @@ struct Drive {
 }
 
 /// Tells all who wait that nobody drives any more.
-struct Over(Arc<Shared>);
+struct Over(Arc<GroupShared>);
 
 impl Drop for Over {
     fn drop(&mut self) {

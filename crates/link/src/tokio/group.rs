@@ -2,7 +2,7 @@
 //! Links that one task drives, and what their futures share with it.
 //!
 //! ```text
-//!   Group, Client, Server, handles of links ── Hold ──▶ Shared ◀── the task (drive.rs)
+//!   Group, Client, Server, handles of links ── Hold ──▶ GroupShared ◀── the task (drive.rs)
 //!   messages, links that are looked up ────────────────────────────▶  │  group    of threads, that nobody else has
 //!                                                                      │  links    news of each, while somebody has it
 //!                                                                      └─ nudge    look at everything again
@@ -22,7 +22,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use tokio::sync::Notify;
 
 use super::drive;
-use super::news::News;
+use super::notices::Notices;
 use crate::{Config, LinkId, Observer, Stopped};
 use partywall_wait::Wait;
 
@@ -51,11 +51,11 @@ pub struct Group {
 
 /// Keeps the task running. Whatever its holder did before it let go is looked at.
 pub(super) struct Hold {
-    pub(super) shared: Arc<Shared>,
+    pub(super) shared: Arc<GroupShared>,
 }
 
 /// See the module.
-pub(super) struct Shared {
+pub(super) struct GroupShared {
     pub(super) group: crate::Group,
     /// Somebody did what the descriptor may not tell of.
     pub(super) nudge: Notify,
@@ -69,7 +69,7 @@ struct Book {
     holds: usize,
     /// Links that are being closed by threads of the runtime, which drive meanwhile.
     closings: usize,
-    links: HashMap<LinkId, Weak<News>>,
+    links: HashMap<LinkId, Weak<Notices>>,
     /// Why nobody drives any more.
     fault: Option<Arc<io::Error>>,
 }
@@ -84,7 +84,7 @@ impl Group {
     /// Outside a tokio runtime with I/O enabled.
     pub fn new() -> io::Result<Self> {
         let group = crate::Group::with_wait(Wait::Park)?;
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(GroupShared {
             group,
             nudge: Notify::new(),
             offered: Notify::new(),
@@ -97,7 +97,7 @@ impl Group {
 }
 
 impl Hold {
-    fn new(shared: &Arc<Shared>) -> Self {
+    fn new(shared: &Arc<GroupShared>) -> Self {
         shared.book().holds += 1;
         Self { shared: Arc::clone(shared) }
     }
@@ -122,7 +122,7 @@ impl fmt::Debug for Hold {
     }
 }
 
-impl Shared {
+impl GroupShared {
     /// The configuration of a link or server of this group.
     pub(super) fn adopt(&self, config: Config) -> Config {
         // What is asked here with a deadline that has passed would spin first.
@@ -141,20 +141,20 @@ impl Shared {
     }
 
     /// What the futures of this link wait for: the same for all its handles.
-    pub(super) fn news_of(self: &Arc<Self>, link: Observer) -> Arc<News> {
+    pub(super) fn notices_of(self: &Arc<Self>, link: Observer) -> Arc<Notices> {
         let mut book = self.book();
-        if let Some(news) = book.links.get(&link.id()).and_then(Weak::upgrade) {
-            return news;
+        if let Some(notices) = book.links.get(&link.id()).and_then(Weak::upgrade) {
+            return notices;
         }
-        let (id, news) = (link.id(), Arc::new(News::new(link, Arc::clone(self))));
-        book.links.insert(id, Arc::downgrade(&news));
-        news
+        let (id, notices) = (link.id(), Arc::new(Notices::new(link, Arc::clone(self))));
+        book.links.insert(id, Arc::downgrade(&notices));
+        notices
     }
 
     pub(super) fn forget(&self, id: LinkId) {
         let mut book = self.book();
         // There may be news of the same link again.
-        if book.links.get(&id).is_some_and(|news| news.strong_count() == 0) {
+        if book.links.get(&id).is_some_and(|notices| notices.strong_count() == 0) {
             book.links.remove(&id);
         }
     }
@@ -163,10 +163,10 @@ impl Shared {
     pub(super) fn deliver(&self, is_nudged: bool) {
         let mut is_anyone_s = is_nudged;
         for id in self.group.ready() {
-            let news = self.book().links.get(&id).and_then(Weak::upgrade);
-            match news {
+            let notices = self.book().links.get(&id).and_then(Weak::upgrade);
+            match notices {
                 // One that a message still refers to may be nobody's, too.
-                Some(news) => is_anyone_s |= news.arrived(),
+                Some(notices) => is_anyone_s |= notices.arrived(),
                 None => is_anyone_s = true,
             }
         }
@@ -200,7 +200,7 @@ impl Shared {
             book.fault.get_or_insert_with(|| Arc::new(fault));
             book.links.values().filter_map(Weak::upgrade).collect()
         };
-        links.iter().for_each(|news| news.over());
+        links.iter().for_each(|notices| notices.over());
         self.offered.notify_waiters();
     }
 

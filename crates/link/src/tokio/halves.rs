@@ -10,7 +10,7 @@
 use std::sync::Arc;
 
 use super::batch::Batch;
-use super::handle::{Handle, Link};
+use super::link::{Handle, Link};
 use super::message::Message;
 use crate::{
     AckError, MessageView, RecvError, SendError, Stopped, Token, TryRecvError, TrySendError,

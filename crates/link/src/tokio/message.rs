@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::news::News;
+use super::notices::Notices;
 use crate::{AckError, ReplyError, SendError, Token};
 
 /// A message of a link. It is the application's own memory, however long it is kept.
@@ -15,12 +15,12 @@ use crate::{AckError, ReplyError, SendError, Token};
 /// Dropped, it is not consumed: it is received again after a restart, or after [`rewind`](super::Link::rewind).
 pub struct Message {
     message: crate::Message,
-    news: Arc<News>,
+    notices: Arc<Notices>,
 }
 
 impl Message {
-    pub(super) const fn new(message: crate::Message, news: Arc<News>) -> Self {
-        Self { message, news }
+    pub(super) const fn new(message: crate::Message, notices: Arc<Notices>) -> Self {
+        Self { message, notices }
     }
 
     /// Where it begins in its stream. Positions rise, and each is of one message for ever; a new epoch is a new stream, whose positions begin anew.
@@ -60,8 +60,8 @@ impl Message {
     /// # Errors
     /// See [`AckError`].
     pub fn ack(self) -> Result<(), AckError> {
-        let Self { message, news } = self;
-        news.act_on_received(|| message.ack())
+        let Self { message, notices } = self;
+        notices.act_on_received(|| message.ack())
     }
 
     /// Sends `answer` over the same link and consumes the message and all before it: after a crash both have happened, or
@@ -76,7 +76,7 @@ impl Message {
             Err(ReplyError::Send(SendError::TimedOut)) => None,
             done => Some(done),
         };
-        self.news.until_replied(reply).await.map_err(SendError::from)?
+        self.notices.until_replied(reply).await.map_err(SendError::from)?
     }
 }
 

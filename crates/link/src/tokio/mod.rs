@@ -63,20 +63,19 @@
 
 mod batch;
 mod client;
-mod closing;
 mod drive;
-mod facts;
 mod group;
 mod halves;
-mod handle;
+mod link;
 mod message;
-mod news;
+mod notices;
 mod server;
+mod shutdown;
 
 pub use batch::Batch;
 pub use client::Client;
 pub use group::Group;
 pub use halves::{Receiver, Sender};
-pub use handle::Link;
+pub use link::Link;
 pub use message::Message;
 pub use server::Server;

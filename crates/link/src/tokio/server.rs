@@ -7,7 +7,7 @@ use std::time::Instant;
 use tokio::task::coop::consume_budget;
 
 use super::group::{Group, Hold};
-use super::handle::Link;
+use super::link::Link;
 use crate::{AcceptError, BindError, Config, OpenError, Storage};
 use partywall::{Address, AddressError};
 

@@ -8,9 +8,7 @@ use crate::support_retained;
 
 use partywall_layout::RingSize;
 use partywall_link::retained::{Boundary, Refused, Retained, SendCursor};
-use partywall_reconcile::recovery::recover;
-use partywall_reconcile::watermarks::AckUnfit;
-use partywall_reconcile::{AckedOffset, Position, RecordDigest, StreamId};
+use partywall_reconcile::{AckUnfit, AckedOffset, Position, RecordDigest, StreamId, recover};
 use proptest::prelude::*;
 use std::collections::VecDeque;
 use support_retained::{

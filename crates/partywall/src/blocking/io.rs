@@ -51,13 +51,13 @@ impl StreamIo {
     /// Who is on the other side.
     #[must_use]
     pub fn peer(&self) -> &Peer {
-        &self.read.recv.half().core.peer
+        &self.read.recv.half().shared.peer
     }
 
     /// Which transport is used, and why.
     #[must_use]
     pub fn transport(&self) -> Transport {
-        self.read.recv.half().core.transport
+        self.read.recv.half().shared.transport
     }
 
     /// What the other side opened the stream with.

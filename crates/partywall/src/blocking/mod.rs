@@ -49,14 +49,14 @@
 //! except streams as bytes. Opening, accepting, sending and receiving have one that never waits, too
 //! (`try_send`, `try_accept`, …).
 
-mod drive;
 mod io;
-mod listen;
+mod listener;
 mod park;
 mod session;
 mod stream;
+mod thread;
 
 pub use io::{ReadHalf, StreamIo, WriteHalf};
-pub use listen::{Listener, connect, connect_with, connect_with_protocol};
+pub use listener::{Listener, connect, connect_with, connect_with_protocol};
 pub use session::Session;
 pub use stream::{RecvStream, Reservation, SendStream, Stream};

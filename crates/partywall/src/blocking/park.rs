@@ -73,7 +73,7 @@ pub(super) fn wait_for<T>(
 const LOOK_EVERY: Duration = Duration::from_millis(1);
 
 /// One look, without waiting.
-pub(super) fn look<T>(poll: impl FnOnce(&mut Context<'_>) -> Poll<T>) -> Option<T> {
+pub(super) fn poll_once<T>(poll: impl FnOnce(&mut Context<'_>) -> Poll<T>) -> Option<T> {
     match poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(value) => Some(value),
         Poll::Pending => None,

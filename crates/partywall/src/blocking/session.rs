@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A session: opens and accepts streams.
 
-use super::drive::Running;
-use super::park::{look, wait_for};
+use super::park::{poll_once, wait_for};
 use super::stream::Stream;
+use super::thread::ThreadHandle;
 use crate::config::Config;
 use crate::peer::Peer;
 use crate::session::{Handle, OpenError, Opening, SessionError, WaitError};
@@ -30,12 +30,12 @@ pub struct Session {
     wait: Wait,
     spin_budget: Duration,
     // Behind the handle: dropped after it.
-    running: Arc<Running>,
+    thread: Arc<ThreadHandle>,
 }
 
 impl Session {
-    pub(super) const fn new(handle: Handle, running: Arc<Running>, config: &Config) -> Self {
-        Self { handle, wait: config.wait, spin_budget: config.spin_budget, running }
+    pub(super) const fn new(handle: Handle, thread: Arc<ThreadHandle>, config: &Config) -> Self {
+        Self { handle, wait: config.wait, spin_budget: config.spin_budget, thread }
     }
 
     /// Opens a stream, with `metadata` that the other side sees when it accepts it: at most
@@ -62,7 +62,7 @@ impl Session {
     /// [`OpenError::WouldBlock`] if it does, and as `open`.
     pub fn try_open(&self, metadata: &[u8]) -> Result<Stream, OpenError> {
         let mut opening = Opening::default();
-        let opened = look(|context| self.handle.poll_open(context, metadata, &mut opening));
+        let opened = poll_once(|context| self.handle.poll_open(context, metadata, &mut opening));
         Ok(self.stream(opened.unwrap_or(Err(OpenError::WouldBlock))?))
     }
 
@@ -93,7 +93,7 @@ impl Session {
     /// # Errors
     /// [`WaitError::WouldBlock`] if it has not, and as [`accept`](Self::accept).
     pub fn try_accept(&self) -> Result<Option<Stream>, WaitError> {
-        let accepted = look(|context| self.handle.poll_accept(context));
+        let accepted = poll_once(|context| self.handle.poll_accept(context));
         Ok(accepted.ok_or(WaitError::WouldBlock)??.map(|halves| self.stream(halves)))
     }
 
@@ -111,7 +111,7 @@ impl Session {
     /// Asks the other side to open no more streams, and refuses those that it opens all the same. What
     /// is open goes on; see [`drained`](Self::drained).
     pub fn go_away(&self, code: u32) {
-        self.handle.core.go_away(code);
+        self.handle.shared.go_away(code);
     }
 
     /// Waits until the other side asks for no more streams; the code it gave.
@@ -178,25 +178,25 @@ impl Session {
     /// Whether the session is over, and why.
     #[must_use]
     pub fn close_reason(&self) -> Option<SessionError> {
-        self.handle.core.check().err()
+        self.handle.shared.check().err()
     }
 
     /// Who is on the other side.
     #[must_use]
     pub fn peer(&self) -> &Peer {
-        &self.handle.core.peer
+        &self.handle.shared.peer
     }
 
     /// Which transport is used, and why.
     #[must_use]
     pub fn transport(&self) -> Transport {
-        self.handle.core.transport
+        self.handle.shared.transport
     }
 
     /// How many streams there are, of both sides'.
     #[must_use]
     pub fn streams(&self) -> usize {
-        self.handle.core.streams().live
+        self.handle.shared.state().live
     }
 
     /// Gives all memory for large messages that is not in use back to the system, as far as there is
@@ -209,7 +209,7 @@ impl Session {
     /// Counters of what this side sends.
     #[must_use]
     pub fn stats(&self) -> SenderStats {
-        self.handle.core.outbox().stats()
+        self.handle.shared.outbox().stats()
     }
 
     fn open_until(&self, metadata: &[u8], deadline: Option<Instant>) -> Result<Stream, OpenError> {
@@ -220,7 +220,7 @@ impl Session {
     }
 
     fn stream(&self, halves: (crate::session::SendHalf, crate::session::RecvHalf)) -> Stream {
-        Stream::new(halves, &self.running, self.wait, self.spin_budget)
+        Stream::new(halves, &self.thread, self.wait, self.spin_budget)
     }
 
     fn wait<T>(

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A stream: messages both ways, each direction with an end of its own.
 
-use super::drive::Running;
 use super::io::StreamIo;
-use super::park::{look, wait_for};
-use crate::code::assert_own;
+use super::park::{poll_once, wait_for};
+use super::thread::ThreadHandle;
 use crate::message::Message;
 use crate::peer::Peer;
+use crate::session::assert_application_code;
 use crate::session::{RecvHalf, SendHalf, StreamRecvError, StreamSendError, WaitError};
 use crate::transport::Transport;
 use partywall_wait::{Spinner, Wait};
@@ -51,20 +51,20 @@ pub struct Stream {
 impl Stream {
     pub(super) fn new(
         (send, recv): (SendHalf, RecvHalf),
-        running: &Arc<Running>,
+        thread: &Arc<ThreadHandle>,
         wait: Wait,
         budget: Duration,
     ) -> Self {
         let spinner = || Spinner::new(budget);
-        let running = || Arc::clone(running);
+        let thread = || Arc::clone(thread);
         Self {
-            send: SendStream { half: send, wait, spinner: spinner(), _running: running() },
+            send: SendStream { half: send, wait, spinner: spinner(), _thread: thread() },
             recv: RecvStream {
                 half: recv,
                 wait,
                 spinner: spinner(),
                 received: 0,
-                _running: running(),
+                _thread: thread(),
             },
         }
     }
@@ -96,13 +96,13 @@ impl Stream {
     /// Who is on the other side.
     #[must_use]
     pub fn peer(&self) -> &Peer {
-        &self.recv.half.core.peer
+        &self.recv.half.shared.peer
     }
 
     /// Which transport is used, and why.
     #[must_use]
     pub fn transport(&self) -> Transport {
-        self.recv.half.core.transport
+        self.recv.half.shared.transport
     }
 
     /// The sending direction.
@@ -211,7 +211,7 @@ pub struct SendStream {
     wait: Wait,
     spinner: Spinner,
     // Behind the half: dropped after it.
-    _running: Arc<Running>,
+    _thread: Arc<ThreadHandle>,
 }
 
 impl SendStream {
@@ -250,7 +250,7 @@ impl SendStream {
     pub fn try_send(&mut self, payload: &[u8]) -> Result<(), StreamSendError> {
         let guard = Guard::new(self);
         let half = &mut guard.stream.half;
-        let sent = look(|context| half.poll_send_whole(context, payload));
+        let sent = poll_once(|context| half.poll_send_whole(context, payload));
         sent.unwrap_or(Err(StreamSendError::Full))
     }
 
@@ -293,7 +293,7 @@ impl SendStream {
     /// If the code is one of the protocol's: 0xffffff00 or greater.
     #[track_caller]
     pub fn reset(&mut self, code: u32) {
-        assert_own(code);
+        assert_application_code(code);
         self.half.reset(code);
     }
 
@@ -355,7 +355,7 @@ pub struct RecvStream {
     /// How many messages were received.
     received: u64,
     // Behind the half: dropped after it.
-    _running: Arc<Running>,
+    _thread: Arc<ThreadHandle>,
 }
 
 impl RecvStream {
@@ -386,7 +386,7 @@ impl RecvStream {
     /// # Errors
     /// [`StreamRecvError::Empty`] if none is, and as [`recv`](Self::recv).
     pub fn try_recv(&mut self) -> Result<Option<Message>, StreamRecvError> {
-        let received = look(|context| self.half.poll_recv(context));
+        let received = poll_once(|context| self.half.poll_recv(context));
         self.count(received.unwrap_or(Err(StreamRecvError::Empty)))
     }
 
@@ -396,7 +396,7 @@ impl RecvStream {
     /// If the code is one of the protocol's: 0xffffff00 or greater.
     #[track_caller]
     pub fn stop(&mut self, code: u32) {
-        assert_own(code);
+        assert_application_code(code);
         self.half.stop(code);
     }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Where a client gets its connections from: each is a stream of a session, or of a pool's.
 
-use crate::tokio::{Caller, Pool, Session, StreamIo};
+use crate::tokio::{ConnectInfo, Pool, Session, StreamIo};
 use hyper::Uri;
 use hyper_util::client::legacy::connect::{Connected, Connection};
 use hyper_util::rt::TokioIo;
@@ -16,7 +16,7 @@ use tower_service::Service;
 /// tonic's `Endpoint::connect_with_connector`.
 ///
 /// The URI is not looked at: the address of the session or pool says where to. Its host is what the server
-/// reads in `Host` or `:authority`. The response to a request carries the server as a [`Caller`] among its
+/// reads in `Host` or `:authority`. The response to a request carries the server as a [`ConnectInfo`] among its
 /// extensions.
 ///
 /// Over a [`Session`], nothing comes back once that is lost; over a [`Pool`], the next connection does.
@@ -46,7 +46,7 @@ impl From<Pool> for Connector {
 
 impl Connector {
     /// What each stream is opened with, at most [`METADATA_BYTES_MAX`](crate::METADATA_BYTES_MAX) bytes; the
-    /// server finds it in [`Caller::metadata`]. Default: nothing.
+    /// server finds it in [`ConnectInfo::metadata`]. Default: nothing.
     #[must_use]
     pub fn metadata(mut self, metadata: &[u8]) -> Self {
         self.metadata = metadata.into();
@@ -83,6 +83,6 @@ impl Service<Uri> for Connector {
 
 impl Connection for StreamIo {
     fn connected(&self) -> Connected {
-        Connected::new().extra(Caller::from(self))
+        Connected::new().extra(ConnectInfo::from(self))
     }
 }

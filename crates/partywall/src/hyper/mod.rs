@@ -14,11 +14,11 @@
 //! use hyper::{Request, Response, body::Bytes, service::service_fn};
 //! use hyper_util::{client::legacy::Client, rt::TokioExecutor};
 //! use partywall::hyper::{Connector, serve};
-//! use partywall::tokio::{Caller, Incoming, Listener, connect};
+//! use partywall::tokio::{ConnectInfo, Incoming, Listener, connect};
 //!
 //! let incoming = Incoming::new(Listener::bind(&address)?);
 //! let service = service_fn(|request: Request<hyper::body::Incoming>| async move {
-//!     let caller = request.extensions().get::<Caller>().ok_or("who?")?;
+//!     let caller = request.extensions().get::<ConnectInfo>().ok_or("who?")?;
 //!     let greeting = format!("hello, user {}", caller.uid().ok_or("nobody knows")?);
 //!     Ok::<_, &str>(Response::new(Full::new(Bytes::from(greeting))))
 //! });

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Serving every stream of a listener as an HTTP connection.
 
-use crate::tokio::{Caller, Incoming, StreamIo};
+use crate::tokio::{ConnectInfo, Incoming, StreamIo};
 use hyper::body::{Body, Incoming as RequestBody};
 use hyper::service::Service;
 use hyper::{Request, Response};
@@ -17,7 +17,7 @@ type Cause = Box<dyn Error + Send + Sync>;
 /// Serves each stream of `incoming` as a connection, HTTP/1.1 or HTTP/2 as the client begins it, until
 /// `shutdown`; then accepts no more, and returns once all requests under way are answered.
 ///
-/// Every request carries its [`Caller`] among its extensions. What goes wrong with one connection ends that
+/// Every request carries its [`ConnectInfo`] among its extensions. What goes wrong with one connection ends that
 /// one. Dropping the future ends them all at once. For settings of your own, write the same loop:
 /// [`Incoming::accept`], then `auto::Builder::serve_connection(TokioIo::new(stream), service)`.
 pub async fn serve<S, B>(mut incoming: Incoming, service: S, shutdown: impl Future<Output = ()>)
@@ -69,7 +69,7 @@ where
 #[derive(Debug)]
 struct Served<S> {
     service: S,
-    caller: Caller,
+    caller: ConnectInfo,
 }
 
 impl<S: Service<Request<RequestBody>>> Service<Request<RequestBody>> for Served<S> {

@@ -22,8 +22,7 @@
 //!
 //! - **Half-close.** A stream is closed as a whole. When we finish sending, the close is sent only
 //!   after we have stopped receiving as well. When the peer closes, its messages are received, then
-//!   [`Finished`](crate::StreamRecvError::Finished); sending fails with
-//!   [`Stopped`](crate::StreamSendError::Stopped) and code 0.
+//!   `None`; sending fails with [`Stopped`](crate::StreamSendError::Stopped) and code 0.
 //! - **Codes, metadata, pings.** The code of a reset is lost. Opening with metadata fails, and so does
 //!   a ping.
 //! - **Credit.** The protocol's own memory bounds the unread bytes, for all streams together.

@@ -7,7 +7,7 @@
 //!   receiver    received ── taken ── told          tell:     taken − told ≥ window / 2
 //! ```
 //!
-//! Pure arithmetic over absolute totals. Because `told` is never behind `credited`, a receiver refuses
+//! Pure arithmetic over absolute totals. Because `reported` is never behind `credited`, a receiver refuses
 //! nothing that an honest sender may begin; because what is taken is told by halves, a sender whose
 //! messages were all taken may begin anything.
 
@@ -50,7 +50,7 @@ impl SendCredit {
     }
 
     /// The receiver has taken this much in all.
-    pub(crate) const fn heard(&mut self, stream: u32, credited: u64) -> Result<(), Violation> {
+    pub(crate) const fn received(&mut self, stream: u32, credited: u64) -> Result<(), Violation> {
         if credited < self.credited || credited > self.sent {
             return Err(Violation::Credit { stream, found: credited, max: self.sent });
         }
@@ -65,19 +65,19 @@ pub(crate) struct RecvCredit {
     window: u64,
     received: u64,
     taken: u64,
-    told: u64,
+    reported: u64,
 }
 
 impl RecvCredit {
     pub(crate) const fn new(window: u64) -> Self {
-        Self { window, received: 0, taken: 0, told: 0 }
+        Self { window, received: 0, taken: 0, reported: 0 }
     }
 
     /// A message of this cost begins to arrive.
     #[inline]
     pub(crate) const fn arrived(&mut self, stream: u32, cost: u64) -> Result<(), Violation> {
-        if !fits(self.window, self.received - self.told, cost) {
-            let max = self.window.saturating_sub(self.received - self.told);
+        if !fits(self.window, self.received - self.reported, cost) {
+            let max = self.window.saturating_sub(self.received - self.reported);
             return Err(Violation::Credit { stream, found: cost, max });
         }
         self.received += cost;
@@ -94,14 +94,14 @@ impl RecvCredit {
     /// Whether the sender is to be told.
     #[inline]
     const fn is_due(&self) -> bool {
-        let unreported = self.taken - self.told;
+        let unreported = self.taken - self.reported;
         unreported > 0 && unreported >= self.window / 2
     }
 
     /// Whether telling it must not wait for a message that goes the other way.
     #[inline]
     pub(crate) const fn is_overdue(&self) -> bool {
-        self.taken - self.told > self.window / 4 * 3
+        self.taken - self.reported > self.window / 4 * 3
     }
 
     /// What to tell the sender.
@@ -110,8 +110,8 @@ impl RecvCredit {
     }
 
     /// The sender was told.
-    pub(crate) const fn tell(&mut self, credited: u64) {
-        self.told = credited;
+    pub(crate) const fn report(&mut self, credited: u64) {
+        self.reported = credited;
     }
 }
 
@@ -150,9 +150,9 @@ mod tests {
                     }
                     2 if !unread.is_empty() && receiver.took(unread.remove(0)) => {
                         back.push(receiver.due());
-                        receiver.tell(receiver.due());
+                        receiver.report(receiver.due());
                     }
-                    3 if !back.is_empty() => prop_assert!(sender.heard(1, back.remove(0)).is_ok()),
+                    3 if !back.is_empty() => prop_assert!(sender.received(1, back.remove(0)).is_ok()),
                     _ => {}
                 }
             }
@@ -163,11 +163,11 @@ mod tests {
             for cost in unread {
                 if receiver.took(cost) {
                     back.push(receiver.due());
-                    receiver.tell(receiver.due());
+                    receiver.report(receiver.due());
                 }
             }
             for credited in back {
-                prop_assert!(sender.heard(1, credited).is_ok());
+                prop_assert!(sender.received(1, credited).is_ok());
             }
             prop_assert!(sender.charge(1 << 40));
         }
@@ -177,10 +177,10 @@ mod tests {
     fn credit_for_a_message_that_was_given_up_is_harmless() {
         let mut sender = SendCredit::new(128);
         assert!(sender.charge(64));
-        sender.heard(1, 64).unwrap();
+        sender.received(1, 64).unwrap();
         sender.refund(64);
         assert!(sender.charge(128));
-        assert!(sender.heard(1, 0).is_err());
+        assert!(sender.received(1, 0).is_err());
     }
 
     #[test]
@@ -193,8 +193,8 @@ mod tests {
         ));
         let mut sender = SendCredit::new(128);
         assert!(sender.charge(64));
-        assert!(sender.heard(1, 128).is_err());
-        sender.heard(1, 64).unwrap();
-        assert!(sender.heard(1, 0).is_err());
+        assert!(sender.received(1, 128).is_err());
+        sender.received(1, 64).unwrap();
+        assert!(sender.received(1, 0).is_err());
     }
 }

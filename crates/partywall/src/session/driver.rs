@@ -11,9 +11,9 @@
 //! It never waits for room, for a user, or for anything else (SPEC 11.7): a front calls `turn` as long
 //! as it is busy, then `arm`, and sleeps. Who drives it is the front's affair: a task, or a thread.
 
-use super::core::Core;
 use super::error::SessionError;
 use super::routing::Slot;
+use super::shared::SessionShared;
 use crate::config::Config;
 use crate::error::Fault;
 use crate::handshake::Established;
@@ -28,7 +28,7 @@ use std::time::{Duration, Instant};
 /// The one who receives for a session.
 #[derive(Debug)]
 pub(crate) struct Driver {
-    pub(super) core: Arc<Core>,
+    pub(super) shared: Arc<SessionShared>,
     pub(super) wire: RecvWire,
     room: SpaceWaiter,
     /// Streams by index: those we opened, those the other side did.
@@ -36,10 +36,10 @@ pub(crate) struct Driver {
     pub(super) theirs: Vec<Slot>,
     pub(super) message_max: u64,
     /// The session is over here, but what is owed has found no room yet: until when it may wait for some.
-    leaves_by: Option<Instant>,
+    linger_until: Option<Instant>,
     linger: Duration,
     /// Somebody asked for something that is no record, or room is wanted: see to it in each turn.
-    is_called: bool,
+    is_service_due: bool,
     is_over: bool,
 }
 
@@ -70,27 +70,27 @@ const TURN_RECORDS: usize = 256;
 
 impl Driver {
     /// A session over a fresh connection.
-    pub(crate) fn new(established: Established, config: &Config) -> (Arc<Core>, Self) {
+    pub(crate) fn new(established: Established, config: &Config) -> (Arc<SessionShared>, Self) {
         let room = established.sender.room();
-        let (core, wire) = Core::new(established, config);
+        let (shared, wire) = SessionShared::new(established, config);
         let driver = Self {
             message_max: wire.message_max(),
-            core: Arc::clone(&core),
+            shared: Arc::clone(&shared),
             wire,
             room,
             own: Vec::new(),
             theirs: Vec::new(),
-            leaves_by: None,
+            linger_until: None,
             linger: config.linger,
-            is_called: true,
+            is_service_due: true,
             is_over: false,
         };
-        (core, driver)
+        (shared, driver)
     }
 
     /// By whom to be called for when something is to be done that is no record.
     pub(crate) fn register(&mut self, waker: &Waker) {
-        self.is_called |= self.core.register_driver(waker);
+        self.is_service_due |= self.shared.register_driver(waker);
     }
 
     /// Hands on what is there.
@@ -103,7 +103,7 @@ impl Driver {
             if count == TURN_RECORDS {
                 break Ok(());
             }
-            match if self.leaves_by.is_some() { self.pass_over() } else { self.step() } {
+            match if self.linger_until.is_some() { self.discard_next() } else { self.step() } {
                 Ok(true) => count += 1,
                 Ok(false) => break Ok(()),
                 Err(error) => break Err(error),
@@ -112,9 +112,9 @@ impl Driver {
         if let Err(error) = met {
             return self.finish(error);
         }
-        if self.is_called {
-            self.tend();
-            if self.core.check().is_err() || self.core.is_abandoned() {
+        if self.is_service_due {
+            self.service();
+            if self.shared.check().is_err() || self.shared.is_abandoned() {
                 let left = self.leave();
                 // One who writes without pause, and never reads, does not keep the thread from others.
                 return if left == Turn::Idle && count > 0 { Turn::Busy } else { left };
@@ -152,7 +152,7 @@ impl Driver {
     }
 
     /// Takes the next record for nobody: the other side must find room for its own last ones.
-    fn pass_over(&mut self) -> Result<bool, SessionError> {
+    fn discard_next(&mut self) -> Result<bool, SessionError> {
         match self.wire.find(false)? {
             Found::Message => drop(self.wire.take()),
             Found::Control(record) => self.wire.pass(&record),
@@ -167,33 +167,33 @@ impl Driver {
         if self.wire.arm(quiet)? {
             return Ok(Sleep::No);
         }
-        let mut outbox = self.core.outbox();
+        let mut outbox = self.shared.outbox();
         if !outbox.wants_room() {
             return Ok(Sleep::ForRecords);
         }
         // Whoever wants room may not have called yet: the next turn must look all the same. Else a front
         // that turns and arms would find room here, and nobody would ever be told of it.
-        self.is_called |= !seeded_fault("no_look_for_uncalled");
+        self.is_service_due |= !seeded_fault("no_look_for_uncalled");
         Ok(if outbox.arm()? { Sleep::No } else { Sleep::ForBoth })
     }
 
     /// There may be room: writes what is owed, and wakes those who wait for it.
     pub(crate) fn found_room(&mut self) {
-        let mut outbox = self.core.outbox();
+        let mut outbox = self.shared.outbox();
         outbox.disarm();
         // Taken first: what is still without room is then waited for from this look on.
         let wakers = outbox.take_waiters();
         let flushed = outbox.drain();
-        self.core.leave_outbox(outbox);
-        super::waiting::wake(wakers);
+        self.shared.leave_outbox(outbox);
+        super::state::wake(wakers);
         if let Err(unsent @ (Unsent::Closed(_) | Unsent::Fault(_))) = flushed {
-            let _ = self.core.failed(unsent);
+            let _ = self.shared.failed(unsent);
         }
     }
 
     /// When to turn again at the latest, whatever comes or does not.
-    pub(crate) const fn leaves_by(&self) -> Option<Instant> {
-        self.leaves_by
+    pub(crate) const fn linger_until(&self) -> Option<Instant> {
+        self.linger_until
     }
 
     /// The descriptor that becomes readable when records come.
@@ -209,7 +209,7 @@ impl Driver {
     /// Whether dropping it may take a while: on a socket, what was sent and not taken yet waits for room.
     #[cfg(feature = "tokio")]
     pub(crate) fn may_linger(&self) -> bool {
-        matches!(self.core.transport, crate::transport::Transport::Socket(_))
+        matches!(self.shared.transport, crate::transport::Transport::Socket(_))
     }
 
     /// A system call failed that must not.
@@ -218,11 +218,11 @@ impl Driver {
     }
 
     /// Somebody waits for room: tells them when there is some.
-    fn tend(&mut self) {
-        let outbox = self.core.outbox();
-        self.is_called = outbox.wants_room();
-        let must_wake = self.is_called && outbox.may_have_room();
-        self.core.leave_outbox(outbox);
+    fn service(&mut self) {
+        let outbox = self.shared.outbox();
+        self.is_service_due = outbox.wants_room();
+        let must_wake = self.is_service_due && outbox.may_have_room();
+        self.shared.leave_outbox(outbox);
         if must_wake {
             self.found_room();
         }
@@ -231,17 +231,17 @@ impl Driver {
     /// Closes in good order: what is owed goes first, as soon as there is room for it. One who lives and never
     /// reads is not waited for longer than `Config::linger`.
     fn leave(&mut self) -> Turn {
-        if self.core.check().is_ok() {
-            self.core.end(SessionError::closed_here());
+        if self.shared.check().is_ok() {
+            self.shared.end(SessionError::closed_here());
         }
         let linger = self.linger;
-        let leaves_by = *self.leaves_by.get_or_insert_with(|| deadline_after(linger));
-        self.tell_streams();
-        self.is_called = true;
-        let mut outbox = self.core.outbox();
+        let linger_until = *self.linger_until.get_or_insert_with(|| deadline_after(linger));
+        self.end_streams();
+        self.is_service_due = true;
+        let mut outbox = self.shared.outbox();
         outbox.leave_session();
         if matches!(outbox.drain(), Err(Unsent::Full)) {
-            if Instant::now() < leaves_by || seeded_fault("no_bound_on_leaving") {
+            if Instant::now() < linger_until || seeded_fault("no_bound_on_leaving") {
                 return Turn::Idle;
             }
             outbox.give_up();
@@ -252,14 +252,14 @@ impl Driver {
 
     fn finish(&mut self, error: SessionError) -> Turn {
         self.is_over = true;
-        self.core.end(error);
-        self.tell_streams();
+        self.shared.end(error);
+        self.end_streams();
         Turn::Over
     }
 
     /// The session is over for all streams.
-    fn tell_streams(&mut self) {
-        let Err(error) = self.core.check() else { return };
+    fn end_streams(&mut self) {
+        let Err(error) = self.shared.check() else { return };
         let slots =
             std::mem::take(&mut self.own).into_iter().chain(std::mem::take(&mut self.theirs));
         for slot in slots {
@@ -275,14 +275,14 @@ impl Drop for Driver {
     fn drop(&mut self) {
         if !self.is_over {
             // Once, and without waiting: nobody would turn it again.
-            let mut outbox = self.core.outbox();
+            let mut outbox = self.shared.outbox();
             let _ = outbox.drain();
-            self.core.leave_outbox(outbox);
+            self.shared.leave_outbox(outbox);
             self.finish(SessionError::closed_here());
         }
-        self.core.outbox().close();
+        self.shared.outbox().close();
         self.wire.close();
-        self.core.finished();
+        self.shared.finished();
     }
 }
 
@@ -313,7 +313,7 @@ mod tests {
     }
 
     /// Cores and drivers of both sides.
-    fn pair(policy: TransportPolicy) -> [(Arc<Core>, Driver); 2] {
+    fn pair(policy: TransportPolicy) -> [(Arc<SessionShared>, Driver); 2] {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let config = Config::default().ring_bytes(4096).inline_max(512).transport(policy);
         let config = config.linger(Duration::ZERO);
@@ -347,12 +347,12 @@ mod tests {
     #[test]
     fn one_who_never_reads_is_not_waited_for_after_the_end() {
         for policy in [TransportPolicy::SharedMemory, TransportPolicy::Socket] {
-            let [(core, mut driver), _theirs] = pair(policy);
+            let [(shared, mut driver), _theirs] = pair(policy);
             driver.register(Waker::noop());
             assert_eq!(driver.turn(), Turn::Idle);
-            fill(&mut core.outbox());
-            core.ask();
-            core.end(SessionError::closed_here());
+            fill(&mut shared.outbox());
+            shared.ask();
+            shared.end(SessionError::closed_here());
             driver.register(Waker::noop());
             assert_eq!(driver.turn(), Turn::Over, "{policy:?}");
         }
@@ -362,21 +362,21 @@ mod tests {
     #[test]
     fn closing_right_after_opening_is_no_violation() {
         for policy in [TransportPolicy::SharedMemory, TransportPolicy::Socket] {
-            let [(core, mut driver), (their_core, mut theirs)] = pair(policy);
+            let [(shared, mut driver), (their_shared, mut theirs)] = pair(policy);
             let context = Context::from_waker(Waker::noop());
-            let Poll::Ready(Ok(stream)) = core.poll_number(&context) else { panic!("no number") };
-            assert!(core.poll_open(&context, &stream, b"", &mut None).is_ready());
+            let Poll::Ready(Ok(stream)) = shared.poll_number(&context) else { panic!("no number") };
+            assert!(shared.poll_open(&context, &stream, b"", &mut None).is_ready());
             assert_eq!(theirs.turn(), Turn::Busy);
             let body = ResetBody { code: U32::new(7), directions: U32::new(1) };
-            let mut outbox = their_core.outbox();
+            let mut outbox = their_shared.outbox();
             outbox.control(Kind::Reset, stream.number, body.as_bytes()).unwrap();
             drop(outbox);
-            core.end(SessionError::closed_here());
+            shared.end(SessionError::closed_here());
             driver.register(Waker::noop());
             while driver.turn() != Turn::Over {}
             drop(driver);
             while theirs.turn() != Turn::Over {}
-            let end = their_core.check();
+            let end = their_shared.check();
             let is_in_order = matches!(end, Err(SessionError::Closed(Closed::Finished)));
             assert!(is_in_order, "{policy:?}: {end:?}");
         }
@@ -387,15 +387,15 @@ mod tests {
     #[test]
     fn one_who_waits_for_room_is_woken_before_it_has_called() {
         for policy in [TransportPolicy::SharedMemory, TransportPolicy::Socket] {
-            let [(core, mut driver), (_their_core, mut theirs)] = pair(policy);
+            let [(shared, mut driver), (_their_shared, mut theirs)] = pair(policy);
             driver.register(Waker::noop());
             assert_eq!(driver.turn(), Turn::Idle);
-            let mut outbox = core.outbox();
+            let mut outbox = shared.outbox();
             fill(&mut outbox);
             let flag = Arc::new(Flag::default());
             let waker = Waker::from(Arc::clone(&flag));
             outbox.await_room(&mut None, &Context::from_waker(&waker));
-            core.leave_outbox(outbox);
+            shared.leave_outbox(outbox);
             while theirs.turn() == Turn::Busy {}
             theirs.arm(false).unwrap();
             assert_eq!(driver.turn(), Turn::Idle);
@@ -410,9 +410,9 @@ mod tests {
     #[test]
     fn an_answer_that_comes_as_the_session_closes_is_no_violation() {
         for policy in [TransportPolicy::SharedMemory, TransportPolicy::Socket] {
-            let [(core, mut driver), (their_core, mut theirs)] = pair(policy);
+            let [(shared, mut driver), (their_shared, mut theirs)] = pair(policy);
             let context = Context::from_waker(Waker::noop());
-            let (ours, accepting) = (Handle::new(core), Handle::new(Arc::clone(&their_core)));
+            let (ours, accepting) = (Handle::new(shared), Handle::new(Arc::clone(&their_shared)));
             let opened = ours.poll_open(&context, b"", &mut Opening::default());
             assert!(matches!(opened, Poll::Ready(Ok(_))), "{opened:?}");
             while theirs.turn() == Turn::Busy {}
@@ -425,7 +425,7 @@ mod tests {
             while driver.turn() != Turn::Over {}
             drop(driver);
             while theirs.turn() != Turn::Over {}
-            let end = their_core.check();
+            let end = their_shared.check();
             let is_in_order = matches!(end, Err(SessionError::Closed(Closed::Finished)));
             assert!(is_in_order, "{policy:?}: {end:?}");
         }

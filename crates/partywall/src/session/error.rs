@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What can go wrong with a session and its streams, one small enum per operation.
 
-use crate::code::in_words;
 use crate::error::{Closed, Fault, TooLarge};
+use partywall_layout::stream::{DROPPED, REFUSED, RESERVED_CODES};
 use std::fmt;
 use std::io;
 use std::sync::Arc;
@@ -114,7 +114,7 @@ pub enum OpenError {
 #[non_exhaustive]
 pub enum StreamSendError {
     /// The other side will not receive any more of this stream, and gave this code.
-    #[error("the other side receives no more of this stream (code {code:#x}{})", in_words(*code))]
+    #[error("the other side receives no more of this stream (code {code:#x}{})", code_name(*code))]
     Stopped {
         /// Its reason; [`DROPPED`](super::DROPPED) if it dropped the stream.
         code: u32,
@@ -141,7 +141,7 @@ pub enum StreamSendError {
 #[non_exhaustive]
 pub enum StreamRecvError {
     /// The other side gave up, with this code. What it sent before was received.
-    #[error("the other side has reset the stream (code {code:#x}{})", in_words(*code))]
+    #[error("the other side has reset the stream (code {code:#x}{})", code_name(*code))]
     Reset {
         /// Its reason; [`DROPPED`](super::DROPPED) if it was dropped while unwinding.
         code: u32,
@@ -226,6 +226,51 @@ impl From<StreamRecvError> for io::Error {
             StreamRecvError::Reset { .. } => Self::new(io::ErrorKind::ConnectionReset, error),
             StreamRecvError::Empty => Self::new(io::ErrorKind::WouldBlock, error),
             StreamRecvError::StoppedHere => Self::new(io::ErrorKind::NotConnected, error),
+        }
+    }
+}
+
+/// Asserts that the application may give this code.
+#[track_caller]
+pub(crate) fn assert_application_code(code: u32) {
+    assert!(
+        code < RESERVED_CODES,
+        "code {code:#x} is the protocol's: codes of an application are less than {RESERVED_CODES:#x}"
+    );
+}
+
+/// What stands behind the number of a code of the protocol; nothing behind others.
+const fn code_name(code: u32) -> &'static str {
+    match code {
+        REFUSED => ", refused: it was never accepted, and may be opened elsewhere",
+        DROPPED => ", dropped: whoever used it there is gone",
+        _ => "",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn codes_of_the_protocol_are_told_in_words() {
+        for (code, words) in [(DROPPED, "0xffffff02, dropped"), (REFUSED, "0xffffff01, refused")] {
+            let sent = StreamSendError::Stopped { code }.to_string();
+            let received = StreamRecvError::Reset { code }.to_string();
+            assert!(sent.contains(words) && received.contains(words), "{sent} / {received}");
+        }
+        let own = StreamRecvError::Reset { code: 7 }.to_string();
+        assert_eq!(own, "the other side has reset the stream (code 0x7)");
+    }
+
+    #[test]
+    fn only_codes_below_those_of_the_protocol_are_the_applications() {
+        assert_application_code(RESERVED_CODES - 1);
+        for code in [RESERVED_CODES, REFUSED, DROPPED, u32::MAX] {
+            assert!(
+                std::panic::catch_unwind(|| assert_application_code(code)).is_err(),
+                "{code:#x}"
+            );
         }
     }
 }

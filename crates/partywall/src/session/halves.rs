@@ -10,12 +10,12 @@
 //! lies in its half, and [`SendHalf::give_back`] gives it back.
 
 use super::DROPPED;
-use super::core::Core;
 use super::credit::cost;
 use super::error::{StreamRecvError, StreamSendError};
 use super::lifecycle;
 use super::outbox::Outbox;
-use super::stream::{StreamCore, StreamState};
+use super::shared::SessionShared;
+use super::stream::{StreamShared, StreamState};
 use super::sync::MutexGuard;
 use crate::config::BackPressure;
 use crate::message::Message;
@@ -25,24 +25,27 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 /// Both directions of a stream, as users hold them.
-pub(super) fn halves(core: &Arc<Core>, stream: &Arc<StreamCore>) -> (SendHalf, RecvHalf) {
-    core.join(false);
-    core.join(false);
-    let (core, stream) = (Arc::clone(core), Arc::clone(stream));
+pub(super) fn halves(
+    shared: &Arc<SessionShared>,
+    stream: &Arc<StreamShared>,
+) -> (SendHalf, RecvHalf) {
+    shared.add_user(false);
+    shared.add_user(false);
+    let (shared, stream) = (Arc::clone(shared), Arc::clone(stream));
     let send = SendHalf {
-        core: Arc::clone(&core),
+        shared: Arc::clone(&shared),
         stream: Arc::clone(&stream),
         outgoing: Outgoing::default(),
         spare: Vec::new(),
     };
-    (send, RecvHalf { core, stream })
+    (send, RecvHalf { shared, stream })
 }
 
 /// The sending direction of a stream.
 #[derive(Debug)]
 pub(crate) struct SendHalf {
-    pub(crate) core: Arc<Core>,
-    pub(crate) stream: Arc<StreamCore>,
+    pub(crate) shared: Arc<SessionShared>,
+    pub(crate) stream: Arc<StreamShared>,
     /// The one message that may be on its way out.
     outgoing: Outgoing,
     /// The memory of the last short reservation.
@@ -65,19 +68,19 @@ impl SendHalf {
     pub(crate) fn finish(&self) {
         self.stream.note_sending_over();
         self.stream.lock().lifecycle.finish();
-        self.core.owe(&self.stream);
+        self.shared.send_pending(&self.stream);
     }
 
     /// Gives up sending.
     pub(crate) fn reset(&self, code: u32) {
         self.stream.note_sending_over();
         self.stream.lock().lifecycle.reset(code);
-        self.core.owe(&self.stream);
+        self.shared.send_pending(&self.stream);
     }
 
     /// Ready when the other side receives no more, we send no more, or the session is over.
     pub(crate) fn poll_stopped(&self, context: &Context<'_>) -> Poll<StreamSendError> {
-        if let Err(error) = self.core.check_process() {
+        if let Err(error) = self.shared.check_process() {
             return Poll::Ready(error.into());
         }
         let mut state = self.stream.lock();
@@ -97,7 +100,7 @@ impl Drop for SendHalf {
         } else {
             self.finish();
         }
-        self.core.depart(false);
+        self.shared.remove_user(false);
     }
 }
 
@@ -154,14 +157,14 @@ impl SendHalf {
         context: &Context<'_>,
         len: usize,
     ) -> Poll<Result<(), StreamSendError>> {
-        self.core.check_process()?;
+        self.shared.check_process()?;
         if !self.stream.may_send() {
             check_sending(&self.stream.lock())?;
         }
         if self.outgoing.memory.is_some() {
             return Poll::Ready(Ok(()));
         }
-        if len <= self.core.inline_max {
+        if len <= self.shared.inline_max {
             // Short: it will be copied, and needs nothing of what all share.
             let mut bytes = std::mem::take(&mut self.spare);
             bytes.resize(len, 0);
@@ -192,7 +195,7 @@ impl SendHalf {
     #[inline]
     pub(crate) fn give_back(&mut self) {
         if let Some(Memory::Private(bytes)) = &mut self.outgoing.memory {
-            if bytes.capacity() <= 2 * self.core.inline_max {
+            if bytes.capacity() <= 2 * self.shared.inline_max {
                 self.spare = std::mem::take(bytes);
             }
             self.outgoing.memory = None;
@@ -209,17 +212,17 @@ impl SendHalf {
         let outgoing = std::mem::take(&mut self.outgoing);
         if outgoing.progress.started {
             self.stream.lock().lifecycle.abort();
-            self.core.owe(&self.stream);
+            self.shared.send_pending(&self.stream);
         } else if let Some(cost) = outgoing.charged {
             self.stream.lock().send_credit.refund(cost);
         }
-        let mut outbox = self.core.outbox();
+        let mut outbox = self.shared.outbox();
         if let Some(ticket) = outgoing.ticket {
             outbox.leave(ticket);
         }
         let wakers = outgoing.memory.map(|memory| outbox.release(memory));
-        self.core.leave_outbox(outbox);
-        super::waiting::wake(wakers.unwrap_or_default());
+        self.shared.leave_outbox(outbox);
+        super::state::wake(wakers.unwrap_or_default());
     }
 
     /// Attempts something at the wire until there is room. A message is charged its `cost` before, once, and
@@ -231,16 +234,16 @@ impl SendHalf {
         cost: Option<u64>,
         mut attempt: impl FnMut(&mut SendWire, &mut Outgoing) -> Result<(), Unsent>,
     ) -> Poll<Result<(), StreamSendError>> {
-        let Self { core, stream, outgoing, .. } = self;
-        if let Err(end) = core.check() {
-            core.check_process()?;
+        let Self { shared, stream, outgoing, .. } = self;
+        if let Err(end) = shared.check() {
+            shared.check_process()?;
             // How the stream ended by itself says more.
             check_sending(&stream.lock())?;
             return Poll::Ready(Err(end.into()));
         }
         let is_early = seeded_fault("credit_before_lock");
         let early = if is_early { stream.lock().take_credit() } else { None };
-        let mut outbox = core.outbox();
+        let mut outbox = shared.outbox();
         // First, because it may be of this stream: newer credit, or its end.
         let flushed = outbox.flush();
         let mut credit = early;
@@ -248,13 +251,13 @@ impl SendHalf {
             // CREDIT and END are written under this lock: an older value may not follow a newer one, and behind
             // END the number may be another stream's. From here on nothing else is owed.
             let mut state = stream.lock();
-            if let Some(unready) = charge(&mut state, core, context, outgoing, cost) {
+            if let Some(unready) = charge(&mut state, shared, context, outgoing, cost) {
                 drop(state);
                 // Who waits to send takes no more: what it took may be what the other side waits for.
                 outbox.list(stream);
                 let flushed = flushed.and_then(|()| outbox.flush());
-                core.leave_outbox(outbox);
-                core.settle(flushed);
+                shared.leave_outbox(outbox);
+                shared.settle(flushed);
                 return unready;
             }
             if flushed.is_ok() {
@@ -274,10 +277,10 @@ impl SendHalf {
         }
         match attempted {
             Ok(()) => {
-                core.leave_outbox(outbox);
+                shared.leave_outbox(outbox);
                 Poll::Ready(Ok(()))
             }
-            Err(error) => unsent((core, stream), outgoing, context, outbox, error),
+            Err(error) => unsent((shared, stream), outgoing, context, outbox, error),
         }
     }
 }
@@ -285,34 +288,34 @@ impl SendHalf {
 /// An attempt failed: waits for room, unless that would never help or nobody wants to.
 #[cold]
 fn unsent(
-    (core, stream): (&Core, &Arc<StreamCore>),
+    (shared, stream): (&SessionShared, &Arc<StreamShared>),
     outgoing: &mut Outgoing,
     context: &Context<'_>,
     mut outbox: MutexGuard<'_, Outbox>,
     error: Unsent,
 ) -> Poll<Result<(), StreamSendError>> {
     let is_full = matches!(error, Unsent::Full);
-    let must_wait = is_full && (outgoing.progress.started || core.policy != BackPressure::Error);
+    let must_wait = is_full && (outgoing.progress.started || shared.policy != BackPressure::Error);
     if must_wait {
         // First: an attempt of others would look anew at what there was before ours.
         outbox.await_room(&mut outgoing.ticket, context);
         outbox.list(stream);
         let _ = outbox.flush();
     }
-    core.leave_outbox(outbox);
+    shared.leave_outbox(outbox);
     if is_full {
-        core.call_driver();
+        shared.wake_driver();
     }
     if must_wait {
         if !seeded_fault("no_look_while_waiting") {
-            core.check()?;
+            shared.check()?;
         }
         return Poll::Pending;
     }
     Poll::Ready(Err(match error {
         Unsent::TooLarge(limit) => StreamSendError::TooLarge(limit),
         Unsent::Full => StreamSendError::Full,
-        error => core.failed(error).into(),
+        error => shared.failed(error).into(),
     }))
 }
 
@@ -320,7 +323,7 @@ fn unsent(
 #[inline]
 fn charge(
     state: &mut StreamState,
-    core: &Core,
+    shared: &SessionShared,
     context: &Context<'_>,
     outgoing: &mut Outgoing,
     cost: u64,
@@ -331,7 +334,7 @@ fn charge(
     }
     if outgoing.charged.is_none() {
         if !state.send_credit.charge(cost) {
-            if core.policy == BackPressure::Error {
+            if shared.policy == BackPressure::Error {
                 return Some(Poll::Ready(Err(StreamSendError::Full)));
             }
             state.await_credit(context);
@@ -364,8 +367,8 @@ impl Outgoing {
 /// The receiving direction of a stream.
 #[derive(Debug)]
 pub(crate) struct RecvHalf {
-    pub(crate) core: Arc<Core>,
-    pub(crate) stream: Arc<StreamCore>,
+    pub(crate) shared: Arc<SessionShared>,
+    pub(crate) stream: Arc<StreamShared>,
 }
 
 impl RecvHalf {
@@ -375,18 +378,18 @@ impl RecvHalf {
         &self,
         context: &Context<'_>,
     ) -> Poll<Result<Option<Message>, StreamRecvError>> {
-        self.core.check_process()?;
+        self.shared.check_process()?;
         let mut state = self.stream.lock();
         if let Some(message) = state.queue.pop_front() {
             // Told along with the next message that goes the other way, or when we wait for more.
             state.credit_pending |= state.recv_credit.took(cost(message.len()));
             let is_overdue = state.credit_pending && state.recv_credit.is_overdue();
             // END waits for the last message to be taken.
-            let must_tell =
+            let must_report =
                 is_overdue || (state.queue.is_empty() && state.lifecycle.pending().is_some());
             drop(state);
-            if must_tell {
-                self.core.owe(&self.stream);
+            if must_report {
+                self.shared.send_pending(&self.stream);
             }
             return Poll::Ready(Ok(Some(message)));
         }
@@ -398,10 +401,10 @@ impl RecvHalf {
                 Some(end) => end.clone().into(),
                 None => {
                     state.await_message(context);
-                    let must_tell = state.credit_pending;
+                    let must_report = state.credit_pending;
                     drop(state);
-                    if must_tell {
-                        self.core.owe(&self.stream);
+                    if must_report {
+                        self.shared.send_pending(&self.stream);
                     }
                     return Poll::Pending;
                 }
@@ -417,13 +420,13 @@ impl RecvHalf {
         let unread = std::mem::take(&mut state.queue);
         drop(state);
         drop(unread);
-        self.core.owe(&self.stream);
+        self.shared.send_pending(&self.stream);
     }
 }
 
 impl Drop for RecvHalf {
     fn drop(&mut self) {
         self.stop(DROPPED);
-        self.core.depart(false);
+        self.shared.remove_user(false);
     }
 }

@@ -5,56 +5,55 @@
 //! its [`Opening`], which gives it back when it is dropped.
 
 use super::METADATA_BYTES_MAX;
-use super::core::Core;
-use super::error::{OpenError, SessionError};
+use super::error::{OpenError, SessionError, assert_application_code};
 use super::halves::{RecvHalf, SendHalf, halves};
-use super::stream::StreamCore;
-use super::waiting::wake;
-use crate::code::assert_own;
+use super::shared::SessionShared;
+use super::state::wake;
+use super::stream::StreamShared;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 /// A session, as often cloned as there are users.
 #[derive(Debug)]
 pub(crate) struct Handle {
-    pub(crate) core: Arc<Core>,
+    pub(crate) shared: Arc<SessionShared>,
 }
 
 impl Clone for Handle {
     fn clone(&self) -> Self {
-        self.core.join(true);
-        Self { core: Arc::clone(&self.core) }
+        self.shared.add_user(true);
+        Self { shared: Arc::clone(&self.shared) }
     }
 }
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        self.core.depart(true);
+        self.shared.remove_user(true);
     }
 }
 
 /// A stream that is being opened.
 #[derive(Debug, Default)]
 pub(crate) struct Opening {
-    stream: Option<(Arc<Core>, Arc<StreamCore>)>,
+    stream: Option<(Arc<SessionShared>, Arc<StreamShared>)>,
     ticket: Option<u64>,
 }
 
 impl Drop for Opening {
     fn drop(&mut self) {
-        if let Some((core, stream)) = self.stream.take() {
+        if let Some((shared, stream)) = self.stream.take() {
             if let Some(ticket) = self.ticket {
-                core.outbox().leave(ticket);
+                shared.outbox().leave(ticket);
             }
-            core.forget_own(stream.number);
+            shared.forget_own(stream.number);
         }
     }
 }
 
 impl Handle {
     /// For the first handle: its user is counted already.
-    pub(crate) const fn new(core: Arc<Core>) -> Self {
-        Self { core }
+    pub(crate) const fn new(shared: Arc<SessionShared>) -> Self {
+        Self { shared }
     }
 
     /// Opens a stream.
@@ -66,19 +65,19 @@ impl Handle {
     ) -> Poll<Result<(SendHalf, RecvHalf), OpenError>> {
         check_metadata(metadata)?;
         if !metadata.is_empty() {
-            self.core.check_words("metadata of streams")?;
+            self.shared.check_supported("metadata of streams")?;
         }
         if opening.stream.is_none() {
-            let stream = ready!(self.core.poll_number(context))?;
-            opening.stream = Some((Arc::clone(&self.core), stream));
+            let stream = ready!(self.shared.poll_number(context))?;
+            opening.stream = Some((Arc::clone(&self.shared), stream));
         }
-        if let Some((core, stream)) = &opening.stream {
-            ready!(core.poll_open(context, stream, metadata, &mut opening.ticket))?;
+        if let Some((shared, stream)) = &opening.stream {
+            ready!(shared.poll_open(context, stream, metadata, &mut opening.ticket))?;
         }
         opening
             .stream
             .take()
-            .map_or(Poll::Pending, |(core, stream)| Poll::Ready(Ok(halves(&core, &stream))))
+            .map_or(Poll::Pending, |(shared, stream)| Poll::Ready(Ok(halves(&shared, &stream))))
     }
 
     /// The next stream that the peer opens; `None` once the session ended in good order.
@@ -86,8 +85,8 @@ impl Handle {
         &self,
         context: &Context<'_>,
     ) -> Poll<Result<Option<(SendHalf, RecvHalf)>, SessionError>> {
-        Poll::Ready(match ready!(self.core.poll_accept(context)) {
-            Ok(stream) => Ok(Some(halves(&self.core, &stream))),
+        Poll::Ready(match ready!(self.shared.poll_accept(context)) {
+            Ok(stream) => Ok(Some(halves(&self.shared, &stream))),
             Err(error) if error.is_good_end() => Ok(None),
             Err(error) => Err(error),
         })
@@ -95,8 +94,8 @@ impl Handle {
 
     /// The token of a question; an answer has come when `poll_answer` is ready.
     pub(crate) fn ask(&self) -> Result<u64, SessionError> {
-        self.core.check_words("pings")?;
-        Ok(self.core.ask())
+        self.shared.check_supported("pings")?;
+        Ok(self.shared.ask())
     }
 
     pub(crate) fn poll_answer(
@@ -104,24 +103,24 @@ impl Handle {
         context: &Context<'_>,
         token: u64,
     ) -> Poll<Result<(), SessionError>> {
-        self.core.poll_until(context, |streams| streams.pings.answered >= token)
+        self.shared.poll_until(context, |state| state.pings.answered >= token)
     }
 
     /// Ready when no stream is left.
     pub(crate) fn poll_drained(&self, context: &Context<'_>) -> Poll<Result<(), SessionError>> {
-        self.core.poll_until(context, |streams| streams.live == 0)
+        self.shared.poll_until(context, |state| state.live == 0)
     }
 
     /// Ready when the other side asked for no more streams; the code.
     pub(crate) fn poll_going_away(&self, context: &Context<'_>) -> Poll<Result<u32, SessionError>> {
-        ready!(self.core.poll_until(context, |streams| streams.going_away.is_some()))?;
-        let code = self.core.streams().going_away;
+        ready!(self.shared.poll_until(context, |state| state.going_away.is_some()))?;
+        let code = self.shared.state().going_away;
         Poll::Ready(Ok(code.unwrap_or_default()))
     }
 
     /// Ready when the session is over; why.
     pub(crate) fn poll_closed(&self, context: &Context<'_>) -> Poll<SessionError> {
-        match ready!(self.core.poll_until(context, |_| false)) {
+        match ready!(self.shared.poll_until(context, |_| false)) {
             Err(error) => Poll::Ready(error),
             Ok(()) => Poll::Pending,
         }
@@ -129,15 +128,15 @@ impl Handle {
 
     /// Ready when the driver has ended; in a forked child at once, where there is none.
     pub(crate) fn poll_finished(&self, context: &Context<'_>) -> Poll<()> {
-        if self.core.check_process().is_err() {
+        if self.shared.check_process().is_err() {
             return Poll::Ready(());
         }
-        let mut streams = self.core.streams();
-        if streams.has_finished {
+        let mut state = self.shared.state();
+        if state.has_finished {
             return Poll::Ready(());
         }
-        let woken = streams.others.register(context);
-        drop(streams);
+        let woken = state.others.register(context);
+        drop(state);
         wake(woken);
         Poll::Pending
     }
@@ -145,17 +144,17 @@ impl Handle {
     /// Gives all memory for large messages that is not in use back to the system, as far as there is
     /// room to tell the other side.
     pub(crate) fn trim(&self) {
-        let mut outbox = self.core.outbox();
+        let mut outbox = self.shared.outbox();
         let trimmed = outbox.trim();
-        self.core.leave_outbox(outbox);
-        self.core.settle(trimmed);
+        self.shared.leave_outbox(outbox);
+        self.shared.settle(trimmed);
     }
 
     /// Ends the session at once, for all its streams.
     #[track_caller]
     pub(crate) fn close(&self, code: u32, reason: &str) {
-        assert_own(code);
-        self.core.end(SessionError::ClosedHere { code, reason: reason.into() });
+        assert_application_code(code);
+        self.shared.end(SessionError::ClosedHere { code, reason: reason.into() });
     }
 }
 

@@ -153,7 +153,7 @@ impl Lifecycle {
 
     /// A message, or a part of one, came.
     #[inline]
-    pub(crate) fn heard_message(&self, stream: u32) -> Result<Arrival, Violation> {
+    pub(crate) fn received_message(&self, stream: u32) -> Result<Arrival, Violation> {
         match self.receiving {
             Receiving::Open => Ok(Arrival::Keep),
             Receiving::Stopped { is_over_there: false } => Ok(Arrival::Drop),
@@ -162,19 +162,19 @@ impl Lifecycle {
     }
 
     /// CLOSE_WRITE came.
-    pub(crate) fn heard_close_write(&mut self, stream: u32) -> Result<(), Violation> {
-        self.heard_end_of_sending(stream, Receiving::Finished)
+    pub(crate) fn received_close_write(&mut self, stream: u32) -> Result<(), Violation> {
+        self.received_end_of_sending(stream, Receiving::Finished)
     }
 
     /// RESET came.
-    pub(crate) fn heard_reset(
+    pub(crate) fn received_reset(
         &mut self,
         stream: u32,
         code: u32,
         directions: u32,
     ) -> Result<(), Violation> {
         if directions & SENDING != 0 {
-            self.heard_end_of_sending(stream, Receiving::Reset(code))?;
+            self.received_end_of_sending(stream, Receiving::Reset(code))?;
         }
         if directions & RECEIVING != 0 {
             if self.sending == Sending::Open {
@@ -186,7 +186,7 @@ impl Lifecycle {
         Ok(())
     }
 
-    fn heard_end_of_sending(&mut self, stream: u32, how: Receiving) -> Result<(), Violation> {
+    fn received_end_of_sending(&mut self, stream: u32, how: Receiving) -> Result<(), Violation> {
         match &mut self.receiving {
             Receiving::Open => self.receiving = how,
             Receiving::Stopped { is_over_there: is_over @ false } => *is_over = true,
@@ -198,7 +198,7 @@ impl Lifecycle {
     }
 
     /// END came; the number is free.
-    pub(crate) fn heard_end(&mut self, stream: u32) -> Result<(), Violation> {
+    pub(crate) fn received_end(&mut self, stream: u32) -> Result<(), Violation> {
         if !self.is_opener {
             return Err(Violation::Stream { stream, what: "is ended by its opener" });
         }
@@ -337,13 +337,13 @@ mod tests {
                 return Some(world);
             }
             let heard = match said {
-                Said::Message => state.heard_message(1).map(|_| ()),
+                Said::Message => state.received_message(1).map(|_| ()),
                 Said::PendingControl(PendingControl::Abort) => Ok(()),
-                Said::PendingControl(PendingControl::CloseWrite) => state.heard_close_write(1),
+                Said::PendingControl(PendingControl::CloseWrite) => state.received_close_write(1),
                 Said::PendingControl(PendingControl::Reset(code, directions)) => {
-                    state.heard_reset(1, code, directions)
+                    state.received_reset(1, code, directions)
                 }
-                Said::PendingControl(PendingControl::End) => state.heard_end(1),
+                Said::PendingControl(PendingControl::End) => state.received_end(1),
             };
             heard.unwrap_or_else(|violation| panic!("an honest side was refused: {violation}"));
             Some(world)
@@ -386,14 +386,14 @@ mod tests {
     #[test]
     fn what_cannot_be_is_refused() {
         let mut opener = Lifecycle::new(true);
-        assert!(opener.heard_end(1).is_err());
-        opener.heard_close_write(1).unwrap();
-        assert!(opener.heard_close_write(1).is_err());
-        assert!(opener.heard_message(1).is_err());
-        assert!(opener.heard_reset(1, 0, SENDING).is_err());
+        assert!(opener.received_end(1).is_err());
+        opener.received_close_write(1).unwrap();
+        assert!(opener.received_close_write(1).is_err());
+        assert!(opener.received_message(1).is_err());
+        assert!(opener.received_reset(1, 0, SENDING).is_err());
         let mut answerer = Lifecycle::new(false);
         answerer.finish();
-        answerer.heard_close_write(2).unwrap();
-        assert!(answerer.heard_end(2).is_err());
+        answerer.received_close_write(2).unwrap();
+        assert!(answerer.received_end(2).is_err());
     }
 }

@@ -1,23 +1,23 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Many streams over one connection, without a runtime: what both fronts, `partywall::tokio` and
-//! `partywall::blocking`, are made of.
+//! Many streams over one connection, without a runtime: the base of both fronts, `partywall::tokio`
+//! and `partywall::blocking`.
 //!
 //! ```text
-//!   fronts      tokio/   blocking/                    futures, or calls with deadlines
-//!   ─────────────────────────────────────────────────────────────────────────────────────
-//!   handle.rs, halves.rs   what users hold  driver.rs   who receives ─▶ routing.rs: for whom
-//!               patience.rs: before sleeping, look again
-//!   core.rs, books.rs   what both share (words.rs: of the session itself)    outbox.rs   one at a time sends, what is owed first
-//!   stream.rs   one stream                 lifecycle.rs, credit.rs, numbers.rs   pure rules
-//!   waiting.rs  who waits for what all share        sync.rs  locks, or shuttle's (interleavings/)
-//!   ─────────────────────────────────────────────────────────────────────────────────────
-//!   transport   records of streams over a wall or a socket
+//!   fronts      tokio/   blocking/                 futures, or calls with deadlines
+//!   ──────────────────────────────────────────────────────────────────────────────────
+//!   handle.rs   Handle: opens, accepts, closes     driver.rs    Driver: receives records
+//!   halves.rs   SendHalf, RecvHalf of a stream     routing.rs   which stream a record is of
+//!   shared.rs   SessionShared, with the state      outbox.rs    Outbox: sends, pending
+//!   state.rs    (SessionState) and the outbox                   control records first
+//!   stream.rs   StreamShared: one stream           lifecycle.rs, credit.rs, numbers.rs: rules
+//!   error.rs    errors and codes                   sync.rs      locks, or shuttle's
+//!   ──────────────────────────────────────────────────────────────────────────────────
+//!   transport   records of streams over shared memory, a socket or another protocol
 //! ```
 //!
-//! It starts no task and no thread, and never waits: what cannot be done now registers a waker.
+//! It starts no task and no thread, and never blocks: an operation that cannot complete now
+//! registers a waker.
 
-mod books;
-mod core;
 mod credit;
 mod driver;
 mod error;
@@ -26,12 +26,11 @@ mod handle;
 mod lifecycle;
 mod numbers;
 mod outbox;
-mod patience;
 mod routing;
+mod shared;
+mod state;
 mod stream;
 mod sync;
-mod waiting;
-mod words;
 
 #[cfg(all(test, shuttle))]
 mod interleavings;
@@ -40,6 +39,6 @@ pub use error::{OpenError, SessionError, StreamRecvError, StreamSendError, WaitE
 pub use partywall_layout::stream::{DROPPED, METADATA_BYTES_MAX, REFUSED};
 
 pub(crate) use driver::{Driver, Sleep, Turn};
+pub(crate) use error::assert_application_code;
 pub(crate) use halves::{RecvHalf, SendHalf};
 pub(crate) use handle::{Handle, Opening};
-pub(crate) use patience::{Next, Patience};

@@ -9,7 +9,7 @@
 //!
 //! Nobody waits in here: an attempt either succeeds or says `Full`.
 
-use super::stream::{PendingRecord, StreamCore};
+use super::stream::{PendingRecord, StreamShared};
 use crate::error::{Closed, Fault};
 use crate::transport::{ProgressSnapshot, SendWire, SpaceWaiter, Unsent};
 use partywall_layout::Kind;
@@ -29,7 +29,7 @@ pub(crate) struct Outbox {
     wire: SendWire,
     room: SpaceWaiter,
     /// Streams that owe a record, each once.
-    pending: VecDeque<Arc<StreamCore>>,
+    pending: VecDeque<Arc<StreamShared>>,
     /// Records of the session itself that are owed: only the newest of each kind counts.
     pub(super) pong: Option<u64>,
     ping: Option<u64>,
@@ -71,7 +71,7 @@ impl Outbox {
     }
 
     /// Lists a stream if it owes something and is not listed yet.
-    pub(crate) fn list(&mut self, stream: &Arc<StreamCore>) {
+    pub(crate) fn list(&mut self, stream: &Arc<StreamShared>) {
         let mut state = stream.lock();
         if !state.is_listed && state.has_pending() {
             state.is_listed = true;

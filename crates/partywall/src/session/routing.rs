@@ -8,7 +8,7 @@ use super::credit::cost;
 use super::driver::Driver;
 use super::error::SessionError;
 use super::lifecycle::{Arrival, Receiving, Sending};
-use super::stream::{StreamCore, StreamState};
+use super::stream::{StreamShared, StreamState};
 use crate::message::Message;
 use crate::transport::assembly::Assembly;
 use partywall_layout::stream::{
@@ -28,7 +28,7 @@ pub(super) enum Slot {
     #[default]
     Never,
     /// It is open, or its answerer has written END a moment ago.
-    Open(Arc<StreamCore>),
+    Open(Arc<StreamShared>),
     /// It has ended; what still comes from its opener was under way.
     Ended,
 }
@@ -49,11 +49,11 @@ impl Driver {
             return Ok(());
         }
         if let Some(credited) = credit {
-            let heard = state.heard_credit(number, credited);
-            heard.map_err(|violation| self.violated(violation))?;
+            let received = state.received_credit(number, credited);
+            received.map_err(|violation| self.violated(violation))?;
         }
         let mut receiver = None;
-        let arrival = state.heard_message(number, cost(message.len()));
+        let arrival = state.received_message(number, cost(message.len()));
         if arrival.map_err(|violation| self.violated(violation))? == Arrival::Keep {
             state.queue.push_back(message);
             receiver = state.receiver.take();
@@ -73,7 +73,7 @@ impl Driver {
     /// Acts on a record that is not a whole message.
     pub(super) fn route(&mut self, record: &RecordHeader) -> Result<(), SessionError> {
         if record.stream == SESSION {
-            return self.hear(record);
+            return self.act_on_session(record);
         }
         if record.kind == Kind::Open {
             return self.open(record);
@@ -88,18 +88,18 @@ impl Driver {
         if has_ended {
             if is_own {
                 self.own[at] = Slot::Never;
-                self.core.forget_own(record.stream);
+                self.shared.forget_own(record.stream);
             } else {
                 self.theirs[at] = Slot::Ended;
             }
             return Ok(());
         }
-        self.core.owe(stream);
+        self.shared.send_pending(stream);
         Ok(())
     }
 
     /// Whether the stream has ended.
-    fn act(&self, record: &RecordHeader, stream: &StreamCore) -> Result<bool, Violation> {
+    fn act(&self, record: &RecordHeader, stream: &StreamShared) -> Result<bool, Violation> {
         let number = record.stream;
         let mut state = stream.lock();
         if state.lifecycle.has_ended() {
@@ -108,20 +108,20 @@ impl Driver {
         let wakers = match record.kind {
             Kind::CloseWrite => {
                 self.no_body(record)?;
-                state.lifecycle.heard_close_write(number)?;
+                state.lifecycle.received_close_write(number)?;
                 state.assembly = None;
                 [state.receiver.take(), None]
             }
             Kind::End => {
                 self.no_body(record)?;
-                state.lifecycle.heard_end(number)?;
+                state.lifecycle.received_end(number)?;
                 [None, None]
             }
             Kind::Reset => {
                 let body = self.body(record)?;
                 let body = ResetBody::read(record, &body[..record.len as usize])?;
                 let (code, directions) = (body.code.get(), body.directions.get());
-                state.lifecycle.heard_reset(number, code, directions)?;
+                state.lifecycle.received_reset(number, code, directions)?;
                 if state.lifecycle.sending() != Sending::Open {
                     stream.note_sending_over();
                 }
@@ -133,7 +133,7 @@ impl Driver {
             Kind::Credit => {
                 let body = self.body(record)?;
                 let body = CreditBody::read(record, &body[..record.len as usize])?;
-                state.heard_credit(number, body.credited.get())?;
+                state.received_credit(number, body.credited.get())?;
                 [None, state.sender.take()]
             }
             _ => [self.assemble(record, &mut state)?, None],
@@ -159,7 +159,7 @@ impl Driver {
                 }
                 let total = self.total(record)?;
                 let whole = usize::try_from(total).unwrap_or(usize::MAX);
-                if state.heard_message(record.stream, cost(whole))? == Arrival::Drop {
+                if state.received_message(record.stream, cost(whole))? == Arrival::Drop {
                     return Ok(None);
                 }
                 state.assembly = Some(Box::new(Assembly::begin(total)));
@@ -218,10 +218,10 @@ impl Driver {
         let number = record.stream;
         let bad = |what| Violation::Stream { stream: number, what };
         let (at, by_acceptor) = index(number).unwrap_or_default();
-        if by_acceptor == self.core.is_acceptor {
+        if by_acceptor == self.shared.is_acceptor {
             return Err(self.violated(bad("is opened by the wrong side")));
         }
-        if at >= self.core.terms.accepts_max {
+        if at >= self.shared.terms.accepts_max {
             return Err(self.violated(bad("is beyond the most streams agreed")));
         }
         let at = at as usize;
@@ -236,44 +236,44 @@ impl Driver {
         }
         let mut metadata = vec![0; record.len as usize].into_boxed_slice();
         self.wire.body(record, 0, &mut metadata);
-        let stream = Arc::new(self.core.stream(number, false, metadata));
+        let stream = Arc::new(self.shared.stream(number, false, metadata));
         if at >= self.theirs.len() {
             self.theirs.resize(at + 1, Slot::Never);
         }
         self.theirs[at] = Slot::Open(Arc::clone(&stream));
-        self.core.offer(&stream);
+        self.shared.received_open(&stream);
         Ok(())
     }
 
     /// A record of the session itself.
-    fn hear(&self, record: &RecordHeader) -> Result<(), SessionError> {
+    fn act_on_session(&self, record: &RecordHeader) -> Result<(), SessionError> {
         if !matches!(record.kind, Kind::GoAway | Kind::Ping) {
             let (position, kind) = (record.position.0, record.kind as u8);
             return Err(self.violated(Violation::Unexpected { position, kind }));
         }
-        let heard = self.body(record).and_then(|body| {
+        let received = self.body(record).and_then(|body| {
             let body = &body[..record.len as usize];
             if record.kind == Kind::GoAway {
-                self.core.heard_go_away(GoAwayBody::read(record, body)?.code.get());
+                self.shared.received_go_away(GoAwayBody::read(record, body)?.code.get());
             } else {
-                self.heard_ping(&PingBody::read(record, body)?);
+                self.received_ping(&PingBody::read(record, body)?);
             }
             Ok(())
         });
-        heard.map_err(|violation| self.violated(violation))
+        received.map_err(|violation| self.violated(violation))
     }
 
-    fn heard_ping(&self, ping: &PingBody) {
+    fn received_ping(&self, ping: &PingBody) {
         let token = ping.token.get();
         if ping.answer.get() == ANSWER {
-            self.core.heard_answer(token);
+            self.shared.received_answer(token);
             return;
         }
-        let mut outbox = self.core.outbox();
+        let mut outbox = self.shared.outbox();
         outbox.pong = Some(token);
         let flushed = outbox.flush();
-        self.core.leave_outbox(outbox);
-        self.core.settle(flushed);
+        self.shared.leave_outbox(outbox);
+        self.shared.settle(flushed);
     }
 
     /// Where a number stands in the tables; one that was never opened is a violation.
@@ -283,9 +283,9 @@ impl Driver {
             let what = "is the session's own and carries a message";
             return Err(self.violated(Violation::Stream { stream: number, what }));
         };
-        let (at, is_own) = (at as usize, by_acceptor == self.core.is_acceptor);
+        let (at, is_own) = (at as usize, by_acceptor == self.shared.is_acceptor);
         if is_own && !matches!(self.own.get(at), Some(Slot::Open(_))) {
-            self.meet_fresh();
+            self.add_fresh();
         }
         match self.table(is_own).get(at) {
             Some(Slot::Open(_) | Slot::Ended) => Ok((is_own, at)),
@@ -302,8 +302,8 @@ impl Driver {
     }
 
     /// Takes streams into the table that we opened meanwhile.
-    fn meet_fresh(&mut self) {
-        let fresh = self.core.take_fresh();
+    fn add_fresh(&mut self) {
+        let fresh = self.shared.take_fresh();
         for stream in fresh {
             let at = index(stream.number).map_or(0, |(at, _)| at as usize);
             if at >= self.own.len() {
@@ -341,8 +341,8 @@ impl Driver {
 impl StreamState {
     /// A message begins to arrive: whether to keep it, if it may come at all.
     #[inline]
-    fn heard_message(&mut self, number: u32, cost: u64) -> Result<Arrival, Violation> {
-        let arrival = self.lifecycle.heard_message(number)?;
+    fn received_message(&mut self, number: u32, cost: u64) -> Result<Arrival, Violation> {
+        let arrival = self.lifecycle.received_message(number)?;
         if arrival == Arrival::Keep {
             if self.assembly.is_some() {
                 let what = "carries a message within another";
@@ -354,16 +354,16 @@ impl StreamState {
     }
 
     /// The other side has taken this much of what we sent.
-    fn heard_credit(&mut self, number: u32, credited: u64) -> Result<(), Violation> {
+    fn received_credit(&mut self, number: u32, credited: u64) -> Result<(), Violation> {
         if matches!(self.lifecycle.sending(), Sending::Stopped(_)) {
             let what = "is credited after it was stopped";
             return Err(Violation::Stream { stream: number, what });
         }
-        self.send_credit.heard(number, credited)
+        self.send_credit.received(number, credited)
     }
 
     /// Whether parts of messages are dropped.
     fn is_dropping(&self, number: u32) -> Result<bool, Violation> {
-        Ok(self.lifecycle.heard_message(number)? == Arrival::Drop)
+        Ok(self.lifecycle.received_message(number)? == Arrival::Drop)
     }
 }

@@ -27,7 +27,7 @@ use std::task::{Context, Waker};
 /// different processors, and each line that both write moves with every message.
 #[derive(Debug)]
 #[repr(C, align(64))]
-pub(crate) struct StreamCore {
+pub(crate) struct StreamShared {
     state: Mutex<StreamState>,
     /// Its number on the wire.
     pub(crate) number: u32,
@@ -79,7 +79,7 @@ pub(crate) enum PendingRecord {
     Credit(u64),
 }
 
-impl StreamCore {
+impl StreamShared {
     pub(crate) fn new(
         number: u32,
         is_opener: bool,
@@ -139,7 +139,7 @@ impl StreamState {
         match self.lifecycle.pending() {
             // The last of a direction waits for what was taken of the other to be told.
             Some(PendingControl::CloseWrite | PendingControl::End) | None
-                if self.tells_credit() =>
+                if self.reports_credit() =>
             {
                 Some(PendingRecord::Credit(self.recv_credit.due()))
             }
@@ -155,7 +155,7 @@ impl StreamState {
             PendingRecord::Lifecycle(pending) => self.lifecycle.wrote(pending),
             PendingRecord::Credit(credited) => {
                 self.credit_pending = false;
-                self.recv_credit.tell(credited);
+                self.recv_credit.report(credited);
             }
         }
     }
@@ -163,7 +163,7 @@ impl StreamState {
     /// Credit to be told along with a message; it counts as told.
     #[inline]
     pub(crate) const fn take_credit(&mut self) -> Option<u64> {
-        if !self.tells_credit() {
+        if !self.reports_credit() {
             return None;
         }
         let credited = self.recv_credit.due();
@@ -176,7 +176,7 @@ impl StreamState {
         self.pending().is_some()
     }
 
-    const fn tells_credit(&self) -> bool {
+    const fn reports_credit(&self) -> bool {
         self.credit_pending && self.lifecycle.wants_credit() && !self.lifecycle.has_ended()
     }
 

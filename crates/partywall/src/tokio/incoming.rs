@@ -10,9 +10,9 @@
 //! It serves nothing itself. A stream that was accepted goes on after this is dropped, and its session
 //! with it; only nobody accepts any more, and the other sides are asked to open elsewhere.
 
-use super::caller::Caller;
+use super::connect_info::ConnectInfo;
 use super::io::StreamIo;
-use super::listen::Listener;
+use super::listener::Listener;
 use super::session::Session;
 use crate::address::Address;
 use std::fmt;
@@ -99,16 +99,16 @@ impl Incoming {
     ///
     /// Failures to accept a session are counted ([`failed`](Self::failed)); the listener is then left
     /// alone for 100 ms.
-    pub async fn accept(&mut self) -> (StreamIo, Caller) {
+    pub async fn accept(&mut self) -> (StreamIo, ConnectInfo) {
         poll_fn(|context| self.poll_accept(context)).await
     }
 
     /// As [`accept`](Self::accept), for those who write futures by hand.
-    pub fn poll_accept(&mut self, context: &mut Context<'_>) -> Poll<(StreamIo, Caller)> {
+    pub fn poll_accept(&mut self, context: &mut Context<'_>) -> Poll<(StreamIo, ConnectInfo)> {
         self.poll_sessions(context);
         // There is always a sender: our own.
         let Some(stream) = ready!(self.streams.poll_recv(context)) else { return Poll::Pending };
-        let caller = Caller::from(&stream);
+        let caller = ConnectInfo::from(&stream);
         Poll::Ready((stream, caller))
     }
 

@@ -10,7 +10,7 @@
 //! session, as an error: they are never taken for one another. A write that returned was sent, so
 //! there is nothing to flush.
 
-use super::budget::within_budget;
+use super::runtime::within_budget;
 use super::stream::{RecvStream, SendStream, Stream};
 use crate::error::TooLarge;
 use crate::message::Message;
@@ -82,13 +82,13 @@ impl StreamIo {
     /// Who is on the other side.
     #[must_use]
     pub fn peer(&self) -> &Peer {
-        &self.read.recv.half().core.peer
+        &self.read.recv.half().shared.peer
     }
 
     /// Which transport is used, and why.
     #[must_use]
     pub fn transport(&self) -> Transport {
-        self.read.recv.half().core.transport
+        self.read.recv.half().shared.transport
     }
 
     /// What the other side opened the stream with.

@@ -61,25 +61,24 @@
 //! nothing of it; a `recv` that was dropped took nothing.
 
 mod backoff;
-mod budget;
-mod caller;
-mod drive;
+mod connect_info;
 mod incoming;
 mod io;
-mod keeper;
-mod listen;
+mod listener;
 mod pool;
 mod pool_config;
+mod runtime;
 mod session;
 mod stream;
-mod watch;
-pub use watch::watch_readable;
+mod supervisor;
+mod task;
 
-pub use caller::Caller;
+pub use connect_info::ConnectInfo;
 pub use incoming::Incoming;
 pub use io::{ReadHalf, StreamIo, WriteHalf};
-pub use listen::{Listener, connect, connect_with, connect_with_protocol};
+pub use listener::{Listener, connect, connect_with, connect_with_protocol};
 pub use pool::{Pool, PoolOpenError};
 pub use pool_config::{PoolConfig, PoolEvent};
+pub use runtime::watch_readable;
 pub use session::Session;
 pub use stream::{RecvStream, Reservation, SendStream, Stream};

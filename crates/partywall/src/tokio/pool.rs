@@ -11,10 +11,10 @@
 //! uses it, because nobody else knows whether the other side has acted.
 
 use super::backoff::random;
-use super::keeper::{Keeper, State};
 use super::pool_config::PoolConfig;
 use super::session::Session;
 use super::stream::Stream;
+use super::supervisor::{PoolState, Supervisor};
 use crate::address::{Address, AddressError};
 use crate::error::ConnectError;
 use crate::session::OpenError;
@@ -54,9 +54,9 @@ pub struct Pool {
 struct Inner {
     address: Address,
     config: PoolConfig,
-    state: Arc<watch::Sender<State>>,
+    state: Arc<watch::Sender<PoolState>>,
     /// Ended when the last pool is dropped.
-    _keepers: JoinSet<()>,
+    _supervisors: JoinSet<()>,
 }
 
 /// Why a pool opened no stream.
@@ -107,14 +107,14 @@ impl Pool {
         let address = address.try_into().map_err(AddressError::from)?;
         let places = config.sessions;
         let live = vec![None; places];
-        let state = State { live, failure: None, is_closed: false, keepers: places };
+        let state = PoolState { live, failure: None, is_closed: false, supervisors: places };
         let state = Arc::new(watch::Sender::new(state));
-        let mut keepers = JoinSet::new();
+        let mut supervisors = JoinSet::new();
         for place in 0..places {
             let (address, config, state) = (address.clone(), config.clone(), Arc::clone(&state));
-            keepers.spawn(Keeper { place, address, config, state }.run());
+            supervisors.spawn(Supervisor { place, address, config, state }.run());
         }
-        let inner = Inner { address, config, state, _keepers: keepers };
+        let inner = Inner { address, config, state, _supervisors: supervisors };
         Ok(Self { inner: Arc::new(inner) })
     }
 
@@ -139,7 +139,7 @@ impl Pool {
         let mut state = self.inner.state.subscribe();
         self.inner.state.send_modify(|state| state.is_closed = true);
         // No error: the sender is ours.
-        let _ = state.wait_for(|state| state.keepers == 0).await;
+        let _ = state.wait_for(|state| state.supervisors == 0).await;
     }
 
     /// How many sessions take streams now.
@@ -187,7 +187,7 @@ impl Pool {
     }
 
     /// The live session with the fewest streams.
-    fn choose(&self, state: &State) -> Result<Option<Session>, PoolOpenError> {
+    fn choose(&self, state: &PoolState) -> Result<Option<Session>, PoolOpenError> {
         if state.is_closed {
             return Err(PoolOpenError::Closed);
         }

@@ -5,7 +5,7 @@ use crate::config::Config;
 use crate::error::ConnectError;
 use crate::protocol::Protocol;
 use crate::session::SessionError;
-use crate::tokio::Caller;
+use crate::tokio::ConnectInfo;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -100,16 +100,16 @@ impl PoolConfig {
         self
     }
 
-    /// Calls `told` with whatever becomes of the sessions. It must not block: the pool's own task calls it.
+    /// Calls `callback` with whatever becomes of the sessions. It must not block: the pool's own task calls it.
     #[must_use]
-    pub fn on_event(mut self, told: impl Fn(&PoolEvent) + Send + Sync + 'static) -> Self {
-        self.on_event = Some(Arc::new(told));
+    pub fn on_event(mut self, callback: impl Fn(&PoolEvent) + Send + Sync + 'static) -> Self {
+        self.on_event = Some(Arc::new(callback));
         self
     }
 
-    pub(super) fn tell(&self, event: &PoolEvent) {
-        if let Some(told) = &self.on_event {
-            told(event);
+    pub(super) fn report(&self, event: &PoolEvent) {
+        if let Some(callback) = &self.on_event {
+            callback(event);
         }
     }
 }
@@ -136,7 +136,7 @@ pub enum PoolEvent {
         /// Which.
         place: usize,
         /// Who is on the other side.
-        peer: Caller,
+        peer: ConnectInfo,
     },
     /// No session was had.
     Failed {

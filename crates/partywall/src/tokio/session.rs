@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A session: opens and accepts streams.
 
-use super::budget::within_budget;
+use super::runtime::within_budget;
 use super::stream::Stream;
 use crate::peer::Peer;
 use crate::session::{Handle, OpenError, Opening, SessionError, WaitError};
@@ -109,7 +109,7 @@ impl Session {
     /// Asks the other side to open no more streams, and refuses those that it opens all the same. What
     /// is open goes on; see [`drained`](Self::drained).
     pub fn go_away(&self, code: u32) {
-        self.handle.core.go_away(code);
+        self.handle.shared.go_away(code);
     }
 
     /// Waits until the other side asks for no more streams; the code it gave.
@@ -172,25 +172,25 @@ impl Session {
     /// Whether the session is over, and why.
     #[must_use]
     pub fn close_reason(&self) -> Option<SessionError> {
-        self.handle.core.check().err()
+        self.handle.shared.check().err()
     }
 
     /// Who is on the other side.
     #[must_use]
     pub fn peer(&self) -> &Peer {
-        &self.handle.core.peer
+        &self.handle.shared.peer
     }
 
     /// Which transport is used, and why.
     #[must_use]
     pub fn transport(&self) -> Transport {
-        self.handle.core.transport
+        self.handle.shared.transport
     }
 
     /// How many streams there are, of both sides'.
     #[must_use]
     pub fn streams(&self) -> usize {
-        self.handle.core.streams().live
+        self.handle.shared.state().live
     }
 
     /// Gives all memory for large messages that is not in use back to the system, as far as there is
@@ -203,6 +203,6 @@ impl Session {
     /// Counters of what this side sends.
     #[must_use]
     pub fn stats(&self) -> SenderStats {
-        self.handle.core.outbox().stats()
+        self.handle.shared.outbox().stats()
     }
 }

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A stream: messages both ways, each direction with an end of its own.
 
-use super::budget::within_budget;
 use super::io::StreamIo;
-use crate::code::assert_own;
+use super::runtime::within_budget;
 use crate::message::Message;
 use crate::peer::Peer;
+use crate::session::assert_application_code;
 use crate::session::{RecvHalf, SendHalf, StreamRecvError, StreamSendError};
 use crate::transport::Transport;
 use std::fmt;
@@ -64,13 +64,13 @@ impl Stream {
     /// Who is on the other side.
     #[must_use]
     pub fn peer(&self) -> &Peer {
-        &self.recv.half.core.peer
+        &self.recv.half.shared.peer
     }
 
     /// Which transport is used, and why.
     #[must_use]
     pub fn transport(&self) -> Transport {
-        self.recv.half.core.transport
+        self.recv.half.shared.transport
     }
 
     /// The sending direction.
@@ -202,7 +202,7 @@ impl SendStream {
     /// If the code is one of the protocol's: 0xffffff00 or greater.
     #[track_caller]
     pub fn reset(&mut self, code: u32) {
-        assert_own(code);
+        assert_application_code(code);
         self.half.reset(code);
     }
 
@@ -272,7 +272,7 @@ impl RecvStream {
     /// If the code is one of the protocol's: 0xffffff00 or greater.
     #[track_caller]
     pub fn stop(&mut self, code: u32) {
-        assert_own(code);
+        assert_application_code(code);
         self.half.stop(code);
     }
 

@@ -13,7 +13,7 @@ use hyper::Uri;
 use hyper::body::Bytes;
 use hyper_util::client::legacy;
 use hyper_util::rt::TokioExecutor;
-use partywall::axum::{Caller, Incoming};
+use partywall::axum::Incoming;
 use partywall::hyper::Connector;
 use partywall::tokio::{Pool, PoolConfig};
 use partywall_testkit::Watchdog;
@@ -25,7 +25,7 @@ use tokio::task::JoinHandle;
 type Client = legacy::Client<Connector, Full<Bytes>>;
 
 fn app() -> Router {
-    let who = |ConnectInfo(caller): ConnectInfo<Caller>| async move {
+    let who = |ConnectInfo(caller): ConnectInfo<partywall::axum::ConnectInfo>| async move {
         format!("{:?} {:?} {}", caller.pid(), caller.uid(), caller.transport)
     };
     let double = |Path(number): Path<u64>| async move { (2 * number).to_string() };
@@ -40,7 +40,7 @@ fn app() -> Router {
 /// Serves until told to stop.
 fn start(incoming: Incoming) -> (oneshot::Sender<()>, JoinHandle<std::io::Result<()>>) {
     let (stop, stopped) = oneshot::channel::<()>();
-    let service = app().into_make_service_with_connect_info::<Caller>();
+    let service = app().into_make_service_with_connect_info::<partywall::axum::ConnectInfo>();
     let serving = tokio::spawn(async {
         let server = axum::serve(incoming, service);
         server

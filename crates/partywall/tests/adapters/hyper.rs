@@ -12,7 +12,7 @@ use hyper::{Request, Response, Version};
 use hyper_util::client::legacy;
 use hyper_util::rt::TokioExecutor;
 use partywall::hyper::{Connector, serve};
-use partywall::tokio::Caller;
+use partywall::tokio::ConnectInfo;
 use partywall_testkit::Watchdog;
 use std::time::Duration;
 use support_adapters::{Way, body, soon};
@@ -23,7 +23,7 @@ type Client = legacy::Client<Connector, Full<Bytes>>;
 
 /// Sends back every body, and says to whom.
 async fn echo(request: Request<RequestBody>) -> Result<Response<Full<Bytes>>, hyper::Error> {
-    let caller = request.extensions().get::<Caller>().unwrap();
+    let caller = request.extensions().get::<ConnectInfo>().unwrap();
     let who = format!("{:?} {}", caller.pid(), String::from_utf8_lossy(&caller.metadata));
     let version = request.version();
     let bytes = request.into_body().collect().await?.to_bytes();
@@ -78,7 +78,7 @@ async fn requests_share_a_stream_and_large_bodies_arrive_whole() {
                 assert_eq!(response.version(), version);
                 let who = (!way.is_tcp()).then(std::process::id);
                 assert_eq!(response.headers()["who"], format!("{who:?} test"));
-                assert!(response.extensions().get::<Caller>().is_some(), "who answered?");
+                assert!(response.extensions().get::<ConnectInfo>().is_some(), "who answered?");
                 let bytes = response.into_body().collect().await.unwrap().to_bytes();
                 assert!(bytes == body(round * 10, 1), "{} {version:?}", way.name);
             }

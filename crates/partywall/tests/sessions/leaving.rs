@@ -117,7 +117,11 @@ fn a_process_that_exits_right_after_has_said_all() {
         return;
     }
     for kind in Kind::ALL {
-        for role in ["blocking_and_gone", "tokio_and_gone", "tokio_finished_and_gone"] {
+        for role in [
+            "leaving::blocking_and_gone",
+            "leaving::tokio_and_gone",
+            "leaving::tokio_finished_and_gone",
+        ] {
             let (mut second, session) = meet(role, kind, &config(kind));
             let mut stream = session.accept_deadline(soon()).unwrap().unwrap();
             for number in 0..MESSAGES {

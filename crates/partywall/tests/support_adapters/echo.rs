@@ -11,7 +11,7 @@
 
 use axum::http::uri::PathAndQuery;
 use hyper::{Request as HttpRequest, Response as HttpResponse};
-use partywall::tokio::Caller;
+use partywall::tokio::ConnectInfo;
 use std::convert::Infallible;
 use std::future::Future;
 use std::pin::Pin;
@@ -116,7 +116,7 @@ impl UnaryService<Number> for Peer {
     type Future = Boxed<Number>;
 
     fn call(&mut self, request: Request<Number>) -> Self::Future {
-        let caller = request.extensions().get::<Caller>().cloned();
+        let caller = request.extensions().get::<ConnectInfo>().cloned();
         Box::pin(async move {
             let who = caller.ok_or_else(|| Status::internal("nobody"))?;
             let text = format!("{:?} {:?} {:?} {}", who.pid(), who.uid(), who.gid(), who.transport);

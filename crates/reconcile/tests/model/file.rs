@@ -11,12 +11,12 @@
 //! protocol is one of the model, and what a mark that was prepared and never published could break is tried besides. The ghosts are the application's own state, kept in the same file, so
 //! they go back when it does; no rule of the protocol reads them.
 
-use partywall_reconcile::recovery::{Prepared, recover};
 use partywall_reconcile::{
     AckedOffset, Applied, Cause, Direction, Epoch, Impossible, Incarnation, Outgoing, Past, Peer,
     Position, ReceivedPast, RecordDigest, Report, Reports, SenderView, SentPast, Skip, Span,
     StoreId, StreamId,
 };
+use partywall_reconcile::{Prepared, recover};
 
 /// A record: its number stands for its bytes, and for its crc.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -48,7 +48,7 @@ pub struct File {
     pub stored: Option<AckedOffset>,
     pub prepared: Option<Prepared>,
     pub skip: Option<Skip>,
-    pub told: Option<Skip>,
+    pub skip_reported: Option<Skip>,
     pub past: Option<Past>,
     pub peer: Option<Peer>,
     pub quarantined: bool,
@@ -69,7 +69,7 @@ impl File {
             stored: None,
             prepared: None,
             skip: None,
-            told: None,
+            skip_reported: None,
             past: None,
             peer: None,
             quarantined: false,

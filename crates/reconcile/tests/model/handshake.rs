@@ -72,8 +72,8 @@ impl World {
     pub fn connect(&mut self, bounds: &Bounds) {
         let link = self.links.len();
         let Some(life) = &mut self.sides[CLIENT].life else { return };
-        let heard = life.connection_number;
-        life.connection_number = life.connection_number.next_above(heard).unwrap();
+        let number = life.connection_number;
+        life.connection_number = life.connection_number.next_above(number).unwrap();
         life.attaching = Some(link);
         let connection_number = life.connection_number;
         self.links.push(Link {
@@ -176,10 +176,10 @@ impl World {
         self.flow(CLIENT, link, &answer, &mine);
         self.push(link, CLIENT, confirm);
         // The view told less than what was consumed since: more may be due at once.
-        let told = given.consumed().map_or(Position::START, |acked_offset| acked_offset.position);
+        let viewed = given.consumed().map_or(Position::START, |acked_offset| acked_offset.position);
         let life = self.sides[CLIENT].life.as_mut().unwrap();
         let all = applied.skip.is_some() || bounds.forgets(Fault::ToldTooMuch);
-        life.told = if all { life.consumed() } else { told };
+        life.acked = if all { life.consumed() } else { viewed };
         self.acknowledge(CLIENT, bounds);
         self.links[link].shake[CLIENT] = Shake::None;
     }
@@ -239,7 +239,7 @@ impl World {
         self.flow(SERVER, link, &attach, &mine);
         let life = self.sides[SERVER].life.as_mut().unwrap();
         life.acks_from = fresh_from;
-        life.told = life.consumed();
+        life.acked = life.consumed();
         let begin = Frame::Begin {
             stream: life.acked_offset.map(|acked_offset| acked_offset.stream),
             consumed: life.consumed(),
@@ -362,9 +362,9 @@ impl World {
     fn learn(&mut self, side: usize, skip: Option<Skip>, bounds: &Bounds) {
         let file = &mut self.sides[side].file;
         let before = file.past.and_then(|past| past.sending).map(|sent| sent.stream);
-        let reports = skip::learn(skip, file.told, &[Some(file.out.stream()), before]);
+        let reports = skip::learn(skip, file.skip_reported, &[Some(file.out.stream()), before]);
         if let Some(reports) = reports {
-            file.told = skip;
+            file.skip_reported = skip;
             self.report(side, reports.iter(), bounds);
         }
     }

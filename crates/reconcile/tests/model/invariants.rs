@@ -123,10 +123,10 @@ fn consumer_broken(world: &World, side: usize) -> Option<Invariant> {
             .iter()
             .any(|entry| entry.stream == acked_offset.stream && entry.position == position);
         let unstored = world.sides[side].life.iter().flat_map(|life| &life.unstored);
-        let told = file.reports.iter().chain(unstored).any(|report| {
+        let reported = file.reports.iter().chain(unstored).any(|report| {
             report.direction == Direction::Incoming && covers(report, acked_offset.stream, position)
         });
-        if !eaten && !told {
+        if !eaten && !reported {
             return Some(Invariant::NoSilentLoss);
         }
     }
@@ -182,13 +182,13 @@ fn end_broken(world: &World, side: usize) -> Option<Invariant> {
         let outgoing = |report: &&Report| {
             report.direction == Direction::Outgoing && covers(report, sent.stream, sent.position)
         };
-        let told = sender.file.reports.iter().find(outgoing);
+        let reported = sender.file.reports.iter().find(outgoing);
         // What a receiver consumed and then forgot with its memory, nobody reports.
         let forgotten = receiver.damaged && sent.stream != out.stream();
-        if !eaten && told.is_none() && !forgotten {
+        if !eaten && reported.is_none() && !forgotten {
             return Some(Invariant::NoSilentLoss);
         }
-        if eaten && told.is_some_and(|report| report.span.exact) && !receiver.damaged {
+        if eaten && reported.is_some_and(|report| report.span.exact) && !receiver.damaged {
             return Some(Invariant::ReportedOnce);
         }
     }

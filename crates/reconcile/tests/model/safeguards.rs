@@ -42,7 +42,7 @@ fn without_nonces_an_old_connection_comes_alive() {
 }
 
 #[test]
-fn without_generations_a_late_confirm_takes_over() {
+fn late_confirm_takes_over_without_connection_numbers() {
     breaks(
         Fault::OlderConnection,
         Invariant::OneWriter,
@@ -149,6 +149,6 @@ fn a_sender_that_resumes_at_its_tail_loses_in_silence() {
 }
 
 #[test]
-fn acknowledgements_taken_for_told_never_come() {
+fn acknowledgements_assumed_sent_never_come() {
     breaks(Fault::ToldTooMuch, Invariant::Acknowledged, Bounds { cuts: 1, ..PLAIN });
 }

@@ -8,8 +8,7 @@
 //!
 //! Sending on a connection is not a step of its own: what a side has to send goes at once, and a cut may lose any of it.
 
-use partywall_reconcile::recovery::Prepared;
-use partywall_reconcile::{AckedOffset, Incarnation, RecordDigest};
+use partywall_reconcile::{AckedOffset, Incarnation, Prepared, RecordDigest};
 
 use crate::bounds::{Bounds, Fault};
 use crate::file::{File, Record};
@@ -186,8 +185,8 @@ impl World {
             }
             Step::Lose(side) => {
                 self.left.losses[side] -= 1;
-                self.lineages += 1;
-                let (store_id, stream) = (self.lineages, self.stream());
+                self.stores += 1;
+                let (store_id, stream) = (self.stores, self.stream());
                 let epoch = self.sides[side].file.epoch.0;
                 let mut file = File::new(store_id, epoch, stream);
                 file.incarnation = Incarnation(0);

@@ -3,8 +3,7 @@
 //!
 //! Nothing here begins a connection; that is in `handshake.rs`.
 
-use partywall_reconcile::watermarks::AckUnfit;
-use partywall_reconcile::{Arrival, Position, StreamId, ack};
+use partywall_reconcile::{AckUnfit, Arrival, Position, StreamId, is_ack_due};
 
 use crate::bounds::{Bounds, Fault};
 use crate::file::Record;
@@ -48,7 +47,7 @@ impl World {
             let life = self.sides[side].life.as_mut().unwrap();
             life.next = record.position.plus(1).unwrap();
             if record.position >= fresh {
-                life.told = life.told.max(record.ack);
+                life.acked = life.acked.max(record.ack);
             }
             self.push(link, side, Frame::Record { stream, record });
         }
@@ -59,7 +58,7 @@ impl World {
         let Some(life) = &self.sides[side].life else { return };
         let Some(acked_offset) = life.acked_offset else { return };
         let due =
-            ack::is_due(bounds.window, life.told, acked_offset.position, life.buffer.is_empty());
+            is_ack_due(bounds.window, life.acked, acked_offset.position, life.buffer.is_empty());
         if due && !bounds.forgets(Fault::AckWithData) {
             self.tell(side, acked_offset.stream, acked_offset.position);
         }
@@ -69,7 +68,7 @@ impl World {
         let Some(life) = &mut self.sides[side].life else { return };
         let Some(link) = life.active else { return };
         if !self.links[link].shm {
-            life.told = consumed;
+            life.acked = consumed;
             self.push(link, side, Frame::Ack { stream, consumed });
         }
     }
@@ -106,9 +105,9 @@ impl World {
 
     fn refused(&mut self, link: usize, side: usize, reason: Reason) {
         match reason {
-            Reason::Stale(heard) => {
+            Reason::Stale(present) => {
                 let life = self.sides[side].life.as_mut().unwrap();
-                life.connection_number = life.connection_number.max(heard);
+                life.connection_number = life.connection_number.max(present);
             }
             Reason::Fenced(_) => self.sides[side].fenced = true,
             Reason::Quarantined => {}

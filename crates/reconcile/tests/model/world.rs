@@ -6,7 +6,7 @@
 //!  sides[1] server   file ─ life?          cut: what is sent is lost, what is under way may come
 //! ```
 //!
-//! Positions count records. Numbers that chance would make (nonces, streams, lineages) are counted.
+//! Positions count records. Numbers that chance would make (nonces, streams, stores) are counted.
 
 use partywall_reconcile::attach::Nonce;
 use partywall_reconcile::{
@@ -109,7 +109,7 @@ pub struct Life {
     /// Next record to go on the active connection.
     pub next: Position,
     /// Acknowledged so far on it.
-    pub told: Position,
+    pub acked: Position,
     /// From here on the neighbour's `ack_pos` is of our stream.
     pub acks_from: Position,
     pub fresh_from: Position,
@@ -138,7 +138,7 @@ pub struct World {
     pub left: Left,
     pub numbers: u32,
     pub streams: u64,
-    pub lineages: u128,
+    pub stores: u128,
     /// A side saw what an honest neighbour never does.
     pub violated: bool,
     /// A connection that is only a replay was confirmed, or one after a newer one.
@@ -173,7 +173,7 @@ impl Life {
             incoming: Incoming::at(at),
             buffer: Vec::new(),
             next: file.out.base(),
-            told: at,
+            acked: at,
             acks_from: Position::START,
             fresh_from: Position::START,
             decided: None,
@@ -220,7 +220,7 @@ impl World {
             left,
             numbers: 0,
             streams: 2,
-            lineages: 2,
+            stores: 2,
             violated: false,
             usurped: false,
         }

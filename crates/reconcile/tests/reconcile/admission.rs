@@ -38,7 +38,7 @@ fn an_equal_or_older_connection_is_stale_and_a_newer_one_is_admitted() {
 }
 
 #[test]
-fn an_older_owner_is_fenced_and_a_newer_one_is_admitted_with_any_generation() {
+fn older_owner_is_fenced_and_newer_one_admitted_with_any_connection_number() {
     let now = claim(1, 3, 5);
     let known = Peer::of(&now);
     let older = admit(Some(&known), Some(present(&now)), &claim(1, 2, 9));
@@ -56,7 +56,7 @@ fn another_file_is_a_stranger_and_admitted() {
 }
 
 #[test]
-fn after_the_last_generation_there_is_none() {
+fn no_connection_number_follows_the_last() {
     assert_eq!(ConnectionNumber(4).next_above(ConnectionNumber(9)), Some(ConnectionNumber(10)));
     assert_eq!(ConnectionNumber(u64::MAX).next_above(ConnectionNumber(0)), None);
 }

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Any moves of the watermarks keep their chain; any two pasts are settled once and alike.
 
-use partywall_reconcile::watermarks::AckUnfit;
 use partywall_reconcile::{
-    Arrival, Direction, Epoch, Incoming, Outgoing, Past, Position, ReceivedPast, SentPast, Skip,
-    StreamId, epoch, skip,
+    AckUnfit, Arrival, Direction, Epoch, Incoming, Outgoing, Past, Position, ReceivedPast,
+    SentPast, Skip, StreamId, epoch, skip,
 };
 use proptest::prelude::*;
 
@@ -122,7 +121,7 @@ fn a_record_that_is_known_is_dropped_and_one_that_leaves_out_another_is_refused(
 }
 
 #[test]
-fn a_skip_is_told_once_and_only_of_the_senders_own_streams() {
+fn skip_is_reported_once_and_only_of_own_streams() {
     let (old, new) = (StreamId::new(1).unwrap(), StreamId::new(2).unwrap());
     let range = partywall_reconcile::Range::clamped(Position(1), Position(3));
     let skip = Skip { epoch: Epoch(1), of: old, into: new, range, resume: Position(0) };

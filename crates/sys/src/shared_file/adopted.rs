@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_was_adopted_is_removed_and_what_replaced_it_is_not() {
+    fn adopted_file_is_removed_but_not_its_replacement() {
         let directory = tempfile::tempdir().unwrap();
         let directory = directory.path();
         fs::create_dir(directory.join("sub")).unwrap();
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn no_link_is_followed_to_remove_a_file() {
+    fn removal_follows_no_link() {
         let directory = tempfile::tempdir().unwrap();
         let directory = directory.path();
         for sub in ["sub", "other"] {
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn the_file_of_a_maker_that_lives_is_left_to_it_and_looked_at_again() {
+    fn file_of_living_creator_is_removed_after_unlock() {
         let directory = tempfile::tempdir().unwrap();
         let directory = directory.path();
         let (path, other) = (directory.join("file"), directory.join("other"));

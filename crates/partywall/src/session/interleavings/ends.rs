@@ -88,7 +88,7 @@ fn open_while_going_away() {
     let Sides { handles: [ours, theirs], wires } = Sides::connect(setup);
     let going = thread::spawn(move || {
         let accepted = give_up_after(1, |context| theirs.poll_accept(context));
-        theirs.core.go_away(9);
+        theirs.shared.go_away(9);
         let mut threads = Vec::new();
         if let Some(accepted) = accepted {
             let (sender, receiver) = accepted.unwrap().expect("the session ended first");

@@ -270,7 +270,7 @@ fn accept_all(world: &Arc<World>, session: Handle, side: usize) -> Option<Sessio
         match accepted {
             Err(end) => break Some(end),
             // Of the two good ends, this tells which.
-            Ok(None) => break session.core.check().err(),
+            Ok(None) => break session.shared.check().err(),
             Ok(Some(halves)) => {
                 left -= 1;
                 let id = <[u8; 2]>::try_from(&*halves.1.stream.metadata).unwrap();
@@ -355,7 +355,7 @@ fn finish(world: &World, handles: [Handle; 2]) {
         for handle in &handles {
             wait(|context| handle.poll_drained(context)).unwrap();
         }
-        assert_eq!([0, 1].map(|side: usize| handles[side].core.streams().live), [0, 0]);
+        assert_eq!([0, 1].map(|side: usize| handles[side].shared.state().live), [0, 0]);
         handles[0].close(0, "");
     }
 }

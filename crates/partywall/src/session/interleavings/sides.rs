@@ -73,8 +73,9 @@ impl Sides {
         let driven = ends.map(|end| {
             let (door, is_acceptor) = (Arc::clone(&end.door), side == 1);
             side += 1;
-            let (core, driver) = Driver::new(established(end, setup, is_acceptor), &config(setup));
-            (Handle::new(core), thread::spawn(move || drive(driver, &door, setup.front)))
+            let (shared, driver) =
+                Driver::new(established(end, setup, is_acceptor), &config(setup));
+            (Handle::new(shared), thread::spawn(move || drive(driver, &door, setup.front)))
         });
         let [(ours, our_driver), (theirs, their_driver)] = driven;
         let drivers = [our_driver, their_driver];

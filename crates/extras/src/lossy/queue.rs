@@ -1,0 +1,354 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The queue of a lossy sender and its account of losses, without a channel or a clock.
+//!
+//! ```text
+//!   front                                        back
+//!   ┌──────────┬──────────┬──────────┐
+//!   │ 3 before │ 0 before │ 1 before │  2 after       records lost before this one
+//!   └──────────┴──────────┴──────────┘
+//!   after a drop of the front, its 3 and itself are lost before the next record: 4
+//! ```
+//!
+//! # Invariants
+//!
+//! - logged = sent + queued (`out` included) + dropped.
+//! - Every dropped record is counted once: as lost before a sent record, before a queued one,
+//!   before one that is `out`, or after the queue.
+
+use std::collections::VecDeque;
+
+/// How a sender treats a record for which the channel has no room.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub enum OnFull {
+    /// Drops the record, so the earliest records are kept. It takes no memory beyond the channel's.
+    #[default]
+    DropNewest,
+    /// Queues the record in this process, and drops the oldest of a full queue, so the latest
+    /// records are kept. It takes an allocation and a copy per queued record, and memory up to
+    /// `queue_records` and `queue_bytes` of [`LossyConfig`](super::LossyConfig).
+    DropOldest,
+    /// Blocks in `log` until there is room, at most for this time; then drops the record.
+    Block(std::time::Duration),
+}
+
+/// Number of dropped records, by reason.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct Drops {
+    /// Records dropped because the channel or the queue had no room.
+    pub full: u64,
+    /// Records longer than the channel, or the queue, can ever take.
+    pub too_large: u64,
+    /// Records dropped because the receiver is gone or the channel failed.
+    pub closed: u64,
+}
+
+impl Drops {
+    /// Number of all dropped records.
+    #[must_use]
+    pub const fn total(&self) -> u64 {
+        self.full + self.too_large + self.closed
+    }
+}
+
+/// Counters of a [`LossySender`](super::LossySender). All records ever logged are
+/// `sent + queued + drops.total()`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct LossyStats {
+    /// Records that were sent into the channel.
+    pub sent: u64,
+    /// Records that are in the queue now.
+    pub queued: u64,
+    /// Records that were dropped.
+    pub drops: Drops,
+}
+
+/// A queued record, and the number of records lost before it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Entry {
+    pub(super) bytes: Vec<u8>,
+    pub(super) lost: u64,
+}
+
+/// Queue and counters of a sender.
+#[derive(Debug)]
+pub(super) struct LossyQueue {
+    records_max: usize,
+    bytes_max: usize,
+    queue: VecDeque<Entry>,
+    queue_bytes: usize,
+    /// Records taken out for a send without the lock: neither sent nor dropped yet.
+    out: u64,
+    /// Records lost after the last one of the queue.
+    lost: u64,
+    sent: u64,
+    drops: Drops,
+}
+
+impl LossyQueue {
+    pub(super) fn new(records_max: usize, bytes_max: usize) -> Self {
+        Self {
+            records_max,
+            bytes_max,
+            queue: VecDeque::new(),
+            queue_bytes: 0,
+            out: 0,
+            lost: 0,
+            sent: 0,
+            drops: Drops::default(),
+        }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.queue.is_empty()
+    }
+
+    pub(super) fn queued(&self) -> usize {
+        self.queue.len()
+    }
+
+    /// Records lost after the last one, and not reported yet.
+    pub(super) const fn lost(&self) -> u64 {
+        self.lost
+    }
+
+    pub(super) fn stats(&self) -> LossyStats {
+        LossyStats {
+            sent: self.sent,
+            queued: self.queue.len() as u64 + self.out,
+            drops: self.drops,
+        }
+    }
+
+    /// The oldest queued record.
+    pub(super) fn front(&self) -> Option<&Entry> {
+        self.queue.front()
+    }
+
+    /// Appends a record, and drops the oldest ones until it fits. `false` if it is too long for the
+    /// queue and was dropped itself.
+    pub(super) fn enqueue(&mut self, bytes: &[u8]) -> bool {
+        if bytes.len() > self.bytes_max || self.records_max == 0 {
+            self.drop_newest(|drops| &mut drops.too_large);
+            return false;
+        }
+        while self.queue.len() >= self.records_max
+            || self.queue_bytes + bytes.len() > self.bytes_max
+        {
+            self.drop_oldest(|drops| &mut drops.full);
+        }
+        self.queue_bytes += bytes.len();
+        self.queue.push_back(Entry { bytes: bytes.to_vec(), lost: std::mem::take(&mut self.lost) });
+        true
+    }
+
+    /// Counts the new record as lost.
+    pub(super) fn drop_newest(&mut self, reason: impl Fn(&mut Drops) -> &mut u64) {
+        *reason(&mut self.drops) += 1;
+        self.lost += 1;
+    }
+
+    /// Drops the oldest queued record.
+    pub(super) fn drop_oldest(&mut self, reason: impl Fn(&mut Drops) -> &mut u64) {
+        let Some(entry) = self.queue.pop_front() else { return };
+        self.queue_bytes -= entry.bytes.len();
+        *reason(&mut self.drops) += 1;
+        self.add_lost(entry.lost + 1);
+    }
+
+    /// Counts the new record as sent, with all losses in its header: the queue was empty.
+    pub(super) const fn count_new_sent(&mut self) {
+        self.sent += 1;
+        self.lost = 0;
+    }
+
+    /// Counts the oldest queued record as sent, with the losses before it.
+    pub(super) fn count_front_sent(&mut self) {
+        if let Some(entry) = self.queue.pop_front() {
+            self.queue_bytes -= entry.bytes.len();
+            self.sent += 1;
+        }
+    }
+
+    /// Takes the oldest queued record out, for a send without the lock.
+    pub(super) fn take_front(&mut self) -> Option<Entry> {
+        let entry = self.queue.pop_front()?;
+        self.queue_bytes -= entry.bytes.len();
+        self.out += 1;
+        Some(entry)
+    }
+
+    /// Counts the record that was taken out as sent.
+    pub(super) const fn count_taken_sent(&mut self) {
+        self.out -= 1;
+        self.sent += 1;
+    }
+
+    /// Puts the record that was taken out back to the front, if the queue still has room for it.
+    pub(super) fn put_back(&mut self, entry: Entry) {
+        self.out -= 1;
+        let has_place = self.queue.len() < self.records_max
+            && self.queue_bytes + entry.bytes.len() <= self.bytes_max;
+        if has_place {
+            self.queue_bytes += entry.bytes.len();
+            self.queue.push_front(entry);
+        } else {
+            self.drops.full += 1;
+            self.add_lost(entry.lost + 1);
+        }
+    }
+
+    /// Counts the record that was taken out as dropped.
+    pub(super) fn count_taken_dropped(
+        &mut self,
+        entry: &Entry,
+        reason: impl Fn(&mut Drops) -> &mut u64,
+    ) {
+        self.out -= 1;
+        *reason(&mut self.drops) += 1;
+        self.add_lost(entry.lost + 1);
+    }
+
+    /// Takes the number of unreported losses, for a message that is sent without the lock.
+    pub(super) const fn take_lost(&mut self) -> u64 {
+        std::mem::replace(&mut self.lost, 0)
+    }
+
+    /// Returns losses whose message was not sent.
+    pub(super) const fn return_lost(&mut self, lost: u64) {
+        self.lost += lost;
+    }
+
+    /// Counts a record that was sent without the lock, after `take_lost`.
+    pub(super) const fn count_sent(&mut self) {
+        self.sent += 1;
+    }
+
+    /// Drops the whole queue, because the receiver is gone.
+    pub(super) fn abandon(&mut self) {
+        while !self.queue.is_empty() {
+            self.drop_oldest(|drops| &mut drops.closed);
+        }
+    }
+
+    /// Adds `lost` to the losses before the record that is now the oldest.
+    fn add_lost(&mut self, lost: u64) {
+        match self.queue.front_mut() {
+            Some(front) => front.lost += lost,
+            None => self.lost += lost,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// A model of the agent, which receives each record by number and learns of each loss once.
+    #[derive(Default)]
+    struct Agent {
+        received: Vec<u64>,
+        lost: u64,
+    }
+
+    fn number(entry: &Entry) -> u64 {
+        u64::from_le_bytes(entry.bytes[..8].try_into().unwrap())
+    }
+
+    impl Agent {
+        /// Receives a record. All records between it and the one before must be reported as lost.
+        fn receive(&mut self, number: u64, lost: u64) {
+            self.lost += lost;
+            assert_eq!(self.received.len() as u64 + self.lost, number, "losses before {number}");
+            self.received.push(number);
+        }
+    }
+
+    proptest! {
+        /// For any order of steps, the agent knows the position of each loss.
+        #[test]
+        fn every_record_is_received_or_reported_lost(
+            records_max in 1usize..6,
+            bytes_max in 8usize..100,
+            steps in proptest::collection::vec((0u8..6, 8usize..40), 1..300),
+        ) {
+            let mut queue = LossyQueue::new(records_max, bytes_max);
+            let mut agent = Agent::default();
+            let mut logged = 0u64;
+            let mut out: Option<Entry> = None;
+            for (step, len) in steps {
+                match step {
+                    0..3 => {
+                        let mut bytes = vec![0; len];
+                        bytes[..8].copy_from_slice(&logged.to_le_bytes());
+                        logged += 1;
+                        if step == 0 && queue.is_empty() && out.is_none() {
+                            agent.receive(logged - 1, queue.lost());
+                            queue.count_new_sent();
+                        } else if step == 1 && queue.is_empty() && out.is_none() {
+                            queue.drop_newest(|drops| &mut drops.full);
+                        } else {
+                            let fits = queue.enqueue(&bytes);
+                            prop_assert_eq!(fits, len <= bytes_max);
+                        }
+                    }
+                    3 if out.is_none() => {
+                        if let Some(entry) = queue.front() {
+                            agent.receive(number(entry), entry.lost);
+                            queue.count_front_sent();
+                        }
+                    }
+                    4 if out.is_none() => out = queue.take_front(),
+                    5 => {
+                        if let Some(entry) = out.take() {
+                            if len % 2 == 0 {
+                                agent.receive(number(&entry), entry.lost);
+                                queue.count_taken_sent();
+                            } else {
+                                queue.put_back(entry);
+                            }
+                        }
+                    }
+                    _ => {}
+                }
+                let stats = queue.stats();
+                prop_assert_eq!(logged, stats.sent + stats.queued + stats.drops.total());
+                prop_assert!(queue.queued() <= records_max);
+            }
+            if let Some(entry) = out {
+                queue.put_back(entry);
+            }
+            while let Some(entry) = queue.front() {
+                agent.receive(number(entry), entry.lost);
+                queue.count_front_sent();
+            }
+            agent.lost += queue.take_lost();
+            prop_assert_eq!(logged, agent.received.len() as u64 + agent.lost);
+            prop_assert_eq!(agent.lost, queue.stats().drops.total());
+        }
+    }
+
+    #[test]
+    fn losses_before_dropped_front_move_to_next_record() {
+        let mut queue = LossyQueue::new(2, 100);
+        queue.drop_newest(|drops| &mut drops.full);
+        for text in [b"a", b"b", b"c"] {
+            assert!(queue.enqueue(text));
+        }
+        let front = queue.front().unwrap();
+        assert_eq!((&front.bytes[..], front.lost), (&b"b"[..], 2));
+        assert_eq!(queue.stats().drops, Drops { full: 2, ..Drops::default() });
+    }
+
+    #[test]
+    fn abandoned_queue_is_dropped_as_closed() {
+        let mut queue = LossyQueue::new(8, 100);
+        assert!(queue.enqueue(b"a") && queue.enqueue(b"b"));
+        queue.abandon();
+        assert_eq!(queue.stats().drops, Drops { closed: 2, ..Drops::default() });
+        assert_eq!((queue.stats().queued, queue.lost()), (0, 2));
+    }
+}

@@ -1,0 +1,394 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The connections of one end: what a ready socket, a timer and a new connection do.
+//!
+//! ```text
+//!   ready ─▶ connected? attach : read ─▶ acknowledge ─▶ write        ended ─▶ forget the wire, a client dials again
+//!   due   ─▶ dial, end what takes too long
+//!
+//!   a server's:  greeting ─▶ its memory mapped ─▶ may records go otherwise? ─▶ LinkState ─ answered ─▶ a wire that attaches
+//!                                                       └ no: refused              └ refused ─▶ REFUSE, closed
+//! ```
+
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Weak};
+use std::time::Instant;
+
+use bytes::BytesMut;
+use partywall::{Peer, TransportPolicy};
+use partywall_sys::epoll::EventFlags;
+use partywall_sys::{Doorbell, Family, Socket, peer};
+use partywall_wait::deadline_after;
+
+use super::dialer::{Dialer, Phase};
+use super::wire::{Doorbells, Wire, map_peer_memory, refuse};
+use super::{Endpoint, Locked, State};
+use crate::drive::Source;
+use crate::error::Stopped;
+use crate::link_state::Event;
+use crate::link_state::{Answer, End, Received};
+use crate::protocol::frame::Attach;
+
+/// What one end has of connections.
+pub(super) struct Connections {
+    pub(super) wires: Vec<Wire>,
+    /// A client's.
+    pub(super) dialer: Option<Dialer>,
+    pub(super) timer: Option<Instant>,
+    /// A connection was attached since the server last learned of one.
+    pub(super) is_new: bool,
+    /// Result of the last attempt to attach; empty if it succeeded.
+    pub(super) last_attempt: String,
+}
+
+/// A connection that a server took, and that is for this link.
+pub(crate) struct Adopted {
+    pub(crate) socket: Socket,
+    pub(crate) token: u64,
+    /// Bytes that follow ATTACH.
+    pub(crate) input: BytesMut,
+    /// Descriptors that came with the first byte.
+    pub(crate) descriptors: Vec<OwnedFd>,
+    pub(crate) peer: Peer,
+}
+
+/// Drives the connections of one end of a link.
+#[derive(Clone, Copy)]
+pub(crate) struct ConnectionDriver<'a> {
+    pub(super) end: &'a Endpoint,
+}
+
+impl ConnectionDriver<'_> {
+    pub(super) fn read(&self, state: &mut Locked<'_>, index: usize) {
+        let State { core: Some(core), connections: Connections { wires, .. }, .. } = &mut **state
+        else {
+            return;
+        };
+        let (wire, mut received) = (&mut wires[index], Received::default());
+        let (read, token) = (wire.read(core, &mut received), wire.token);
+        self.received(state, token, received);
+        if let (Err(end), Some(index)) = (read, state.connections.index(token)) {
+            self.end(state, index, end);
+        }
+    }
+
+    fn received(&self, state: &mut Locked<'_>, token: u64, received: Received) {
+        if received.activated {
+            self.activated(state, token);
+            self.judge_conn(state, token);
+        }
+        if received.activated || received.has_progress {
+            // An answer, an acknowledgement, records that had to wait for the end of attaching.
+            state.connections.index(token).into_iter().for_each(|index| self.write(state, index));
+            // What was committed before BEGIN was owed to nobody yet.
+            let is_shared = state.is_shared();
+            self.end.exchange().acknowledge(state, is_shared);
+            if is_shared {
+                // From BEGIN on the mark may be read, and what it says already nobody will ring for.
+                self.end.exchange().poll_acks(state);
+            }
+            self.end.report_change(state);
+        }
+    }
+
+    /// A server has judged its client's window before; a client hears of its server's only when it attaches. Neither knows before
+    /// whether memory is shared.
+    fn judge_conn(&self, state: &mut Locked<'_>, token: u64) {
+        let Some(index) = state.connections.index(token) else { return };
+        let conn = &state.connections.wires[index].conn;
+        let Some(window) = conn.window() else { return };
+        let judged = self.end.config.judge_transport(conn.is_shared());
+        if let Err(refusal) = judged.and_then(|()| self.end.config.judge_window(window)) {
+            self.end(state, index, End::Refused { by_us: true, refusal });
+        }
+    }
+
+    /// The wire under this token is the present one.
+    fn activated(&self, state: &mut Locked<'_>, token: u64) {
+        state.stats.connections += 1;
+        state.connections.is_new = true;
+        state.connections.last_attempt.clear();
+        if let Some(dialer) = &mut state.connections.dialer {
+            dialer.succeeded();
+        }
+        let is_old = |wire: &Wire| wire.token != token && wire.active_since.is_some();
+        while let Some(index) = state.connections.wires.iter().position(is_old) {
+            self.end(state, index, End::Replaced);
+        }
+        self.end.wakeups().rearm(state);
+        self.set_timer(state);
+    }
+
+    pub(super) fn write(&self, state: &mut Locked<'_>, index: usize) {
+        let is_awaited = state.wakeups.awaiting_writes > 0;
+        let State { core: Some(core), connections: Connections { wires, .. }, .. } = &mut **state
+        else {
+            return;
+        };
+        let wire = &mut wires[index];
+        let is_shared = wire.conn.is_shared();
+        let before = is_awaited.then(|| core.next_outgoing(&wire.conn));
+        let written = if is_shared && !wire.conn.has_control() {
+            Ok(())
+        } else {
+            wire.flush(core, &self.end.group.reactor)
+        };
+        let has_written = before.is_some_and(|before| core.next_outgoing(&wire.conn) != before);
+        let Err(why) = written else {
+            if is_shared {
+                self.end.exchange().notify(state);
+            }
+            if has_written {
+                state.changed();
+            }
+            return;
+        };
+        let (mut received, token) = (Received::default(), wire.token);
+        let end = wire.drain(core, &mut received, why);
+        if received.activated {
+            self.activated(state, token);
+        }
+        // Telling of the end tells of what came before it, too.
+        state
+            .connections
+            .index(token)
+            .into_iter()
+            .for_each(|index| self.end(state, index, end.clone()));
+    }
+
+    /// A connection is over. What is still in it, a refusal or a good-bye, goes out if the kernel takes it.
+    pub(super) fn end(&self, state: &mut Locked<'_>, index: usize, end: End) {
+        let is_pressing = state.has_unacked();
+        let mut wire = state.connections.wires.remove(index);
+        if let Some(core) = &mut state.core {
+            core.ended(&mut wire.conn, end.clone());
+            let _ = wire.flush(core, &self.end.group.reactor);
+        }
+        self.end.group.reactor.unwatch(&wire.socket, wire.token);
+        let Connections { dialer, wires, .. } = &mut state.connections;
+        if let Some(dialer) = dialer {
+            let goes_on = wires.iter().any(|other| other.aim == dialer.aim);
+            if matches!(dialer.phase, Phase::Reached) && !goes_on {
+                dialer.ended(&self.end.config, &end, wire.active_since, is_pressing);
+            }
+        }
+        if state.stopped().is_some() {
+            state.connections.dialer.iter_mut().for_each(|dialer| dialer.phase = Phase::Stopped);
+        }
+        if wire.active_since.is_none() {
+            self.attempt_failed(state, end.to_string());
+        }
+        self.set_timer(state);
+        self.end.report_change(state);
+    }
+
+    /// Told once as long as it stays the same.
+    pub(super) fn attempt_failed(&self, state: &mut Locked<'_>, reason: String) {
+        if state.connections.last_attempt == reason {
+            return;
+        }
+        if let Some(core) = &mut state.core {
+            core.push_event(Event::Refused { reason: reason.clone() });
+        }
+        state.connections.last_attempt = reason;
+        self.end.report_change(state);
+    }
+
+    pub(super) fn set_timer(&self, state: &mut Locked<'_>) {
+        let wires = state.connections.wires.iter().filter(|wire| wire.active_since.is_none());
+        let dialing = state.connections.dialer.as_ref().and_then(|dialer| match &dialer.phase {
+            Phase::Waiting(until) => Some(*until),
+            Phase::Connecting { deadline, .. } => Some(*deadline),
+            Phase::Reached | Phase::Stopped => None,
+        });
+        let new = wires.map(|wire| wire.deadline).chain(dialing).min();
+        self.end.group.reactor.set_timer(self.end.timer_token, state.connections.timer, new);
+        state.connections.timer = new;
+    }
+
+    /// A client's connection, of which ATTACH was read and may be answered with `login`. What follows it is in `input`.
+    pub(crate) fn adopt(&self, adopted: Adopted, attach: Attach, login: Vec<u8>) {
+        let Adopted { socket, token, input, descriptors, peer } = adopted;
+        // Mapped before the link is locked; too much is no more than that.
+        let found = attach.shares.then_some(descriptors).filter(|_| self.may_share(&socket));
+        let found = found
+            .and_then(|descriptors| map_peer_memory(descriptors, self.end.config.peer_bytes_max()));
+        if let Err(refusal) = self.end.config.judge_transport(found.is_some()) {
+            // The connection that there is stays.
+            refuse(&socket, attach.nonce, refusal);
+            return self.end.group.reactor.unwatch(&socket, token);
+        }
+        let mut state = self.end.monitor.lock();
+        if state.core.is_none() {
+            return self.end.group.reactor.unwatch(&socket, token);
+        }
+        let candidates =
+            state.connections.wires.iter().filter(|wire| !wire.conn.is_active()).count();
+        if candidates >= CANDIDATES_MAX {
+            // The oldest said nothing for longest.
+            let oldest = state.connections.wires.iter().position(|wire| !wire.conn.is_active());
+            let end = End::Broken("too many attach at once".to_owned());
+            oldest.into_iter().for_each(|index| self.end(&mut state, index, end.clone()));
+        }
+        let (shown, doorbells) = found
+            .and_then(|(shown, doorbell)| {
+                Some((shown, self.doorbells_of_server(&mut state, doorbell)?))
+            })
+            .map_or((None, None), |(shown, doorbells)| (Some(shown), Some(doorbells)));
+        let Ok(core) = state.core() else {
+            self.end.group.reactor.unwatch(&socket, token);
+            return;
+        };
+        let deadline = deadline_after(self.end.config.handshake_timeout);
+        let (conn, refused) = match core.answer_attach(attach, login, shown) {
+            Answer::Attached(conn) => (conn, None),
+            Answer::Refused(conn, end) => (conn, Some(end)),
+        };
+        let mut wire = Wire::new(socket, token, conn, input, peer, deadline);
+        wire.doorbells = doorbells;
+        state.connections.wires.push(wire);
+        let index = state.connections.wires.len() - 1;
+        match refused {
+            Some(end) => self.end(&mut state, index, end),
+            None => {
+                self.end.group.reactor.reassign(token, self.end.me.clone());
+                self.write(&mut state, index);
+            }
+        }
+        self.set_timer(&mut state);
+    }
+
+    /// Begins an epoch; every connection is over.
+    pub(crate) fn begin_epoch(
+        &self,
+        epoch: u64,
+    ) -> Result<Result<(), crate::link_state::StaleEpoch>, Stopped> {
+        let mut state = self.end.lock()?;
+        let begun = state.core()?.begin_epoch(partywall_reconcile::Epoch(epoch));
+        if begun.is_ok() {
+            while !state.connections.wires.is_empty() {
+                self.end(&mut state, 0, End::EpochAdopted);
+            }
+            self.end.report_change(&mut state);
+        }
+        Ok(begun)
+    }
+
+    /// Whether the process at the other end may be shown this memory.
+    pub(super) fn may_share(&self, socket: &Socket) -> bool {
+        let is_near = socket.family() == Family::Unix;
+        if !is_near || self.end.config.transport == TransportPolicy::Socket {
+            return false;
+        }
+        is_of_our_user(socket)
+    }
+
+    /// A server's bells, if it shows its memory to a client that has shown its own.
+    pub(super) fn doorbells_of_server(
+        &self,
+        state: &mut Locked<'_>,
+        peers: Doorbell,
+    ) -> Option<Doorbells> {
+        let own = self.end.wakeups().own_doorbell(state)?;
+        Some(Doorbells { own, peers: Some(peers), shown_max: 0 })
+    }
+}
+
+impl Source for Endpoint {
+    fn ready(self: Arc<Self>, token: u64, flags: EventFlags) {
+        if self.guard.is_child() {
+            return;
+        }
+        let mut state = self.monitor.lock();
+        if self.wakeups().is_notified(&mut state, token) {
+            return;
+        }
+        if let Some(index) = state.connections.index(token) {
+            if flags.contains(EventFlags::OUT) {
+                self.connections().write(&mut state, index);
+            }
+            if flags.intersects(!EventFlags::OUT) {
+                // The write may have ended it.
+                state
+                    .connections
+                    .index(token)
+                    .into_iter()
+                    .for_each(|index| self.connections().read(&mut state, index));
+            }
+        } else {
+            self.dial().reached(&mut state, token);
+        }
+        let is_new = std::mem::take(&mut state.connections.is_new) && state.claim.offer();
+        drop(state);
+        if let (true, Some(home)) = (is_new, self.home.as_ref().and_then(Weak::upgrade)) {
+            home.attached(self);
+        }
+    }
+
+    fn due(self: Arc<Self>, _token: u64) {
+        if self.guard.is_child() {
+            return;
+        }
+        let mut state = self.monitor.lock();
+        // The hub has taken it out.
+        state.connections.timer = None;
+        let now = Instant::now();
+        while let Some(index) = state.connections.wires.iter().position(|wire| wire.is_late(now)) {
+            let end = End::Broken("attaching took too long".to_owned());
+            self.connections().end(&mut state, index, end);
+        }
+        let (mut is_time, mut is_late) = (false, false);
+        match state.connections.dialer.as_ref().map(|dialer| &dialer.phase) {
+            Some(Phase::Waiting(until)) => is_time = *until <= now,
+            Some(Phase::Connecting { deadline, .. }) => is_late = *deadline <= now,
+            _ => {}
+        }
+        if is_time {
+            self.dial().dial(&mut state);
+        } else if is_late {
+            self.dial().dialing_failed(&mut state, "connecting took too long".to_owned());
+        }
+        self.connections().set_timer(&mut state);
+    }
+
+    fn settle(self: Arc<Self>) {
+        if self.guard.is_child() {
+            return;
+        }
+        let mut state = self.monitor.lock();
+        state.wakeups.is_unsettled = false;
+        self.exchange().acknowledge(&mut state, true);
+    }
+
+    fn arm(self: Arc<Self>) {
+        if !self.guard.is_child() {
+            self.wakeups().arm_listed(&mut self.monitor.lock());
+        }
+    }
+}
+
+impl Connections {
+    pub(super) fn new(dialer: Option<Dialer>) -> Self {
+        Self { wires: Vec::new(), dialer, timer: None, is_new: false, last_attempt: String::new() }
+    }
+
+    /// Index of the connection over which records flow.
+    #[inline]
+    pub(super) fn active(&self) -> Option<usize> {
+        self.wires.iter().position(|wire| wire.conn.is_active())
+    }
+
+    /// Index of the connection with this token, if it is still there.
+    pub(super) fn index(&self, token: u64) -> Option<usize> {
+        self.wires.iter().position(|wire| wire.token == token)
+    }
+}
+
+/// Whether the process at the other end of a Unix socket has the same effective user.
+pub(crate) fn is_of_our_user(socket: &Socket) -> bool {
+    let own = peer::own_euid();
+    // In a user namespace all users without a number there look alike.
+    own != peer::overflow_uid() && socket.peer_credentials().is_some_and(|found| found.uid == own)
+}
+
+/// Connections of one link that attach at a time.
+const CANDIDATES_MAX: usize = 4;

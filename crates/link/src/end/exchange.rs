@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What passes between this end and its peer: records, acknowledgements and notifications, over shared memory (SPEC 16)
+//! or a socket.
+//!
+//! ```text
+//!               over shared memory                        over a socket
+//!   push        notify the peer if it sleeps              write what the kernel takes
+//!   poll_…      look at the peer's memory                 read
+//!   acknowledge the peer reads it; notify it if it waits  a frame, unless a record carries it
+//! ```
+
+use std::sync::Weak;
+
+use partywall_reconcile::Position;
+
+use super::connections::Connections;
+use super::{Endpoint, Locked, State};
+use crate::drive::Source;
+use crate::link_state::{End, LinkState, NotifyDue};
+
+/// Moves records and acknowledgements between one end of a link and its peer.
+#[derive(Clone, Copy)]
+pub(crate) struct Exchange<'a> {
+    pub(super) end: &'a Endpoint,
+}
+
+impl Exchange<'_> {
+    /// Tells the neighbour of what is new: rings it, or writes to the present connection what the kernel takes.
+    #[inline]
+    pub(super) fn push(&self, state: &mut Locked<'_>) {
+        let Some(index) = state.active() else { return };
+        if state.is_shared() && !state.connections.wires[index].conn.has_control() {
+            return self.notify(state);
+        }
+        self.end.connections().write(state, index);
+    }
+
+    /// Tells the neighbour how far was consumed, if that is due. `is_idle`: somebody is about to wait.
+    #[inline]
+    pub(super) fn acknowledge(&self, state: &mut Locked<'_>, is_idle: bool) {
+        if state.is_shared() {
+            // It reads that itself; it may be asleep.
+            let due = state.core.as_ref().map_or(NotifyDue::Never, |core| core.notify_due());
+            if due == NotifyDue::Now || is_idle && due != NotifyDue::Never {
+                self.notify(state);
+            }
+            return;
+        }
+        let Some(index) = state.active() else { return };
+        let State { core: Some(core), connections: Connections { wires, .. }, stats, .. } =
+            &mut **state
+        else {
+            return;
+        };
+        let wire = &mut wires[index];
+        if core.is_ack_due(&wire.conn, is_idle) {
+            stats.acknowledgements += 1;
+            core.acknowledge(&mut wire.conn, is_idle);
+            self.end.connections().write(state, index);
+        }
+    }
+
+    /// There may be something to acknowledge: now if somebody waits already, else when somebody does. Until then a
+    /// message may carry it.
+    #[inline(always)]
+    pub(super) fn acknowledge_later(&self, state: &mut Locked<'_>) {
+        if state.is_shared() { self.notify_later(state) } else { self.send_ack_later(state) }
+    }
+
+    #[inline(never)]
+    fn send_ack_later(&self, state: &mut Locked<'_>) {
+        self.acknowledge(state, false);
+        if state.is_detached() {
+            return;
+        }
+        let is_listed = std::mem::replace(&mut state.wakeups.is_unsettled, true);
+        let me: Weak<dyn Source> = self.end.me.clone();
+        let is_leader_asleep = self.end.group.reactor.settle_later((!is_listed).then_some(me));
+        // This thread may not come back for long, and the leader sleeps until something else happens.
+        if is_leader_asleep && state.core.as_ref().is_some_and(|core| !core.has_next()) {
+            self.acknowledge(state, true);
+        }
+    }
+
+    /// The neighbour may wait for what was consumed: it is rung when somebody here waits, if not before; now if somebody waits already,
+    /// and this thread may not come back for long.
+    #[inline(always)]
+    pub(super) fn notify_later(&self, state: &mut Locked<'_>) {
+        let due = state.core.as_ref().map_or(NotifyDue::Never, |core| core.notify_due());
+        match due {
+            NotifyDue::Never => {}
+            NotifyDue::Idle if state.wakeups.is_settled_in_time() => {}
+            due => self.notify_later_as(state, due),
+        }
+    }
+
+    #[inline(never)]
+    fn notify_later_as(&self, state: &mut Locked<'_>, due: NotifyDue) {
+        // The next record is looked for only if that matters: the neighbour is about to write there, and would have to
+        // fetch the line back.
+        let is_last = |core: &LinkState| !core.has_next() && !core.is_pull_ready();
+        match due {
+            NotifyDue::Now => return self.notify(state),
+            NotifyDue::Drained if state.core.as_deref().is_some_and(is_last) => {
+                return self.notify(state);
+            }
+            _ => {}
+        }
+        if state.wakeups.is_settled_in_time() {
+            return;
+        }
+        let me: Weak<dyn Source> = self.end.me.clone();
+        let is_late =
+            self.end.group.reactor.settle_later((!state.wakeups.is_unsettled).then_some(me));
+        (state.wakeups.is_unsettled, state.wakeups.is_late) = (true, is_late);
+        if is_late && state.core.as_deref().is_some_and(is_last) {
+            self.notify(state);
+        }
+    }
+
+    /// Rings the neighbour, if it sleeps and something is new for it.
+    #[inline]
+    pub(super) fn notify(&self, state: &mut Locked<'_>) {
+        let Some(core) = &mut state.core else { return };
+        if core.is_doorbell_due() {
+            notify_doorbell(state);
+        }
+        state.core.iter_mut().for_each(|core| core.prepare_ahead());
+    }
+
+    /// Takes the next record, or reads the socket.
+    #[inline(always)]
+    pub(super) fn poll_records(&self, state: &mut Locked<'_>) {
+        if state.is_shared() {
+            self.pull(state);
+        } else if let Some(index) = state.active() {
+            self.end.connections().read(state, index);
+        }
+    }
+
+    /// Learns how far the neighbour has consumed, or reads the socket.
+    pub(super) fn poll_acks(&self, state: &mut Locked<'_>) {
+        if !state.is_shared() {
+            return state
+                .active()
+                .into_iter()
+                .for_each(|index| self.end.connections().read(state, index));
+        }
+        let Some(core) = &mut state.core else { return };
+        let (has_news, has_fault) = (core.poll_acked(), core.has_fault());
+        if has_news {
+            self.end.report_change(state);
+        }
+        if has_fault {
+            self.pull(state);
+        }
+    }
+
+    #[inline(always)]
+    fn pull(&self, state: &mut Locked<'_>) {
+        let Some(core) = &mut state.core else { return };
+        let acked = Some(core.acked());
+        let pulled = core.pull_present();
+        if let Err(end) = pulled {
+            return self.end_by_pull(state, acked, end);
+        }
+        // A record says how far was consumed, too.
+        self.end.report_acks(state, acked);
+    }
+
+    #[cold]
+    fn end_by_pull(&self, state: &mut Locked<'_>, acked: Option<Position>, end: End) {
+        // It is shared, so there is one.
+        let Some(index) = state.active() else { return };
+        let State { core: Some(core), connections: Connections { wires, .. }, .. } = &mut **state
+        else {
+            return;
+        };
+        let end = core.ended(&mut wires[index].conn, end);
+        self.end.report_acks(state, acked);
+        self.end.connections().end(state, index, end);
+    }
+}
+
+#[cold]
+fn notify_doorbell(state: &State) {
+    let wire = state.active().map(|index| &state.connections.wires[index]);
+    let doorbell = wire.and_then(|wire| wire.doorbells.as_ref()?.peers.as_ref());
+    // A sound eventfd does not fail; one that the peer spoilt is its own loss.
+    doorbell.into_iter().for_each(|doorbell| drop(doorbell.notify()));
+}

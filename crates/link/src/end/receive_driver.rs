@@ -1,0 +1,353 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Messages of a link for the application, and acknowledging them.
+//!
+//! ```text
+//!   next ─ there ─▶ out                        ack ─▶ the peer learns of it at a quarter of the window, with the next
+//!     └ none ─▶ poll ─▶ next                          record, or when a thread is about to wait
+//!                └ none ─▶ acknowledge ─▶ spin, wait ─▶ next …
+//! ```
+
+use std::mem::ManuallyDrop;
+use std::time::Instant;
+
+use partywall_layout::seeded_fault;
+
+use super::waiter::Waits;
+use super::{Endpoint, Locked};
+use crate::config::Delivery;
+use crate::drive::Before;
+use crate::error::{AckError, RecvError, Refused, ReplyError, SendError, Stopped, TryRecvError};
+use crate::link_state::Event;
+use crate::link_state::{Delivered, DeliveryId, Payload, ReplyFault};
+
+/// Receives through one end of a link.
+#[derive(Clone, Copy)]
+pub(crate) struct ReceiveDriver<'a> {
+    pub(super) end: &'a Endpoint,
+}
+
+impl ReceiveDriver<'_> {
+    /// Takes the next message if there is one now, and returns what `taker` makes of it. `None`: the peer finished.
+    pub(crate) fn try_recv<T: Sink>(
+        &self,
+        mut taker: T,
+    ) -> Result<Option<T::Output>, TryRecvError> {
+        // What is not called is dropped once nothing is locked.
+        let found = self.next_now(&mut taker, false)?;
+        if found.is_some() {
+            return Ok(found);
+        }
+        let mut state = self.end.lock()?;
+        self.end.exchange().acknowledge(&mut state, true);
+        self.end.wakeups().arm_later(&mut state);
+        let stopped = state.stopped();
+        let has_finished = stopped.is_none() && state.core()?.take_finished();
+        // Nobody may be waiting, and so nobody connecting, or hearing that the connection broke.
+        let must_turn = state.is_detached() || self.end.wakeups().is_poll_due(&mut state, false);
+        drop(state);
+        if let Some(stopped) = stopped {
+            return Err(stopped.into());
+        }
+        if must_turn {
+            self.end.group.reactor.try_turn(Before::Polling).map_err(Stopped::from)?;
+        }
+        if has_finished { Ok(None) } else { Err(TryRecvError::Empty) }
+    }
+
+    /// The same, and waits for one until `deadline`.
+    pub(crate) fn recv<T: Sink>(
+        &self,
+        deadline: Option<Instant>,
+        mut taker: T,
+    ) -> Result<Option<T::Output>, RecvError> {
+        match self.next_now(&mut taker, true)? {
+            Some(found) => Ok(Some(found)),
+            None => self.recv_next(deadline, taker),
+        }
+    }
+
+    /// Waits for the next message.
+    #[inline(never)]
+    fn recv_next<T: Sink>(
+        &self,
+        deadline: Option<Instant>,
+        mut taker: T,
+    ) -> Result<Option<T::Output>, RecvError> {
+        let mut is_first = true;
+        let found = self.end.waiter().wait_for(deadline, Waits::ForRecords, |state| {
+            // The socket was read just now; with what came since, it wakes whoever sleeps.
+            let is_read = std::mem::take(&mut is_first) && !state.is_shared();
+            let found = if is_read {
+                self.take_here(state, &mut taker)
+            } else {
+                self.next(state, &mut taker)
+            };
+            match found {
+                Some(found) => Some(Ok(Some(found))),
+                None => match state.stopped() {
+                    Some(stopped) => Some(Err(stopped)),
+                    None => state.core.as_mut()?.take_finished().then_some(Ok(None)),
+                },
+            }
+        })?;
+        Ok(found.ok_or(RecvError::TimedOut)??)
+    }
+
+    /// The next message, if there is one now; or soon, for who would wait for it anyway.
+    #[inline(always)]
+    fn next_now<T: Sink>(
+        &self,
+        mut taker: T,
+        may_wait: bool,
+    ) -> Result<Option<T::Output>, Stopped> {
+        let (found, must_turn) = {
+            let mut state = self.end.lock()?;
+            let mut may_watch = may_wait;
+            let found = loop {
+                if let Some(found) = self.take_fast(&mut state, &mut taker) {
+                    break Some(found);
+                }
+                if !std::mem::take(&mut may_watch) || !self.end.waiter().poll_briefly(&mut state) {
+                    break self.next_slow(&mut state, taker);
+                }
+            };
+            let must_turn = found.is_some() && self.end.wakeups().is_poll_due(&mut state, true);
+            (found, must_turn)
+        };
+        if must_turn {
+            // The message is not to be lost; whoever waits meets the same fault.
+            let _ = self.end.group.reactor.try_turn(Before::Polling);
+        }
+        Ok(found)
+    }
+
+    /// The next message that is here, in the neighbour's memory, or in the socket.
+    #[inline(always)]
+    fn next<T: Sink>(&self, state: &mut Locked<'_>, mut taker: T) -> Option<T::Output> {
+        match self.take_fast(state, &mut taker) {
+            Some(found) => Some(found),
+            None => self.next_slow(state, taker),
+        }
+    }
+
+    /// The same, by the way that nearly all take over shared memory.
+    #[inline(always)]
+    fn take_fast<T: Sink>(&self, state: &mut Locked<'_>, mut taker: T) -> Option<T::Output> {
+        if self.end.config.delivery == Delivery::AtMostOnce {
+            return None;
+        }
+        let is_behind = state.pacing.pacer.is_behind();
+        let mut taking = Taking { end: self.end, state, len: None };
+        let Some(core) = &mut taking.state.core else {
+            taking.finish();
+            return None;
+        };
+        let Some(Delivered { bytes, token, attempt }) = core.offer_fast_path(is_behind) else {
+            taking.finish();
+            return None;
+        };
+        taking.len = Some(bytes.len() as u64);
+        let facts = MessageInfo { token, attempt, is_acked: false };
+        let taken = taker.take(Payload::Short(bytes), facts);
+        if T::CONSUMES {
+            core.ack_in_flight();
+        }
+        taking.finish();
+        if T::CONSUMES {
+            self.consumed(state);
+        }
+        Some(taken)
+    }
+
+    #[inline(never)]
+    fn next_slow<T: Sink>(&self, state: &mut Locked<'_>, taker: T) -> Option<T::Output> {
+        if !state.core.as_ref()?.has_next() {
+            self.end.exchange().poll_records(state);
+        }
+        self.take_here(state, taker)
+    }
+
+    /// The next message that is here.
+    fn take_here<T: Sink>(&self, state: &mut Locked<'_>, mut taker: T) -> Option<T::Output> {
+        let is_acked = self.end.config.delivery == Delivery::AtMostOnce;
+        let mut taking = Taking { end: self.end, state, len: None };
+        let Taking { state: taken_from, len, .. } = &mut taking;
+        let taken = taken_from.core.as_mut().and_then(|core| {
+            core.offer(|payload, token, attempt| {
+                *len = Some(payload.len() as u64);
+                taker.take(payload, MessageInfo { token, attempt, is_acked })
+            })
+        });
+        taking.finish();
+        let taken = taken?;
+        if let (true, Some(core)) = (state.pacing.pacer.is_behind(), &state.core) {
+            core.prefetch();
+        }
+        if is_acked || T::CONSUMES {
+            state.core.as_mut()?.ack_last_delivered();
+            self.consumed(state);
+        }
+        Some(taken)
+    }
+
+    /// The application takes a message of so many bytes.
+    #[inline(always)]
+    fn count_received(&self, state: &mut Locked<'_>, len: u64) {
+        self.end.wakeups().arm_later(state);
+        state.pacing.pacer.count_record();
+        state.stats.messages_received += 1;
+        state.stats.bytes_received += len;
+    }
+
+    #[inline]
+    pub(crate) fn ack_to(&self, token: &DeliveryId) -> Result<(), AckError> {
+        let mut state = self.end.lock()?;
+        state.core()?.ack_to(token)?;
+        self.consumed(&mut state);
+        Ok(())
+    }
+
+    /// Something was committed.
+    #[inline(always)]
+    fn consumed(&self, state: &mut Locked<'_>) {
+        self.end.exchange().acknowledge_later(state);
+        notify_replying(state);
+    }
+
+    /// Sends, and commits what it answers, both or none; waits for room first.
+    pub(crate) fn reply(
+        &self,
+        token: DeliveryId,
+        parts: &[&[u8]],
+        deadline: Option<Instant>,
+    ) -> Result<(), ReplyError> {
+        let len: u64 = parts.iter().map(|part| part.len() as u64).sum();
+        let attempt = |state: &mut Locked<'_>| {
+            let Ok(core) = state.core() else {
+                return Some(Err(SendError::from(Stopped::Closed).into()));
+            };
+            let acked = Some(core.acked());
+            let replied = core.reply(token, parts);
+            self.end.report_acks(state, acked);
+            match replied {
+                Ok(_) => {
+                    state.stats.messages_sent += 1;
+                    state.stats.bytes_sent += len;
+                    self.end.exchange().push(state);
+                    self.end.exchange().acknowledge_later(state);
+                    notify_replying(state);
+                    Some(Ok(()))
+                }
+                Err(ReplyFault::Ack(error)) => Some(Err(ReplyError::Commit(AckError::from(error)))),
+                Err(ReplyFault::Send(fault)) => {
+                    let stopped = || state.stopped().unwrap_or(Stopped::Closed);
+                    match Refused::new(fault, len, stopped) {
+                        Refused::Full => None,
+                        Refused::Never(error) => Some(Err(error.into())),
+                    }
+                }
+            }
+        };
+        let mut state = self.end.lock().map_err(SendError::from)?;
+        if let Some(done) = attempt(&mut state) {
+            return done;
+        }
+        state.wakeups.replying += 1;
+        drop(state);
+        let waited = self.end.waiter().wait_for(deadline, Waits::ForRoom, |state| {
+            // Room comes with what the neighbour says.
+            self.end.exchange().poll_acks(state);
+            attempt(state)
+        });
+        self.end.monitor.lock().wakeups.replying -= 1;
+        waited.map_err(SendError::from)?.unwrap_or(Err(SendError::TimedOut.into()))
+    }
+
+    /// What was received and not committed is received again.
+    pub(crate) fn rewind(&self) -> Result<(), Stopped> {
+        let mut state = self.end.lock()?;
+        state.core()?.rewind();
+        self.end.report_change(&mut state);
+        Ok(())
+    }
+
+    pub(crate) fn try_event(&self) -> Option<Event> {
+        self.end.lock().ok()?.core.as_mut()?.take_event()
+    }
+}
+
+/// What is to be known of a message beside its bytes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct MessageInfo {
+    pub(crate) token: DeliveryId,
+    /// 1 the first time.
+    pub(crate) attempt: u32,
+    /// It is consumed already.
+    pub(crate) is_acked: bool,
+}
+
+/// What becomes of a message that is handed out. No closure, so that it can say that it is to be inlined: facts that are put together
+/// before they are handed on have to be waited for.
+pub(crate) trait Sink {
+    type Output;
+
+    /// Whether what was taken is consumed with that.
+    const CONSUMES: bool = false;
+
+    fn take(&mut self, payload: Payload<'_>, facts: MessageInfo) -> Self::Output;
+}
+
+impl<T: Sink> Sink for &mut T {
+    type Output = T::Output;
+
+    const CONSUMES: bool = T::CONSUMES;
+
+    #[inline(always)]
+    fn take(&mut self, payload: Payload<'_>, facts: MessageInfo) -> T::Output {
+        (**self).take(payload, facts)
+    }
+}
+
+/// A message is being taken. If the application's code panics over it, it was, and comes next again.
+struct Taking<'a, 'b> {
+    end: &'a Endpoint,
+    state: &'a mut Locked<'b>,
+    /// How long it is, once it is known.
+    len: Option<u64>,
+}
+
+impl Taking<'_, '_> {
+    #[inline(always)]
+    fn finish(self) {
+        let mut taking = ManuallyDrop::new(self);
+        taking.note();
+    }
+
+    #[inline(always)]
+    fn note(&mut self) {
+        if let Some(len) = self.len {
+            self.end.receive_driver().count_received(self.state, len);
+        }
+    }
+}
+
+impl Drop for Taking<'_, '_> {
+    #[cold]
+    fn drop(&mut self) {
+        self.note();
+        let (Some(_), Some(core)) = (self.len, &mut self.state.core) else { return };
+        if seeded_fault("link_panic_consumes") {
+            return core.ack_last_delivered();
+        }
+        core.undeliver();
+        self.end.report_change(self.state);
+    }
+}
+
+/// A thread that waits for room for a reply may have nothing to reply to any more.
+#[inline]
+fn notify_replying(state: &Locked<'_>) {
+    if state.wakeups.replying > 0 {
+        state.changed();
+    }
+}

@@ -1,0 +1,352 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Messages of the application into a link, and waiting until the peer has acknowledged them.
+//!
+//! ```text
+//!   put ─ fits ──▶ write to the socket what it takes now ──▶ done
+//!    └ full ─▶ poll acknowledgements ─▶ put ─ full ─▶ spin, wait ─▶ put …
+//! ```
+
+use partywall_layout::seeded_fault;
+use std::time::Instant;
+
+use partywall_reconcile::Position;
+
+use super::connections::Connections;
+use super::waiter::Waits;
+use super::{Endpoint, Locked, State};
+use crate::drive::Before;
+use crate::error::{Refused, SendError, Stopped, TrySendError, WaitError};
+use crate::link_state::{LinkState, SendFault};
+use crate::retained::len_of;
+
+/// Sends through one end of a link.
+#[derive(Clone, Copy)]
+pub(crate) struct SendDriver<'a> {
+    pub(super) end: &'a Endpoint,
+}
+
+impl SendDriver<'_> {
+    /// Sends if there is room now.
+    pub(crate) fn try_send(&self, load: Load<'_>) -> Result<(), TrySendError> {
+        self.try_send_by(load.amount(), &mut { load })
+    }
+
+    /// Sends, and waits for room until `deadline`.
+    pub(crate) fn send(&self, load: Load<'_>, deadline: Option<Instant>) -> Result<(), SendError> {
+        self.send_by(load.amount(), deadline, load)
+    }
+
+    /// Sends a message of `len` bytes that `fill` writes, if there is room now.
+    #[inline]
+    pub(crate) fn try_send_with(
+        &self,
+        len: usize,
+        fill: impl FnOnce(&mut [u8]),
+    ) -> Result<(), TrySendError> {
+        self.try_send_by(Amount::message(len), &mut Filled { len, fill: Some(fill) })
+    }
+
+    /// The same, and waits for room until `deadline`.
+    #[inline]
+    pub(crate) fn send_with(
+        &self,
+        len: usize,
+        fill: impl FnOnce(&mut [u8]),
+        deadline: Option<Instant>,
+    ) -> Result<(), SendError> {
+        self.send_by(Amount::message(len), deadline, Filled { len, fill: Some(fill) })
+    }
+
+    #[inline(always)]
+    fn send_by(
+        &self,
+        amount: Amount,
+        deadline: Option<Instant>,
+        mut message: impl Put,
+    ) -> Result<(), SendError> {
+        match self.try_send_by(amount, &mut message) {
+            Ok(()) => Ok(()),
+            Err(TrySendError::Never(error)) => Err(error),
+            Err(TrySendError::Full) => self.wait_and_send(amount, deadline, message),
+        }
+    }
+
+    #[inline(never)]
+    fn wait_and_send(
+        &self,
+        amount: Amount,
+        deadline: Option<Instant>,
+        mut message: impl Put,
+    ) -> Result<(), SendError> {
+        self.end
+            .waiter()
+            .wait_for(deadline, Waits::ForRoom, |state| {
+                match self.send_now(state, amount, &mut message) {
+                    Err(Refused::Full) => None,
+                    Ok(()) => Some(Ok(())),
+                    Err(Refused::Never(error)) => Some(Err(error)),
+                }
+            })?
+            .unwrap_or(Err(SendError::TimedOut))
+    }
+
+    #[inline(always)]
+    fn try_send_by(&self, amount: Amount, message: &mut impl Put) -> Result<(), TrySendError> {
+        let must_turn = {
+            let mut state = self.end.lock().map_err(SendError::from)?;
+            match self.send_now(&mut state, amount, message) {
+                // Nobody may be waiting, and so nobody connecting, or hearing that the connection broke.
+                Ok(()) => state.is_detached() || self.end.wakeups().is_poll_due(&mut state, true),
+                Err(refused) => return self.refused(state, refused),
+            }
+        };
+        if must_turn {
+            // It is sent, whatever became of that.
+            let _ = self.end.group.reactor.try_turn(Before::Polling);
+        }
+        Ok(())
+    }
+
+    #[cold]
+    fn refused(&self, mut state: Locked<'_>, refused: Refused) -> Result<(), TrySendError> {
+        if matches!(refused, Refused::Full) {
+            self.end.wakeups().await_room(&mut state);
+        }
+        let must_turn = state.is_detached() || self.end.wakeups().is_poll_due(&mut state, false);
+        drop(state);
+        if must_turn {
+            let turned = self.end.group.reactor.try_turn(Before::Polling);
+            turned.map_err(|e| SendError::from(Stopped::from(e)))?;
+        }
+        match refused {
+            Refused::Full => Err(TrySendError::Full),
+            Refused::Never(error) => Err(error.into()),
+        }
+    }
+
+    /// Waits until all that was sent before is consumed.
+    pub(crate) fn wait_acked(&self, deadline: Option<Instant>) -> Result<(), WaitError> {
+        let (epoch, tail) = self.end.with_core(|core| (core.epoch(), core.tail()))?;
+        let found = self.end.waiter().wait_for(deadline, Waits::ForRoom, |state| {
+            self.end.exchange().poll_acks(state);
+            let core = match state.core() {
+                Ok(core) => core,
+                Err(stopped) => return Some(Err(stopped)),
+            };
+            // What was sent in an epoch that is over is consumed, or in the reports.
+            if core.acked() >= tail || core.epoch() != epoch {
+                return Some(Ok(()));
+            }
+            state.stopped().map(Err)
+        })?;
+        self.end.waiter().waited(found)
+    }
+
+    /// Waits until all that was sent before is with the system, or where the peer reads it.
+    pub(crate) fn wait_sent(&self, deadline: Option<Instant>) -> Result<(), WaitError> {
+        let mut state = self.end.lock()?;
+        let core = state.core()?;
+        let (epoch, tail) = (core.epoch(), core.tail());
+        state.wakeups.awaiting_writes += 1;
+        drop(state);
+        let found = self.end.waiter().wait_for(deadline, Waits::ForRoom, |state| {
+            self.end.exchange().push(state);
+            self.end.exchange().poll_acks(state);
+            let wire = state.active();
+            let State { core, connections: Connections { wires, .. }, .. } = &mut **state;
+            let Some(core) = core else { return Some(Err(Stopped::Closed)) };
+            // As for `flush`; without a connection there may still come one.
+            let is_out = wire.is_some_and(|index| core.has_sent(&wires[index].conn, tail));
+            if is_out || core.acked() >= tail || core.epoch() != epoch {
+                return Some(Ok(()));
+            }
+            state.stopped().map(Err)
+        });
+        self.end.monitor.lock().wakeups.awaiting_writes -= 1;
+        self.end.waiter().waited(found?)
+    }
+
+    /// Bytes of the stream that were sent and are not yet known to be consumed.
+    pub(crate) fn unconsumed_bytes(&self) -> Result<u64, Stopped> {
+        let mut state = self.end.lock()?;
+        if state.is_shared() {
+            self.end.exchange().poll_acks(&mut state);
+        }
+        let core = state.core()?;
+        let bytes = core.tail().since(core.acked());
+        if bytes > 0 {
+            // Who asks is told when there are less.
+            self.end.wakeups().await_room(&mut state);
+        }
+        Ok(bytes)
+    }
+
+    #[inline(always)]
+    fn send_now(
+        &self,
+        state: &mut Locked<'_>,
+        amount: Amount,
+        message: &mut impl Put,
+    ) -> Result<(), Refused> {
+        let acked = state.core.as_deref().map(LinkState::acked);
+        let taken = {
+            // What was heard is told, even if the application's code panics.
+            let heard = Heard { end: self.end, state, acked };
+            put(heard.state, message)
+        };
+        match taken {
+            Ok(()) => {
+                self.sent(state, amount);
+                Ok(())
+            }
+            Err(fault) => self.send_again(state, amount, fault, message),
+        }
+    }
+
+    #[inline(always)]
+    fn sent(&self, state: &mut Locked<'_>, amount: Amount) {
+        state.stats.messages_sent += amount.messages;
+        state.stats.bytes_sent += amount.bytes;
+        self.end.exchange().push(state);
+    }
+
+    /// There may be room that nobody has heard of.
+    #[cold]
+    fn send_again(
+        &self,
+        state: &mut Locked<'_>,
+        amount: Amount,
+        fault: SendFault,
+        message: &mut impl Put,
+    ) -> Result<(), Refused> {
+        let mut taken = Err(fault);
+        if fault == SendFault::Full {
+            self.end.exchange().poll_acks(state);
+            let acked = state.core.as_deref().map(LinkState::acked);
+            let heard = Heard { end: self.end, state, acked };
+            taken = put(heard.state, message);
+        }
+        match taken {
+            Ok(()) => {
+                self.sent(state, amount);
+                Ok(())
+            }
+            Err(SendFault::Full) if amount.batches > 0 && state.is_all_acked() => {
+                Err(Refused::Never(SendError::BatchTooLarge { len: amount.bytes }))
+            }
+            Err(fault) => Err(Refused::new(fault, amount.bytes, || {
+                state.stopped().unwrap_or(Stopped::Closed)
+            })),
+        }
+    }
+}
+
+/// What is to be sent, as one.
+#[derive(Clone, Copy)]
+pub(crate) enum Load<'a> {
+    /// One message, of parts that lie one behind the other.
+    Message(&'a [&'a [u8]]),
+    /// Messages of these lengths, one behind the other; they appear at once.
+    Batch(&'a [usize], &'a [u8]),
+}
+
+/// How much of it there is.
+#[derive(Clone, Copy)]
+struct Amount {
+    messages: u64,
+    bytes: u64,
+    /// 1 if it is one. Words, all of them: a byte among them would be waited for when they are copied.
+    batches: u64,
+}
+
+impl Load<'_> {
+    fn amount(&self) -> Amount {
+        match self {
+            Self::Message(parts) => Amount::message(len_of(parts)),
+            Self::Batch(lens, bytes) => {
+                let (messages, bytes) = (lens.len() as u64, bytes.len() as u64);
+                Amount { messages, bytes, batches: 1 }
+            }
+        }
+    }
+}
+
+/// Puts messages into the link; it is asked again where there was no room. No closure, so that it can say that it is to be inlined.
+trait Put {
+    fn put(&mut self, core: &mut LinkState) -> Result<(), SendFault>;
+}
+
+impl Put for Load<'_> {
+    fn put(&mut self, core: &mut LinkState) -> Result<(), SendFault> {
+        match *self {
+            Self::Message(parts) => core.send(parts).map(drop),
+            Self::Batch(lens, bytes) => put_batch(core, lens, bytes),
+        }
+    }
+}
+
+/// A message of so many bytes, which the application's code writes. That is called once: it is not, as long as there is no room.
+struct Filled<F> {
+    len: usize,
+    fill: Option<F>,
+}
+
+impl<F: FnOnce(&mut [u8])> Put for Filled<F> {
+    #[inline(always)]
+    fn put(&mut self, core: &mut LinkState) -> Result<(), SendFault> {
+        let Self { len, fill } = self;
+        core.send_with(*len, |room| fill.take().into_iter().for_each(|fill| fill(room))).map(drop)
+    }
+}
+
+impl Amount {
+    #[inline]
+    const fn message(len: usize) -> Self {
+        Self { messages: 1, bytes: len as u64, batches: 0 }
+    }
+}
+
+/// So that one may say what is sent without naming how.
+impl<'a> From<&'a [&'a [u8]]> for Load<'a> {
+    fn from(parts: &'a [&'a [u8]]) -> Self {
+        Self::Message(parts)
+    }
+}
+
+/// A look for room, in which more may be found to be consumed than before: then all are told once it is over.
+struct Heard<'a, 'b> {
+    end: &'a Endpoint,
+    state: &'a mut Locked<'b>,
+    acked: Option<Position>,
+}
+
+impl Drop for Heard<'_, '_> {
+    #[inline]
+    fn drop(&mut self) {
+        self.end.report_acks(self.state, self.acked);
+    }
+}
+
+#[inline(always)]
+fn put(state: &mut State, message: &mut impl Put) -> Result<(), SendFault> {
+    let core = state.core.as_deref_mut().ok_or(SendFault::Stopped)?;
+    message.put(core)
+}
+
+#[inline(never)]
+fn put_batch(core: &mut LinkState, lens: &[usize], mut bytes: &[u8]) -> Result<(), SendFault> {
+    for len in lens {
+        // The lengths are of pieces of `bytes`.
+        let (message, rest) = bytes.split_at(*len);
+        bytes = rest;
+        if let Err(fault) = core.append_to_batch(&[message]) {
+            core.abort();
+            return Err(fault);
+        }
+        if seeded_fault("link_batch_one_by_one") {
+            core.publish();
+        }
+    }
+    core.publish();
+    Ok(())
+}

@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Closing a link in this process: what was sent goes out first, if there is time; nothing that is kept is lost.
+//!
+//! ```text
+//!   close(deadline)   all written? ─▶ LEAVE ─▶ written ─▶ the peer's system has it ─▶ closed
+//!   drop              LEAVE, as far as the kernel takes it ─▶ closed
+//! ```
+
+use std::sync::Weak;
+use std::time::{Duration, Instant};
+
+use partywall_sys::Family;
+use partywall_wait::has_passed;
+
+use super::connections::Connections;
+use super::dialer::Phase;
+use super::waiter::Waits;
+use super::{Endpoint, Locked, State};
+use crate::error::{Stopped, WaitError};
+use crate::link_state::End;
+
+/// Closes one end of a link.
+#[derive(Clone, Copy)]
+pub(crate) struct Shutdown<'a> {
+    pub(super) end: &'a Endpoint,
+}
+
+impl Shutdown<'_> {
+    /// Closes in good order. The error says that not all of it went out; closed it is in any case.
+    pub(crate) fn close(&self, deadline: Option<Instant>) -> Result<(), WaitError> {
+        let gone = self.end.waiter().wait_for(deadline, Waits::ForRoom, |state| {
+            self.end.exchange().push(state);
+            self.end.exchange().poll_acks(state);
+            if state.core.is_none() {
+                return Some(Err(Stopped::Closed));
+            }
+            // Without a connection there may still come one.
+            let is_out = state.active().is_some() && !state.has_outgoing();
+            (is_out || state.is_all_acked() || state.stopped().is_some()).then_some(Ok(()))
+        });
+        let gone = gone.and_then(|gone| {
+            let is_there = self.leave_and_wait(deadline)?;
+            Ok(gone.filter(|_| is_there))
+        });
+        self.abandon();
+        if let Some(home) = self.end.home.as_ref().and_then(Weak::upgrade) {
+            home.closed(self.end);
+        }
+        self.end.waiter().waited(gone?)
+    }
+
+    /// Closes without waiting.
+    pub(crate) fn abandon(&self) {
+        if self.end.guard.is_child() {
+            return;
+        }
+        let mut state = self.end.monitor.lock();
+        self.leave(&mut state);
+        if let Some(Phase::Connecting { begun, token, .. }) =
+            state.connections.dialer.take().as_ref().map(|dialer| &dialer.phase)
+        {
+            self.end.group.reactor.unwatch(begun, *token);
+        }
+        while !state.connections.wires.is_empty() {
+            self.end.connections().end(&mut state, 0, End::Left);
+        }
+        state.core = None;
+        self.end.wakeups().forget_doorbell(&mut state);
+        self.end.connections().set_timer(&mut state);
+        self.end.report_change(&mut state);
+    }
+
+    /// Says good-bye, and waits until the system of the other side has it all: whoever closes a TCP socket while more arrives takes
+    /// back what is not there yet. Nothing tells when that is, so it is asked at intervals.
+    fn leave_and_wait(&self, deadline: Option<Instant>) -> Result<bool, Stopped> {
+        let mut state = self.end.lock()?;
+        if state.active().is_none() {
+            return Ok(true);
+        }
+        let token = self.leave(&mut state);
+        drop(state);
+        loop {
+            let step = Instant::now() + ASKED_EVERY;
+            let until = deadline.map_or(step, |deadline| deadline.min(step));
+            let found = self.end.monitor.wait_for(Some(until), |state| {
+                let index =
+                    state.connections.wires.iter().position(|wire| Some(wire.token) == token);
+                let Some(index) = index else { return Some(()) };
+                self.end.connections().write(state, index);
+                self.discard(state, token)
+            })?;
+            if found.is_some() || has_passed(deadline) {
+                return Ok(found.is_some());
+            }
+        }
+    }
+
+    fn leave(&self, state: &mut Locked<'_>) -> Option<u64> {
+        let index = state.active()?;
+        // It would dial again.
+        state.connections.dialer = None;
+        let State { core: Some(core), connections: Connections { wires, .. }, .. } = &mut **state
+        else {
+            return None;
+        };
+        let token = wires[index].token;
+        core.leave(&mut wires[index].conn);
+        self.end.connections().write(state, index);
+        Some(token)
+    }
+
+    /// Reads until there is no more, and keeps nothing of it. Something if the connection may be closed.
+    fn discard(&self, state: &mut Locked<'_>, token: Option<u64>) -> Option<()> {
+        let index = state.connections.wires.iter().position(|wire| Some(wire.token) == token)?;
+        let State { core: Some(core), connections: Connections { wires, .. }, .. } = &mut **state
+        else {
+            return Some(());
+        };
+        let wire = &mut wires[index];
+        for _ in 0..DISCARDED_MAX {
+            match super::read_some(&wire.socket, &mut wire.input) {
+                Ok((0, _)) => return Some(()),
+                Ok(_) => wire.input.clear(),
+                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
+                    // What a Unix socket has taken is the other side's.
+                    let is_taken = wire.socket.family() == Family::Unix
+                        || wire.socket.untaken_bytes().is_ok_and(|bytes| bytes == 0);
+                    return (is_taken && !core.has_outgoing(&wire.conn)).then_some(());
+                }
+                Err(_) => return Some(()),
+            }
+        }
+        None
+    }
+}
+
+/// How often the system is asked whether the other side has all.
+const ASKED_EVERY: Duration = Duration::from_millis(5);
+/// Reads in one go.
+const DISCARDED_MAX: u32 = 64;

@@ -1,0 +1,263 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A thread that waits for its link: it checks as the configuration says, and then sleeps until there is something new.
+//!
+//! ```text
+//!   poll briefly ─▶ acknowledge ─▶ pace, if that pays ─▶ check, poll … check, poll … ─▶ check or arm ─▶ sleep, drive ─▶ check or arm …
+//!                                               one thread at a time               any number
+//!
+//!   check    everything, with the lock held           poll    the word where the next record begins, until another thread wants the lock
+//! ```
+
+use std::hint::spin_loop;
+use std::time::{Duration, Instant};
+
+use partywall_wait::{Pacer, Pause, SPIN_CHECK_EVERY, Spinner, Wait, has_passed, poll_for};
+
+use super::{Endpoint, Locked, State};
+use crate::drive::Before;
+use crate::error::{Stopped, WaitError};
+
+/// What a thread waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Waits {
+    /// Messages, or a change of how the link stands.
+    ForRecords,
+    /// Room, or acknowledgements.
+    ForRoom,
+}
+
+/// How threads of this end spin, and how far a receiver stays behind.
+pub(super) struct Pacing {
+    pub(super) pacer: Pacer,
+    /// `None`: a thread spins with it.
+    pub(super) spinner: Option<Spinner>,
+}
+
+/// Waits for one end of a link.
+#[derive(Clone, Copy)]
+pub(crate) struct Waiter<'a> {
+    pub(super) end: &'a Endpoint,
+}
+
+impl Waiter<'_> {
+    /// Waits, after the little that can be done without, until `look` gives something; `None` at the deadline.
+    pub(super) fn wait_for<R>(
+        &self,
+        deadline: Option<Instant>,
+        waits: Waits,
+        mut look: impl FnMut(&mut Locked<'_>) -> Option<R>,
+    ) -> Result<Option<R>, Stopped> {
+        let mut state = self.end.lock()?;
+        self.end.exchange().acknowledge(&mut state, true);
+        let is_pulling = waits == Waits::ForRecords && state.is_shared();
+        let lag = is_pulling.then(|| state.pacing.pacer.before_wait(self.end.config.wait));
+        let may_spin = matches!(self.end.config.wait, Wait::Spin | Wait::Adaptive);
+        let spinner = if may_spin { state.pacing.spinner.take() } else { None };
+        drop(state);
+        if let Some(spinner) = spinner {
+            // With no lock: whoever writes is left alone meanwhile.
+            lag.into_iter().for_each(Pause::pause);
+            let loan = Loan { end: self.end, spinner: Some(spinner) };
+            if let Some(found) = self.spin(deadline, waits, loan, &mut look)? {
+                return Ok(Some(found));
+            }
+        }
+        Ok(self
+            .end
+            .monitor
+            .wait_for(deadline, |state| self.check_or_arm(state, waits, &mut look))?)
+    }
+
+    /// Watches for a record for a short time, without all that goes before a longer wait: where two processes spin in step it is there soon, and
+    /// within one core all that goes before takes time from the other. Whether something is there; if not, the caller goes on to wait, as if
+    /// nothing had been.
+    #[inline(always)]
+    pub(super) fn poll_briefly(&self, state: &mut Locked<'_>) -> bool {
+        // Who has the spinner is the one who spins; and whoever owes the neighbour a look pays first.
+        let may_watch = self.end.config.wait == Wait::Spin
+            && state.pacing.spinner.is_some()
+            && !state.pacing.pacer.will_pause()
+            && !state.is_wanted()
+            && state.core.as_ref().is_some_and(|core| core.is_caught_up());
+        if !may_watch {
+            return false;
+        }
+        let (looks, is_there) = observer(state, WATCHED_SOON);
+        if is_there {
+            // It was a wait like any, and had no reason to pause.
+            let _ = state.pacing.pacer.before_wait(self.end.config.wait);
+            state.pacing.pacer.count_misses(looks);
+        }
+        is_there
+    }
+
+    /// Looks again and again as the configuration says, until `look` gives something.
+    fn spin<R>(
+        &self,
+        deadline: Option<Instant>,
+        waits: Waits,
+        mut loan: Loan<'_>,
+        mut look: impl FnMut(&mut Locked<'_>) -> Option<R>,
+    ) -> Result<Option<R>, Stopped> {
+        if self.end.config.wait == Wait::Spin {
+            return self.spin_on(deadline, waits, loan, look);
+        }
+        let (mut found, Some(spinner)) = (None, &mut loan.spinner) else { return Ok(None) };
+        spinner.spin(self.end.config.wait, || {
+            let mut state = self.end.monitor.lock();
+            found = look(&mut state);
+            if found.is_none() && watch(&mut state, waits, WATCHED_ADAPTIVE) {
+                found = look(&mut state);
+            }
+            state.pacing.checked(waits, found.is_some())
+        });
+        Ok(found)
+    }
+
+    /// The same for who does not sleep. The spinner learns nothing; whoever has it is the one who spins.
+    fn spin_on<R>(
+        &self,
+        deadline: Option<Instant>,
+        waits: Waits,
+        mut loan: Loan<'_>,
+        mut look: impl FnMut(&mut Locked<'_>) -> Option<R>,
+    ) -> Result<Option<R>, Stopped> {
+        let since = (waits == Waits::ForRoom).then(Instant::now);
+        let mut found = None;
+        let mut look = || {
+            if let Some(since) = since {
+                // Each look takes a line away from whoever notes there what was consumed.
+                let waited = since.elapsed();
+                pause(since + waited + waited.min(PAUSE_MAX));
+            }
+            let mut state = self.end.monitor.lock();
+            found = look(&mut state);
+            if found.is_none() && watch(&mut state, waits, WATCHED_SPIN) {
+                found = look(&mut state);
+            }
+            if found.is_some() {
+                // Now, not with a lock of its own.
+                state.pacing.spinner = loan.spinner.take();
+            }
+            state.pacing.checked(waits, found.is_some())
+        };
+        let mut turned = Ok(());
+        while turned.is_ok() && !poll_for(SPIN_CHECK_EVERY, &mut look) && !has_passed(deadline) {
+            // Others of the group, timers.
+            turned = self.end.group.reactor.try_turn(Before::Polling);
+        }
+        turned?;
+        Ok(found)
+    }
+
+    /// Looks; in vain, and the thread may sleep: whatever comes will wake it.
+    pub(super) fn check_or_arm<R>(
+        &self,
+        state: &mut Locked<'_>,
+        waits: Waits,
+        mut look: impl FnMut(&mut Locked<'_>) -> Option<R>,
+    ) -> Option<R> {
+        loop {
+            if let Some(found) = look(state) {
+                // Perhaps after it was found awake, and others sleep.
+                self.end.wakeups().arm_later(state);
+                return Some(found);
+            }
+            if waits == Waits::ForRoom {
+                state.wakeups.await_room();
+            }
+            // A record that came since the look is no reason to sleep.
+            let must_look =
+                |state: &State| waits == Waits::ForRecords && state.is_awake_for_records();
+            if self.end.wakeups().try_arm(state) && !must_look(state) {
+                return None;
+            }
+        }
+    }
+
+    /// Waits until records flow.
+    pub(crate) fn wait_attached(&self, deadline: Option<Instant>) -> Result<(), WaitError> {
+        let found = self.wait_for(deadline, Waits::ForRecords, |state| {
+            if let Some(stopped) = state.stopped() {
+                return Some(Err(stopped));
+            }
+            state.active().map(|_| Ok(()))
+        })?;
+        self.waited(found)
+    }
+
+    pub(super) fn waited(&self, found: Option<Result<(), Stopped>>) -> Result<(), WaitError> {
+        match found {
+            Some(found) => Ok(found?),
+            None => Err(WaitError::TimedOut {
+                last: self.end.monitor.lock().connections.last_attempt.clone(),
+            }),
+        }
+    }
+}
+
+impl Pacing {
+    /// Counts a check that found something, or nothing.
+    fn checked(&mut self, waits: Waits, is_found: bool) -> bool {
+        if waits == Waits::ForRecords { self.pacer.count_poll(is_found) } else { is_found }
+    }
+}
+
+/// Looks for the next record, and for nothing else, so often and as long as nobody else wants the lock. Any other look takes many
+/// times as long.
+#[inline]
+fn watch(state: &mut Locked<'_>, waits: Waits, looks_max: u32) -> bool {
+    if waits != Waits::ForRecords {
+        return false;
+    }
+    let (looks, is_there) = observer(state, looks_max);
+    // What is there is looked for, and counted, by who is told of it.
+    state.pacing.pacer.count_misses(looks.saturating_sub(u32::from(is_there)));
+    is_there
+}
+
+/// How often was looked, and whether something is there.
+#[inline(always)]
+fn observer(state: &Locked<'_>, looks_max: u32) -> (u32, bool) {
+    let mut looks = 0;
+    let is_there = state.core.as_ref().is_some_and(|core| {
+        core.watch(|| {
+            let goes_on = looks < looks_max && !state.is_wanted();
+            if goes_on {
+                looks += 1;
+                spin_loop();
+            }
+            goes_on
+        })
+    });
+    (looks, is_there)
+}
+
+/// The spinner, which goes back when this does, if it did not before: whoever spins may panic, in the code of the application.
+struct Loan<'a> {
+    end: &'a Endpoint,
+    spinner: Option<Spinner>,
+}
+
+impl Drop for Loan<'_> {
+    fn drop(&mut self) {
+        if self.spinner.is_some() {
+            self.end.monitor.lock().pacing.spinner = self.spinner.take();
+        }
+    }
+}
+
+/// So often is looked for a record before one looks at everything again, for who spins on and on.
+const WATCHED_SPIN: u32 = 32;
+/// So often at first: for as long as an answer takes to come from another core.
+const WATCHED_SOON: u32 = 64;
+/// The same for who has a budget, which is asked for after some looks at everything.
+const WATCHED_ADAPTIVE: u32 = 4;
+/// Between two looks for room goes as much time as was waited before, and no more than this.
+const PAUSE_MAX: Duration = Duration::from_micros(2);
+
+fn pause(until: Instant) {
+    while Instant::now() < until {
+        spin_loop();
+    }
+}

@@ -1,0 +1,297 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The two directions of a link.
+//!
+//! ```text
+//!   Link ── split ──▶ Sender     any number of clones, any thread
+//!                └──▶ Receiver   one
+//! ```
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use crate::end::Load;
+use crate::error::{
+    AckError, RecvError, SendError, Stopped, TryRecvError, TrySendError, WaitError,
+};
+use crate::handle::batch::Batch;
+use crate::handle::link::{Handle, Link, alone};
+use crate::handle::message::{Message, Token};
+use crate::handle::message_ref::{MessageRef, RefBuffer};
+use crate::handle::view::{MessageView, recv_with, try_recv_with};
+
+/// The sending direction of a link. Clones send into the same link.
+#[derive(Clone, Debug)]
+pub struct Sender {
+    handle: Arc<Handle>,
+}
+
+/// The receiving direction of a link.
+#[derive(Debug)]
+pub struct Receiver {
+    handle: Arc<Handle>,
+    buffer: RefBuffer,
+}
+
+impl Sender {
+    pub(crate) const fn new(handle: Arc<Handle>) -> Self {
+        Self { handle }
+    }
+
+    /// See [`Link::send`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn send(&self, message: &[u8]) -> Result<(), SendError> {
+        self.handle.end.send_driver().send_with(
+            message.len(),
+            |room| room.copy_from_slice(message),
+            None,
+        )
+    }
+
+    /// See [`Link::try_send`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn try_send(&self, message: &[u8]) -> Result<(), TrySendError> {
+        self.handle
+            .end
+            .send_driver()
+            .try_send_with(message.len(), |room| room.copy_from_slice(message))
+    }
+
+    /// See [`Link::send_deadline`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn send_deadline(&self, message: &[u8], deadline: Instant) -> Result<(), SendError> {
+        self.handle.end.send_driver().send_with(
+            message.len(),
+            |room| room.copy_from_slice(message),
+            Some(deadline),
+        )
+    }
+
+    /// See [`Link::send_with`].
+    ///
+    /// # Errors
+    /// As there.
+    #[inline]
+    pub fn send_with(&self, len: usize, fill: impl FnOnce(&mut [u8])) -> Result<(), SendError> {
+        self.handle.end.send_driver().send_with(len, alone(fill), None)
+    }
+
+    /// See [`Link::try_send_with`].
+    ///
+    /// # Errors
+    /// As there.
+    #[inline]
+    pub fn try_send_with(
+        &self,
+        len: usize,
+        fill: impl FnOnce(&mut [u8]),
+    ) -> Result<(), TrySendError> {
+        self.handle.end.send_driver().try_send_with(len, alone(fill))
+    }
+
+    /// See [`Link::send_with_deadline`].
+    ///
+    /// # Errors
+    /// As there.
+    #[inline]
+    pub fn send_with_deadline(
+        &self,
+        len: usize,
+        fill: impl FnOnce(&mut [u8]),
+        deadline: Instant,
+    ) -> Result<(), SendError> {
+        self.handle.end.send_driver().send_with(len, alone(fill), Some(deadline))
+    }
+
+    /// See [`Link::send_parts`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn send_parts(&self, parts: &[&[u8]]) -> Result<(), SendError> {
+        self.handle.end.send_driver().send(Load::Message(parts), None)
+    }
+
+    /// See [`Link::batch`].
+    pub fn batch(&self) -> Batch<'_> {
+        Batch::new(&self.handle.end)
+    }
+
+    /// See [`Link::wait_acked`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn wait_acked(&self, deadline: Instant) -> Result<(), WaitError> {
+        self.handle.end.send_driver().wait_acked(Some(deadline))
+    }
+
+    /// See [`Link::wait_sent`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn wait_sent(&self, deadline: Instant) -> Result<(), WaitError> {
+        self.handle.end.send_driver().wait_sent(Some(deadline))
+    }
+
+    /// See [`Link::unconsumed_bytes`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn unconsumed_bytes(&self) -> Result<u64, Stopped> {
+        self.handle.end.send_driver().unconsumed_bytes()
+    }
+
+    /// The link, for all that is of neither direction. Dropping it is dropping one more handle.
+    #[must_use]
+    pub fn link(&self) -> Link {
+        Link { handle: Arc::clone(&self.handle) }
+    }
+}
+
+impl Receiver {
+    pub(crate) const fn new(handle: Arc<Handle>) -> Self {
+        Self { handle, buffer: RefBuffer::new() }
+    }
+
+    /// Receives the next message, to be read before the next is received; waits for one. `None` is as of [`Link::recv`].
+    ///
+    /// ```
+    /// # use partywall_link::{Receiver, RecvError};
+    /// # fn sum_of(mut receiver: Receiver) -> Result<u64, Box<dyn std::error::Error>> {
+    /// let mut sum = 0;
+    /// while let Some(message) = receiver.recv_ref()? {
+    ///     match <[u8; 8]>::try_from(&message[..]) {
+    ///         Ok(bytes) => sum += u64::from_le_bytes(bytes),
+    ///         Err(_) => break, // not acknowledged: `rewind` gives it again, and the next owner has it
+    ///     }
+    ///     message.ack()?;
+    /// }
+    /// # Ok(sum)
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// See [`RecvError`].
+    #[inline]
+    pub fn recv_ref(&mut self) -> Result<Option<MessageRef<'_>>, RecvError> {
+        self.recv_ref_until(None)
+    }
+
+    /// As [`recv_ref`](Self::recv_ref), but only until `deadline`.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn recv_ref_deadline(
+        &mut self,
+        deadline: Instant,
+    ) -> Result<Option<MessageRef<'_>>, RecvError> {
+        self.recv_ref_until(Some(deadline))
+    }
+
+    /// Receives the next message if there is one now, to be read before the next is received. `None` is as of [`Link::recv`].
+    ///
+    /// # Errors
+    /// See [`TryRecvError`].
+    pub fn try_recv_ref(&mut self) -> Result<Option<MessageRef<'_>>, TryRecvError> {
+        let Self { handle, buffer } = self;
+        buffer.end();
+        let received = handle.end.receive_driver().try_recv(&mut *buffer)?;
+        Ok(received.map(|()| MessageRef::new(buffer, &handle.end)))
+    }
+
+    #[inline]
+    fn recv_ref_until(
+        &mut self,
+        deadline: Option<Instant>,
+    ) -> Result<Option<MessageRef<'_>>, RecvError> {
+        let Self { handle, buffer } = self;
+        buffer.end();
+        let received = handle.end.receive_driver().recv(deadline, &mut *buffer)?;
+        Ok(received.map(|()| MessageRef::new(buffer, &handle.end)))
+    }
+
+    /// See [`Link::recv`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn recv(&mut self) -> Result<Option<Message>, RecvError> {
+        self.handle.recv(None)
+    }
+
+    /// See [`Link::try_recv`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn try_recv(&mut self) -> Result<Option<Message>, TryRecvError> {
+        self.handle.try_recv()
+    }
+
+    /// See [`Link::recv_deadline`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn recv_deadline(&mut self, deadline: Instant) -> Result<Option<Message>, RecvError> {
+        self.handle.recv(Some(deadline))
+    }
+
+    /// See [`Link::recv_with`].
+    ///
+    /// # Errors
+    /// As there.
+    #[inline]
+    pub fn recv_with<R>(
+        &mut self,
+        read: impl FnOnce(MessageView<'_>) -> R,
+    ) -> Result<Option<R>, RecvError> {
+        recv_with(&self.handle.end, None, read)
+    }
+
+    /// See [`Link::try_recv_with`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn try_recv_with<R>(
+        &mut self,
+        read: impl FnOnce(MessageView<'_>) -> R,
+    ) -> Result<Option<R>, TryRecvError> {
+        try_recv_with(&self.handle.end, read)
+    }
+
+    /// See [`Link::recv_with_deadline`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn recv_with_deadline<R>(
+        &mut self,
+        read: impl FnOnce(MessageView<'_>) -> R,
+        deadline: Instant,
+    ) -> Result<Option<R>, RecvError> {
+        recv_with(&self.handle.end, Some(deadline), read)
+    }
+
+    /// See [`Link::ack_to`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn ack_to(&mut self, token: Token) -> Result<(), AckError> {
+        self.handle.end.receive_driver().ack_to(&token.0)
+    }
+
+    /// See [`Link::rewind`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn rewind(&mut self) -> Result<(), Stopped> {
+        self.handle.end.receive_driver().rewind()
+    }
+
+    /// The link, for all that is of neither direction. Dropping it is dropping one more handle.
+    #[must_use]
+    pub fn link(&self) -> Link {
+        Link { handle: Arc::clone(&self.handle) }
+    }
+}

@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A message that is read before the next is received.
+//!
+//! ```text
+//!   recv_ref ─▶ RefBuffer, in the receiver: a short message is copied there, a long one shared ◀── MessageRef
+//!   again    ─▶ the borrow is over, and what was lent may go
+//! ```
+//!
+//! What becomes of it is with `message.rs`.
+
+use std::fmt;
+use std::num::NonZeroU64;
+use std::ops::Deref;
+use std::time::Instant;
+
+use bytes::Bytes;
+use partywall_reconcile::{Position, StreamId};
+
+use crate::end::{Endpoint, MessageInfo, Sink};
+use crate::error::{AckError, ReplyError};
+use crate::handle::message::Token;
+use crate::link_state::{DeliveryId, Payload};
+
+/// A message that was received with [`recv_ref`](crate::Receiver::recv_ref): it can be read until the next is.
+///
+/// A short one costs neither an allocation nor a count, which makes it the form for who receives many and is done with each before the
+/// next. Everything else is as with a [`Message`](crate::Message).
+pub struct MessageRef<'a> {
+    buffer: &'a RefBuffer,
+    link: &'a Endpoint,
+}
+
+/// The message that was received last, for as long as it is borrowed.
+#[derive(Debug)]
+pub(crate) struct RefBuffer {
+    /// A short one, copied.
+    copied: Vec<u8>,
+    /// A long one, which `copied` is not.
+    shared: Option<Bytes>,
+    /// It stays here, and is not handed on: a processor waits when it copies in one what was just stored in several.
+    info: MessageInfo,
+}
+
+impl<'a> MessageRef<'a> {
+    #[inline]
+    pub(crate) const fn new(buffer: &'a RefBuffer, link: &'a Endpoint) -> Self {
+        Self { buffer, link }
+    }
+
+    /// See [`Message::position`](crate::Message::position).
+    #[must_use]
+    pub const fn position(&self) -> u64 {
+        self.buffer.info.token.start.0
+    }
+
+    /// See [`Message::attempt`](crate::Message::attempt).
+    #[must_use]
+    pub const fn attempt(&self) -> u32 {
+        self.buffer.info.attempt
+    }
+
+    /// See [`Message::is_poison`](crate::Message::is_poison).
+    #[must_use]
+    pub fn is_poison(&self) -> bool {
+        self.buffer.info.is_poison(self.link)
+    }
+
+    /// See [`Message::token`](crate::Message::token).
+    #[must_use]
+    pub const fn token(&self) -> Token {
+        Token(self.buffer.info.token)
+    }
+
+    /// Its bytes, to be kept; a short message is copied.
+    #[must_use]
+    pub fn to_bytes(&self) -> Bytes {
+        let copied = || Bytes::copy_from_slice(&self.buffer.copied);
+        self.buffer.shared.as_ref().map_or_else(copied, Bytes::clone)
+    }
+
+    /// See [`Message::ack`](crate::Message::ack).
+    ///
+    /// # Errors
+    /// As there.
+    #[inline]
+    pub fn ack(self) -> Result<(), AckError> {
+        self.buffer.info.commit(self.link)
+    }
+
+    /// See [`Message::reply`](crate::Message::reply).
+    ///
+    /// # Errors
+    /// As there.
+    pub fn reply(self, answer: &[u8]) -> Result<(), ReplyError> {
+        self.buffer.info.reply(self.link, answer, None)
+    }
+
+    /// See [`Message::reply_deadline`](crate::Message::reply_deadline).
+    ///
+    /// # Errors
+    /// As there.
+    pub fn reply_deadline(self, answer: &[u8], deadline: Instant) -> Result<(), ReplyError> {
+        self.buffer.info.reply(self.link, answer, Some(deadline))
+    }
+}
+
+impl Deref for MessageRef<'_> {
+    type Target = [u8];
+
+    #[inline]
+    fn deref(&self) -> &[u8] {
+        self.buffer.bytes()
+    }
+}
+
+impl AsRef<[u8]> for MessageRef<'_> {
+    fn as_ref(&self) -> &[u8] {
+        self
+    }
+}
+
+impl<T: AsRef<[u8]> + ?Sized> PartialEq<T> for MessageRef<'_> {
+    fn eq(&self, other: &T) -> bool {
+        &self[..] == other.as_ref()
+    }
+}
+
+impl fmt::Debug for MessageRef<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LinkMessageRef")
+            .field("position", &self.position())
+            .field("len", &self.len())
+            .field("attempt", &self.attempt())
+            .finish_non_exhaustive()
+    }
+}
+
+impl RefBuffer {
+    /// Nothing yet.
+    pub(crate) const fn new() -> Self {
+        Self { copied: Vec::new(), shared: None, info: NOTHING }
+    }
+
+    /// The last one is not lent any more: a long one is not to be kept while the next is waited for.
+    #[inline]
+    pub(crate) fn end(&mut self) {
+        if self.shared.is_some() {
+            self.shared = None;
+        }
+    }
+
+    #[inline]
+    fn bytes(&self) -> &[u8] {
+        self.shared.as_deref().unwrap_or(&self.copied)
+    }
+}
+
+/// Takes along what can be shared; anything else is copied.
+impl Sink for RefBuffer {
+    type Output = ();
+
+    #[inline(always)]
+    fn take(&mut self, payload: Payload<'_>, info: MessageInfo) {
+        self.info = info;
+        match payload {
+            Payload::Own(bytes) => self.shared = Some(Bytes::clone(bytes)),
+            Payload::Short(bytes) => {
+                self.copied.clear();
+                self.copied.extend_from_slice(bytes);
+            }
+        }
+    }
+}
+
+/// Of no message.
+const NOTHING: MessageInfo = MessageInfo {
+    token: DeliveryId {
+        start: Position::START,
+        stream: StreamId(NonZeroU64::MIN),
+        end: Position::START,
+    },
+    attempt: 0,
+    is_acked: false,
+};

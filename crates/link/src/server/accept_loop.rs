@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The door of a server: connections of which nobody knows yet whose they are.
+//!
+//! ```text
+//!   listener ─ accept ─▶ greeting ─ ATTACH ─▶ judged ─▶ its link, or refused
+//!                           └ too late, unfit, silent while others wait ─▶ closed
+//! ```
+//!
+//! # Invariants
+//!
+//! - There are at most `handshakes_max` greetings; while none of them may be given up, others wait in the backlog.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use partywall_layout::link::frame::{FRAME_VERSION_MAX, FRAME_VERSION_MIN};
+use partywall_sys::Socket;
+use partywall_sys::epoll::EventFlags;
+
+use super::{Listening, ServerShared, ServerState};
+use crate::drive::{MonitorGuard, Source};
+use crate::end::refuse;
+use crate::protocol::frame::Refusal;
+use crate::server::greeting::{Greeting, Unfit};
+use crate::status::Transport;
+use partywall::Address;
+use partywall_wait::deadline_after;
+
+impl Source for ServerShared {
+    fn ready(self: Arc<Self>, token: u64, _flags: EventFlags) {
+        if self.guard.is_child() {
+            return;
+        }
+        let is_listener = self.monitor.lock().listeners.contains_key(&token);
+        if is_listener {
+            self.admit(token)
+        } else {
+            self.hear(token)
+        }
+        self.arrange();
+    }
+
+    fn due(self: Arc<Self>, _token: u64) {
+        if self.guard.is_child() {
+            return;
+        }
+        {
+            let mut state = self.monitor.lock();
+            // The hub has taken it out.
+            state.timer = None;
+            let now = Instant::now();
+            state.resting_until = state.resting_until.filter(|until| *until > now);
+            let late = state.greetings.iter().filter(|(_, greeting)| greeting.deadline <= now);
+            let late: Vec<u64> = late.map(|(token, _)| *token).collect();
+            for token in late {
+                self.drop_greeting(
+                    &mut state,
+                    token,
+                    "a connection took too long to say which link it is for",
+                );
+            }
+        }
+        self.arrange();
+    }
+
+    fn settle(self: Arc<Self>) {}
+
+    fn arm(self: Arc<Self>) {}
+}
+
+impl ServerShared {
+    /// Takes new connections, as many as may be silent.
+    fn admit(&self, door: u64) {
+        let mut state = self.monitor.lock();
+        for _ in 0..ADMITTED_MAX {
+            let is_full = state.greetings.len() >= self.config.handshakes_max;
+            let silent = if is_full { state.oldest_silent() } else { None };
+            if is_full && silent.is_none() {
+                return;
+            }
+            let Some(Listening { listener, address }) = state.listeners.get(&door) else { return };
+            let is_abstract = matches!(address, Address::Abstract(_));
+            let socket = match listener.accept() {
+                Ok(Some(socket)) => socket,
+                Ok(None) => return,
+                Err(error) => {
+                    state.last_refusal = Some(error.to_string());
+                    state.resting_until = Some(Instant::now() + REST);
+                    return;
+                }
+            };
+            if let Some(token) = silent {
+                self.drop_greeting(&mut state, token, "others were waiting, and it said nothing");
+            }
+            // It fails only where the peer has gone, as the first read will tell.
+            let _ = socket.set_dead_after(self.config.dead_after);
+            self.greet(&mut state, socket, is_abstract);
+        }
+    }
+
+    fn greet(&self, state: &mut MonitorGuard<'_, ServerState>, socket: Socket, is_abstract: bool) {
+        let reactor = &self.group.inner.reactor;
+        let token = reactor.enter(self.me.clone());
+        if let Err(error) = reactor.watch(&socket, EventFlags::IN, token) {
+            reactor.forget(token);
+            state.last_refusal = Some(error.to_string());
+            return;
+        }
+        let deadline = deadline_after(self.config.handshake_timeout);
+        let greeting = Greeting::new(socket, is_abstract, deadline, Instant::now() + SILENCE_MIN);
+        state.greetings.insert(token, greeting);
+    }
+
+    fn hear(&self, token: u64) {
+        let (greeting, asked) = {
+            let mut state = self.monitor.lock();
+            let Some(greeting) = state.greetings.get_mut(&token) else { return };
+            match greeting.hear() {
+                Ok(None) => return,
+                Ok(Some(asked)) => match state.greetings.remove(&token) {
+                    Some(greeting) => (greeting, asked),
+                    None => return,
+                },
+                Err(unfit) => {
+                    if let Unfit::Version { nonce, .. } = unfit {
+                        let spoken = Refusal::Version(FRAME_VERSION_MIN, FRAME_VERSION_MAX);
+                        refuse(&greeting.socket, nonce, spoken);
+                    }
+                    self.drop_greeting(&mut state, token, &unfit.to_string());
+                    return;
+                }
+            }
+        };
+        let nonce = asked.attach.nonce;
+        match self.judge(&greeting, asked) {
+            Ok((link, attach, login)) => {
+                link.connections().adopt(greeting.into_adopted(token), attach, login);
+            }
+            Err(refusal) => {
+                self.monitor.lock().note(refusal.to_string());
+                let refusal = match refusal {
+                    // Which file, and whose it is, is nothing for another host.
+                    Refusal::Busy(_) if greeting.transport() == Transport::Tcp => {
+                        Refusal::Busy(BUSY.to_owned())
+                    }
+                    refusal => refusal,
+                };
+                refuse(&greeting.socket, nonce, refusal);
+                self.group.inner.reactor.unwatch(&greeting.socket, token);
+            }
+        }
+    }
+
+    fn drop_greeting(&self, state: &mut MonitorGuard<'_, ServerState>, token: u64, why: &str) {
+        if let Some(greeting) = state.greetings.remove(&token) {
+            self.group.inner.reactor.unwatch(&greeting.socket, token);
+            state.note(why.to_owned());
+        }
+    }
+
+    /// Listens or does not, and sets the timer, as the greetings are now.
+    pub(super) fn arrange(&self) {
+        let mut state = self.monitor.lock();
+        let is_full = state.greetings.len() >= self.config.handshakes_max;
+        let must_pause =
+            state.resting_until.is_some() || (is_full && state.oldest_silent().is_none());
+        let next_place = if must_pause && is_full { state.next_silent() } else { None };
+        let deadlines = state.greetings.values().map(|greeting| greeting.deadline).min();
+        let new = deadlines.into_iter().chain(next_place).chain(state.resting_until).min();
+        self.group.inner.reactor.set_timer(self.timer_token, state.timer, new);
+        state.timer = new;
+        if state.is_paused == Some(must_pause) {
+            return;
+        }
+        let interest = if must_pause { EventFlags::empty() } else { EventFlags::IN };
+        let reactor = &self.group.inner.reactor;
+        let watch = |(token, found): (&u64, &Listening)| {
+            reactor.rewatch(&found.listener, interest, *token).is_ok()
+        };
+        let is_done = state.listeners.iter().all(watch);
+        state.is_paused = is_done.then_some(must_pause);
+    }
+}
+
+impl ServerState {
+    fn note(&mut self, why: String) {
+        self.refused += 1;
+        self.last_refusal = Some(why);
+    }
+
+    /// The connection that may be given up for another: tokens rise.
+    fn oldest_silent(&self) -> Option<u64> {
+        let now = Instant::now();
+        let silent = |(_, greeting): &(&u64, &Greeting)| {
+            greeting.is_silent() && greeting.spared_until <= now
+        };
+        self.greetings.iter().find(silent).map(|(token, _)| *token)
+    }
+
+    /// When the next one may be.
+    fn next_silent(&self) -> Option<Instant> {
+        let silent = self.greetings.values().filter(|greeting| greeting.is_silent());
+        silent.map(|greeting| greeting.spared_until).min()
+    }
+}
+
+/// All that a client on another host hears of why a link cannot be opened; `last_refusal` has the rest.
+const BUSY: &str = "the server cannot open this link at the moment";
+/// So many new connections in one go at most; others are looked at before the next.
+const ADMITTED_MAX: usize = 64;
+/// So long anybody may take to say the first word, however many wait.
+const SILENCE_MIN: Duration = Duration::from_millis(100);
+/// So long the listener is left alone after it failed for want of a descriptor or memory.
+const REST: Duration = Duration::from_millis(100);

@@ -1,0 +1,392 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The end of links that is found by others.
+//!
+//! ```text
+//!   address ◀── listener ─▶ greetings ── ATTACH ──▶ name? window? who? login? ── no ──▶ REFUSE
+//!                                                     └ yes ─▶ the link of that key, opened or made ─▶ Endpoint
+//!   accept ◀── links that were attached and that nobody has           open ◀── any link, whether attached or not
+//! ```
+//!
+//! Connections before they are of a link are in `accept_loop.rs`.
+//!
+//! # Invariants
+//!
+//! - A link is opened once, by whoever needs it first: its client, or the application.
+//! - No lock is held while the application is asked.
+
+mod accept_loop;
+pub(crate) mod greeting;
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Instant;
+
+use partywall_layout::link::frame::LOGIN_BYTES_MAX;
+use partywall_sys::epoll::EventFlags;
+use partywall_sys::{ForkGuard, Listener};
+
+use crate::config::{Config, LoginAnswer, LoginRequest};
+use crate::drive::{Before, Monitor};
+use crate::end::{Endpoint, Home};
+use crate::error::{AcceptError, BindError, OpenError};
+use crate::group::Group;
+use crate::handle::link::Link;
+use crate::protocol::frame::{Attach, Refusal};
+use crate::server::greeting::{Asked, Greeting};
+use crate::storage::{OpenStorage, Storage};
+use crate::store::Key;
+use partywall::{Address, AddressError};
+
+/// Serves links at an address.
+///
+/// Connections are taken and answered while some thread waits in [`accept`](Self::accept), for any of the server's links, or
+/// polls the [`group`](Self::group).
+///
+/// Dropping it closes all its links, in the hands of whomever they are, and removes its socket file.
+#[derive(Debug)]
+pub struct Server {
+    shared: Arc<ServerShared>,
+}
+
+struct ServerShared {
+    me: Weak<ServerShared>,
+    group: Group,
+    storage: OpenStorage,
+    name: String,
+    config: Config,
+    address: Address,
+    guard: ForkGuard,
+    /// Of the timers.
+    timer_token: u64,
+    /// Held while a link is looked for and opened.
+    opening: Mutex<()>,
+    monitor: Arc<Monitor<ServerState>>,
+}
+
+struct ServerState {
+    /// By their tokens.
+    listeners: BTreeMap<u64, Listening>,
+    greetings: BTreeMap<u64, Greeting>,
+    links: HashMap<Key, Arc<Endpoint>>,
+    offered: VecDeque<Arc<Endpoint>>,
+    timer: Option<Instant>,
+    /// Whether the listeners are left alone; `None`: not all of them alike.
+    is_paused: Option<bool>,
+    /// The listener failed for want of something; when it is asked again.
+    resting_until: Option<Instant>,
+    refused: u64,
+    last_refusal: Option<String>,
+}
+
+/// One address of a server.
+struct Listening {
+    listener: Listener,
+    address: Address,
+}
+
+impl Server {
+    /// Serves at `address` links of the end called `name`, which are kept in `storage`.
+    ///
+    /// # Errors
+    /// See [`BindError`].
+    pub fn bind<A>(
+        address: A,
+        storage: Storage,
+        name: &str,
+        config: Config,
+    ) -> Result<Self, BindError>
+    where
+        A: TryInto<Address>,
+        AddressError: From<A::Error>,
+    {
+        let address = address.try_into().map_err(AddressError::from)?;
+        config.sizes()?;
+        Key::new(name, "client", "link")?;
+        let storage = OpenStorage::open(&storage)?;
+        let listener = listen(&address, &config)?;
+        let group = match &config.group {
+            Some(group) => group.clone(),
+            None => Group::with_wait(config.wait)?,
+        };
+        let bound = listener.local_addr().ok().flatten().map(Address::from);
+        let reactor = Arc::clone(&group.inner.reactor);
+        let shared = Arc::new_cyclic(|me: &Weak<ServerShared>| ServerShared {
+            me: me.clone(),
+            timer_token: reactor.enter(me.clone()),
+            monitor: Monitor::new(Arc::clone(&reactor), ServerState::new()),
+            group,
+            storage,
+            name: name.to_owned(),
+            config,
+            address: bound.unwrap_or(address),
+            guard: ForkGuard::current(),
+            opening: Mutex::new(()),
+        });
+        shared.listen(listener, shared.address.clone())?;
+        Ok(Self { shared })
+    }
+
+    /// Serves the same links at one more address, which is returned with the port that the system chose where 0 was asked for. Clients
+    /// come to whichever they like, and may [go over](Link::switch_to) from one to the other.
+    ///
+    /// # Errors
+    /// As of [`bind`](Self::bind).
+    pub fn listen_also<A>(&self, address: A) -> Result<Address, BindError>
+    where
+        A: TryInto<Address>,
+        AddressError: From<A::Error>,
+    {
+        let shared = &self.shared;
+        if shared.guard.is_child() {
+            return Err(BindError::Forked);
+        }
+        let address = address.try_into().map_err(AddressError::from)?;
+        let listener = listen(&address, &shared.config)?;
+        let bound = listener.local_addr().ok().flatten().map(Address::from).unwrap_or(address);
+        shared.listen(listener, bound.clone())?;
+        Ok(bound)
+    }
+
+    /// The address, with the port that the system chose where 0 was asked for.
+    #[must_use]
+    pub fn local_address(&self) -> &Address {
+        &self.shared.address
+    }
+
+    /// The group that all links of the server are in.
+    #[must_use]
+    pub fn group(&self) -> &Group {
+        &self.shared.group
+    }
+
+    /// The next link that its client has attached and that nobody has; waits for one.
+    ///
+    /// # Errors
+    /// See [`AcceptError`].
+    pub fn accept(&self) -> Result<Link, AcceptError> {
+        self.shared.accept(None)
+    }
+
+    /// As [`accept`](Self::accept), but only until `deadline`.
+    ///
+    /// # Errors
+    /// As there, and [`AcceptError::TimedOut`].
+    pub fn accept_deadline(&self, deadline: Instant) -> Result<Link, AcceptError> {
+        self.shared.accept(Some(deadline))
+    }
+
+    /// The next such link if there is one now; also answers connections. Never waits.
+    ///
+    /// # Errors
+    /// As there; [`AcceptError::TimedOut`] if there is none.
+    pub fn try_accept(&self) -> Result<Link, AcceptError> {
+        self.shared.group.inner.reactor.try_turn(Before::Polling)?;
+        self.shared.accept(Some(Instant::now()))
+    }
+
+    /// The link called `link` of the client called `client`, whether it has attached or not: what is sent is kept for it.
+    ///
+    /// A handle that is had again goes on behind what the one before was handed; [`rewind`](Link::rewind) gives again what of that was not
+    /// committed.
+    ///
+    /// # Errors
+    /// [`OpenError::AlreadyOpen`] if there is a handle for it; the others of [`OpenError`].
+    pub fn open(&self, client: &str, link: &str) -> Result<Link, OpenError> {
+        let key = Key::new(&self.shared.name, client, link)?;
+        let end = self.shared.link(key)?;
+        if end.claim() { Ok(Link::new(end, true)) } else { Err(OpenError::AlreadyOpen) }
+    }
+
+    /// How many connections were refused or given up before they attached.
+    #[must_use]
+    pub fn refused(&self) -> u64 {
+        self.shared.monitor.lock().refused
+    }
+
+    /// Why the last of them was, if it was for a reason that can be told.
+    #[must_use]
+    pub fn last_refusal(&self) -> Option<String> {
+        self.shared.monitor.lock().last_refusal.clone()
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let shared = &self.shared;
+        if shared.guard.is_child() {
+            return;
+        }
+        let (listeners, greetings, links) = {
+            let mut state = shared.monitor.lock();
+            let greetings = std::mem::take(&mut state.greetings);
+            let listeners = std::mem::take(&mut state.listeners);
+            (listeners, greetings, std::mem::take(&mut state.links))
+        };
+        let reactor = &shared.group.inner.reactor;
+        listeners.iter().for_each(|(token, found)| reactor.unwatch(&found.listener, *token));
+        greetings.iter().for_each(|(token, greeting)| reactor.unwatch(&greeting.socket, *token));
+        reactor.set_timer(shared.timer_token, shared.monitor.lock().timer.take(), None);
+        reactor.forget(shared.timer_token);
+        links.values().for_each(|link| link.shutdown().abandon());
+    }
+}
+
+impl Home for ServerShared {
+    fn attached(&self, link: Arc<Endpoint>) {
+        let mut state = self.monitor.lock();
+        state.offered.push_back(link);
+        state.changed();
+    }
+
+    fn closed(&self, link: &Endpoint) {
+        let mut state = self.monitor.lock();
+        if state.links.get(link.key()).is_some_and(|known| std::ptr::eq(&raw const **known, link)) {
+            state.links.remove(link.key());
+        }
+    }
+}
+
+impl ServerShared {
+    fn listen(&self, listener: Listener, address: Address) -> Result<(), BindError> {
+        let reactor = &self.group.inner.reactor;
+        let token = reactor.enter(self.me.clone());
+        if let Err(error) = reactor.watch(&listener, EventFlags::IN, token) {
+            reactor.forget(token);
+            return Err(error.into());
+        }
+        {
+            let mut state = self.monitor.lock();
+            // Listened to with the next turn as the others are.
+            state.is_paused = None;
+            state.listeners.insert(token, Listening { listener, address });
+        }
+        self.arrange();
+        Ok(())
+    }
+
+    fn accept(&self, deadline: Option<Instant>) -> Result<Link, AcceptError> {
+        if self.guard.is_child() {
+            return Err(AcceptError::Forked);
+        }
+        let found = self.monitor.wait_for(deadline, |state| {
+            // One that was opened meanwhile is not handed out twice.
+            std::iter::from_fn(|| state.offered.pop_front()).find(|link| link.claim())
+        })?;
+        Ok(Link::new(found.ok_or(AcceptError::TimedOut)?, true))
+    }
+
+    /// Whether a client may attach; then to which link, and what it is told.
+    fn judge(
+        &self,
+        greeting: &Greeting,
+        asked: Asked,
+    ) -> Result<(Arc<Endpoint>, Attach, Vec<u8>), Refusal> {
+        let Asked { attach, names, login } = asked;
+        if names.server != self.name {
+            let text = format!("this server is called {:?}, not {:?}", self.name, names.server);
+            return Err(Refusal::Unknown(text));
+        }
+        self.config.judge_window(attach.window)?;
+        let key = Key::new(&self.name, &names.client, &names.link);
+        let key = key.map_err(|error| Refusal::Unknown(error.to_string()))?;
+        let (peer, transport) = (greeting.peer(), greeting.transport());
+        if let Some(rule) = self.config.admission(greeting.is_abstract) {
+            let judged = rule.judge(peer.credentials.as_ref());
+            judged.map_err(|reason| Refusal::Rejected(format!("not admitted: {reason}")))?;
+        }
+        let request = LoginRequest { key, login, transport, peer };
+        let said = self.login(&request)?;
+        let link = self.link(request.key).map_err(|error| Refusal::Busy(error.to_string()))?;
+        Ok((link, attach, said))
+    }
+
+    fn login(&self, request: &LoginRequest) -> Result<Vec<u8>, Refusal> {
+        let Some(on_login) = &self.config.on_login else {
+            // Over TCP that is allowed: else nobody listens there (`listen`).
+            return Ok(Vec::new());
+        };
+        match (on_login.0)(request) {
+            LoginAnswer::Accept(said) if said.len() <= LOGIN_BYTES_MAX => Ok(said),
+            LoginAnswer::Accept(said) => Err(Refusal::Rejected(format!(
+                "the server's application answers with {} bytes, of {LOGIN_BYTES_MAX} at most",
+                said.len()
+            ))),
+            LoginAnswer::Reject(reason) => Err(Refusal::Rejected(reason)),
+        }
+    }
+
+    /// The link of this key, opened if it is not.
+    fn link(&self, key: Key) -> Result<Arc<Endpoint>, OpenError> {
+        if self.guard.is_child() {
+            return Err(OpenError::Forked);
+        }
+        let _one_at_a_time = self.opening.lock().unwrap_or_else(PoisonError::into_inner);
+        {
+            let state = self.monitor.lock();
+            if let Some(link) = state.links.get(&key) {
+                return Ok(Arc::clone(link));
+            }
+            if state.links.len() >= self.config.links_max {
+                return Err(OpenError::TooMany(state.links.len()));
+            }
+        }
+        let shares = {
+            let state = self.monitor.lock();
+            state.listeners.values().any(|found| self.config.shares(&found.address))
+        };
+        let core = self.storage.core(&key, self.config.sizes()?, shares)?;
+        let (group, config) = (Arc::clone(&self.group.inner), self.config.clone());
+        let link = Endpoint::served(core, key.clone(), group, config, self.me.clone());
+        self.monitor.lock().links.insert(key, Arc::clone(&link));
+        Ok(link)
+    }
+}
+
+impl ServerState {
+    fn new() -> Self {
+        Self {
+            listeners: BTreeMap::new(),
+            greetings: BTreeMap::new(),
+            links: HashMap::new(),
+            offered: VecDeque::new(),
+            timer: None,
+            is_paused: Some(false),
+            resting_until: None,
+            refused: 0,
+            last_refusal: None,
+        }
+    }
+}
+
+impl fmt::Debug for ServerShared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LinkServer")
+            .field("name", &self.name)
+            .field("address", &self.address)
+            .finish_non_exhaustive()
+    }
+}
+
+fn listen(address: &Address, config: &Config) -> Result<Listener, BindError> {
+    Ok(match address {
+        Address::Path(path) => {
+            Listener::listen_unix_path(path, config.socket_mode, config.backlog)?
+        }
+        Address::Abstract(name) => Listener::listen_unix_abstract(name, config.backlog)?,
+        Address::Tcp { .. } => {
+            if config.on_login.is_none() && !config.allow_anonymous_tcp {
+                return Err(BindError::Anonymous { address: address.to_string() });
+            }
+            let resolved = address.resolve()?;
+            if !resolved.ip().is_loopback() && !config.allow_remote {
+                return Err(BindError::NotLoopback { address: address.to_string() });
+            }
+            Listener::listen_tcp(resolved, config.backlog)?
+        }
+        other => {
+            let reason = "a link server cannot listen on this kind of address".to_owned();
+            return Err(AddressError::Unresolved { address: other.to_string(), reason }.into());
+        }
+    })
+}

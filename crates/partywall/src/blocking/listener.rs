@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Sessions over a listener, and reaching one.
+
+use super::session::Session;
+use super::thread;
+use crate::address::{Address, AddressError};
+use crate::config::Config;
+use crate::connect::establish;
+use crate::error::{AcceptError, BindError, ConnectError, HandshakeError};
+use crate::protocol::Protocol;
+use partywall_layout::hello::SERVICE_SESSION;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+use std::time::Instant;
+
+/// Where sessions are accepted.
+///
+/// Dropping it removes its socket file.
+#[derive(Debug)]
+pub struct Listener {
+    listener: crate::Listener,
+}
+
+impl Listener {
+    /// Listens at `address`, with the default [`Config`].
+    ///
+    /// # Errors
+    /// See [`BindError`].
+    pub fn bind<A>(address: A) -> Result<Self, BindError>
+    where
+        A: TryInto<Address>,
+        AddressError: From<A::Error>,
+    {
+        Self::bind_with(address, &Config::default())
+    }
+
+    /// Listens at `address`. What `config` says holds for every session accepted.
+    ///
+    /// # Errors
+    /// See [`BindError`].
+    pub fn bind_with<A>(address: A, config: &Config) -> Result<Self, BindError>
+    where
+        A: TryInto<Address>,
+        AddressError: From<A::Error>,
+    {
+        let address = address.try_into().map_err(AddressError::from)?;
+        Ok(Self { listener: crate::Listener::bind_service(address, config, SERVICE_SESSION)? })
+    }
+
+    /// Also serves peers that speak `protocol`, at the same address. The listener recognises them by their
+    /// first bytes. May be called for several protocols.
+    #[must_use]
+    pub fn with_protocol(mut self, protocol: Arc<dyn Protocol>) -> Self {
+        self.listener.add_protocol(protocol);
+        self
+    }
+
+    /// The address, with the port that the system chose where 0 was asked for.
+    #[must_use]
+    pub const fn local_address(&self) -> &Address {
+        self.listener.local_address()
+    }
+
+    /// The next session; waits for one.
+    ///
+    /// # Errors
+    /// See [`AcceptError`]. The listener goes on after each; at the descriptor limit, wait a little.
+    pub fn accept(&mut self) -> Result<Session, AcceptError> {
+        self.accept_until(None)
+    }
+
+    /// As [`accept`](Self::accept), but only until `deadline`.
+    ///
+    /// # Errors
+    /// [`AcceptError::TimedOut`], and as `accept`.
+    pub fn accept_deadline(&mut self, deadline: Instant) -> Result<Session, AcceptError> {
+        self.accept_until(Some(deadline))
+    }
+
+    /// The next session if there is one now; also drives the handshakes under way. Never waits.
+    ///
+    /// # Errors
+    /// [`AcceptError::TimedOut`] if there is none now, and as [`accept`](Self::accept).
+    pub fn try_accept(&mut self) -> Result<Session, AcceptError> {
+        self.accept_until(Some(Instant::now()))
+    }
+
+    /// How many connections were not let in.
+    #[must_use]
+    pub const fn refused(&self) -> u64 {
+        self.listener.refused()
+    }
+
+    fn accept_until(&mut self, deadline: Option<Instant>) -> Result<Session, AcceptError> {
+        let established = self.listener.accept_until(deadline)?;
+        let config = self.listener.config();
+        let (handle, thread) = thread::start(established, config).map_err(AcceptError::Wait)?;
+        Ok(Session::new(handle, thread, config))
+    }
+}
+
+impl AsFd for Listener {
+    /// A descriptor that becomes readable when [`try_accept`](Self::try_accept) has something to do.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.listener.as_fd()
+    }
+}
+
+/// Opens a session with the listener at `address`, with the default [`Config`].
+///
+/// # Errors
+/// See [`ConnectError`]; connecting takes at most
+/// [`handshake_timeout`](Config::handshake_timeout), 5 s.
+pub fn connect<A>(address: A) -> Result<Session, ConnectError>
+where
+    A: TryInto<Address>,
+    AddressError: From<A::Error>,
+{
+    connect_with(address, &Config::default())
+}
+
+/// Opens a session with the listener at `address`.
+///
+/// # Errors
+/// See [`ConnectError`].
+pub fn connect_with<A>(address: A, config: &Config) -> Result<Session, ConnectError>
+where
+    A: TryInto<Address>,
+    AddressError: From<A::Error>,
+{
+    connect_session(address.try_into().map_err(AddressError::from)?, config, None)
+}
+
+/// Opens a session with the server at `address`, which speaks `protocol` instead of our own.
+///
+/// # Errors
+/// See [`ConnectError`].
+pub fn connect_with_protocol<A>(
+    address: A,
+    config: &Config,
+    protocol: Arc<dyn Protocol>,
+) -> Result<Session, ConnectError>
+where
+    A: TryInto<Address>,
+    AddressError: From<A::Error>,
+{
+    connect_session(address.try_into().map_err(AddressError::from)?, config, Some(protocol))
+}
+
+fn connect_session(
+    address: Address,
+    config: &Config,
+    protocol: Option<Arc<dyn Protocol>>,
+) -> Result<Session, ConnectError> {
+    let established = establish(&address, config, SERVICE_SESSION, protocol)?;
+    let (handle, thread) = thread::start(established, config).map_err(|source| {
+        let (peer, what) = (address.to_string(), "starting the session's thread");
+        ConnectError::from(HandshakeError::System { peer, what, source })
+    })?;
+    Ok(Session::new(handle, thread, config))
+}

@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The thread that drives a session: receives as long as something comes, then sleeps.
+//!
+//! ```text
+//!   turn ── busy ──▶ turn again
+//!     └─── idle ──▶ patience ── look again ──▶ turn
+//!                      └─ sleep: arm ── something ──▶ turn
+//!                                  └─ nothing ──▶ poll: records, a call, and room if somebody wants it
+//! ```
+//!
+//! Whoever lets go of the session last waits until the thread has ended: else a process that exits at once
+//! would take along what is still to be written. The driver bounds that time (`Config::linger`).
+
+use crate::config::Config;
+use crate::error::Fault;
+use crate::handshake::Established;
+use crate::session::{Driver, Handle, Sleep, Turn};
+use crate::transport::waiting_failed;
+use partywall_sys::poll::{self, PollFd, PollFlags};
+use partywall_sys::{Doorbell, ForkGuard};
+use partywall_wait::{IdlePolicy, IdleStep, deadline_after};
+use std::io;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::task::{Wake, Waker};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// Starts a session's thread; the first handle, to be dropped before what runs.
+pub(super) fn start(
+    established: Established,
+    config: &Config,
+) -> io::Result<(Handle, Arc<ThreadHandle>)> {
+    let (shared, driver) = Driver::new(established, config);
+    let handle = Handle::new(shared);
+    let waker_target = Arc::new(ThreadWaker { doorbell: Doorbell::new()? });
+    let mut task = DriverThread {
+        driver,
+        idle: IdlePolicy::new(config.wait, config.spin_budget),
+        waker_target,
+    };
+    let guard = ForkGuard::current();
+    let thread = std::thread::Builder::new().name("partywall".into()).spawn(move || task.run())?;
+    Ok((handle, Arc::new(ThreadHandle { thread: Some(thread), guard })))
+}
+
+/// A session's thread as its users hold it, each behind the handle by which it uses the session: with the last
+/// handle the session ends, and with the last of these its thread has.
+#[derive(Debug)]
+pub(super) struct ThreadHandle {
+    thread: Option<JoinHandle<()>>,
+    guard: ForkGuard,
+}
+
+impl Drop for ThreadHandle {
+    fn drop(&mut self) {
+        let Some(thread) = self.thread.take() else { return };
+        if self.guard.is_child() {
+            // It runs in the parent, and is not even known here.
+            std::mem::forget(thread);
+            return;
+        }
+        // Never the thread itself: it holds no handle, and wakes nobody who could. One that panicked has
+        // closed the session while unwinding.
+        let _ = thread.join();
+    }
+}
+
+/// Wakes the thread where it sleeps.
+struct ThreadWaker {
+    doorbell: Doorbell,
+}
+
+impl Wake for ThreadWaker {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        // An eventfd that only we hold always takes a ring.
+        let _ = self.doorbell.notify();
+    }
+}
+
+/// A session's thread.
+struct DriverThread {
+    driver: Driver,
+    idle: IdlePolicy,
+    waker_target: Arc<ThreadWaker>,
+}
+
+impl DriverThread {
+    fn run(&mut self) {
+        let waker = Waker::from(Arc::clone(&self.waker_target));
+        loop {
+            // Registered before the look: whoever calls after it is heard.
+            self.driver.register(&waker);
+            match self.driver.turn() {
+                Turn::Over => return,
+                Turn::Busy => {
+                    self.idle.busy();
+                    continue;
+                }
+                Turn::Idle => {}
+            }
+            let deadline = match self.idle.idle() {
+                IdleStep::Poll => {
+                    std::hint::spin_loop();
+                    continue;
+                }
+                IdleStep::Block => None,
+                IdleStep::BlockFor(period) => Some(period),
+            };
+            if let Err(fault) = self.sleep(deadline) {
+                self.driver.fail(fault);
+                return;
+            }
+        }
+    }
+
+    /// Sleeps until there may be something to do.
+    fn sleep(&mut self, period: Option<Duration>) -> Result<(), Fault> {
+        let sleeping = self.driver.arm(period.is_some())?;
+        if sleeping == Sleep::No {
+            return Ok(());
+        }
+        let deadline =
+            [period.map(deadline_after), self.driver.linger_until()].into_iter().flatten().min();
+        let readable = |descriptor| PollFd::from_borrowed_fd(descriptor, PollFlags::IN);
+        let mut descriptors = [
+            readable(self.waker_target.doorbell.as_fd()),
+            readable(self.driver.records_descriptor()),
+            readable(self.driver.room_descriptor()),
+        ];
+        let count = if sleeping == Sleep::ForBoth { 3 } else { 2 };
+        poll::wait(&mut descriptors[..count], deadline).map_err(waiting_failed)?;
+        let was_called = !descriptors[0].revents().is_empty();
+        let has_room = count == 3 && !descriptors[2].revents().is_empty();
+        if was_called {
+            let _ = self.waker_target.doorbell.drain();
+        }
+        if has_room {
+            self.driver.found_room();
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Sessions over a listener, and reaching one.
+
+use super::runtime::watch_readable;
+use super::session::Session;
+use super::task;
+use crate::address::{Address, AddressError};
+use crate::config::Config;
+use crate::connect::establish;
+use crate::error::{AcceptError, BindError, ConnectError, HandshakeError};
+use crate::protocol::Protocol;
+use partywall_layout::hello::SERVICE_SESSION;
+use std::os::fd::AsFd;
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, ready};
+use std::time::Instant;
+use tokio::io::unix::AsyncFd;
+
+/// Where sessions are accepted.
+///
+/// Dropping it removes its socket file. Handshakes make progress while `accept` is awaited.
+#[derive(Debug)]
+pub struct Listener {
+    /// Locked for one non-blocking attempt to accept, never across an await.
+    listener: Mutex<crate::Listener>,
+    address: Address,
+    config: Config,
+    ready: AsyncFd<OwnedFd>,
+}
+
+impl Listener {
+    /// Listens at `address`, with the default [`Config`].
+    ///
+    /// # Errors
+    /// See [`BindError`].
+    ///
+    /// # Panics
+    /// Outside a tokio runtime with I/O enabled.
+    pub fn bind<A>(address: A) -> Result<Self, BindError>
+    where
+        A: TryInto<Address>,
+        AddressError: From<A::Error>,
+    {
+        Self::bind_with(address, &Config::default())
+    }
+
+    /// Listens at `address`. What `config` says holds for every session accepted.
+    ///
+    /// # Errors
+    /// See [`BindError`].
+    ///
+    /// # Panics
+    /// Outside a tokio runtime with I/O enabled.
+    pub fn bind_with<A>(address: A, config: &Config) -> Result<Self, BindError>
+    where
+        A: TryInto<Address>,
+        AddressError: From<A::Error>,
+    {
+        let address = address.try_into().map_err(AddressError::from)?;
+        let listener = crate::Listener::bind_service(address, config, SERVICE_SESSION)?;
+        let ready = watch_readable(listener.as_fd()).map_err(BindError::Setup)?;
+        let (address, config) = (listener.local_address().clone(), config.clone());
+        Ok(Self { listener: Mutex::new(listener), address, config, ready })
+    }
+
+    /// Also serves peers that speak `protocol`, at the same address. The listener recognises them by their
+    /// first bytes. May be called for several protocols.
+    #[must_use]
+    pub fn with_protocol(mut self, protocol: Arc<dyn Protocol>) -> Self {
+        let listener = self.listener.get_mut().unwrap_or_else(PoisonError::into_inner);
+        listener.add_protocol(protocol);
+        self
+    }
+
+    /// The address, with the port that the system chose where 0 was asked for.
+    #[must_use]
+    pub const fn local_address(&self) -> &Address {
+        &self.address
+    }
+
+    /// The next session. Any number of tasks may accept at the same time. Cancel-safe: no connection is
+    /// lost with the future.
+    ///
+    /// # Errors
+    /// See [`AcceptError`]. The listener goes on after each; at the descriptor limit, wait a little.
+    pub async fn accept(&self) -> Result<Session, AcceptError> {
+        loop {
+            match self.try_accept() {
+                Err(AcceptError::TimedOut) => {}
+                accepted => return accepted,
+            }
+            // Cleared before the next attempt: what becomes ready during it is reported again.
+            self.ready.readable().await.map_err(AcceptError::Wait)?.clear_ready();
+        }
+    }
+
+    /// The next session if there is one now; also drives the handshakes under way. Never waits.
+    ///
+    /// # Errors
+    /// [`AcceptError::TimedOut`] if there is none now, and as [`accept`](Self::accept).
+    ///
+    /// # Panics
+    /// Outside a tokio runtime with I/O enabled.
+    pub fn try_accept(&self) -> Result<Session, AcceptError> {
+        let established = self.lock().accept_until(Some(Instant::now()))?;
+        let started = task::start(established, &self.config);
+        started.map(Session::new).map_err(AcceptError::Wait)
+    }
+
+    /// As [`accept`](Self::accept), for futures written by hand. Only the task that polled last is woken.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn poll_accept(&self, context: &mut Context<'_>) -> Poll<Result<Session, AcceptError>> {
+        loop {
+            match self.try_accept() {
+                Err(AcceptError::TimedOut) => {}
+                accepted => return Poll::Ready(accepted),
+            }
+            let ready = ready!(self.ready.poll_read_ready(context));
+            ready.map_err(AcceptError::Wait)?.clear_ready();
+        }
+    }
+
+    /// How many connections were not let in.
+    #[must_use]
+    pub fn refused(&self) -> u64 {
+        self.lock().refused()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, crate::Listener> {
+        self.listener.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Opens a session with the listener at `address`, with the default [`Config`].
+///
+/// # Errors
+/// See [`ConnectError`]; connecting takes at most
+/// [`handshake_timeout`](Config::handshake_timeout), 5 s.
+pub async fn connect<A>(address: A) -> Result<Session, ConnectError>
+where
+    A: TryInto<Address>,
+    AddressError: From<A::Error>,
+{
+    connect_with(address, &Config::default()).await
+}
+
+/// Opens a session with the listener at `address`.
+///
+/// # Errors
+/// See [`ConnectError`].
+pub async fn connect_with<A>(address: A, config: &Config) -> Result<Session, ConnectError>
+where
+    A: TryInto<Address>,
+    AddressError: From<A::Error>,
+{
+    connect_session(address.try_into().map_err(AddressError::from)?, config, None).await
+}
+
+/// Opens a session with the server at `address`, which speaks `protocol` instead of our own.
+///
+/// # Errors
+/// See [`ConnectError`].
+pub async fn connect_with_protocol<A>(
+    address: A,
+    config: &Config,
+    protocol: Arc<dyn Protocol>,
+) -> Result<Session, ConnectError>
+where
+    A: TryInto<Address>,
+    AddressError: From<A::Error>,
+{
+    connect_session(address.try_into().map_err(AddressError::from)?, config, Some(protocol)).await
+}
+
+pub(super) async fn connect_session(
+    address: Address,
+    config: &Config,
+    protocol: Option<Arc<dyn Protocol>>,
+) -> Result<Session, ConnectError> {
+    let (label, options) = (address.to_string(), config.clone());
+    let system = |what, source| {
+        ConnectError::from(HandshakeError::System { peer: label.clone(), what, source })
+    };
+    // The handshake is short, and bounded by its deadline; names may have to be looked up.
+    let connecting = tokio::task::spawn_blocking(move || {
+        establish(&address, &options, SERVICE_SESSION, protocol)
+    });
+    let established =
+        connecting.await.map_err(|error| system("connecting", std::io::Error::other(error)))??;
+    let started = task::start(established, config);
+    Ok(Session::new(started.map_err(|error| system("starting the session", error))?))
+}

@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The task that drives a session: receives as long as something comes, then sleeps by its descriptors.
+//!
+//! ```text
+//!   turn ── busy ──▶ let the others run, turn again
+//!     └─── idle ──▶ patience ── look again ──▶ as if busy
+//!                      └─ sleep: arm ── something ──▶ turn
+//!                                  └─ nothing ──▶ wait for records (and room, if somebody wants it; then,
+//!                                                 once the session is over here, not for ever)
+//! ```
+
+use super::runtime::watch_readable;
+use crate::config::Config;
+use crate::error::Fault;
+use crate::handshake::Established;
+use crate::session::{Driver, Handle, Sleep, Turn};
+use partywall_sys::Timer as Clock;
+use partywall_wait::{IdlePolicy, IdleStep};
+use std::future::Future;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use tokio::io::unix::AsyncFd;
+use tokio::task::spawn_blocking;
+use tokio::time::{Sleep as Timer, sleep};
+
+/// Starts a session's task; the first handle.
+pub(super) fn start(established: Established, config: &Config) -> io::Result<Handle> {
+    let (shared, driver) = Driver::new(established, config);
+    let handle = Handle::new(shared);
+    let mut task = DriverTask {
+        records: watch_readable(driver.records_descriptor())?,
+        room: watch_readable(driver.room_descriptor())?,
+        idle: IdlePolicy::new(config.wait, config.spin_budget),
+        timer: None,
+        leaving: None,
+        driver,
+    };
+    tokio::spawn(async move {
+        (&mut task).await;
+        let DriverTask { driver, records, room, leaving, .. } = task;
+        // Before the driver, whose end is what is waited for.
+        drop((records, room, leaving));
+        if driver.may_linger() {
+            // Whoever does not read would hold up a thread of the runtime until the end.
+            let _ = spawn_blocking(move || drop(driver)).await;
+        }
+    });
+    Ok(handle)
+}
+
+/// A session's task.
+struct DriverTask {
+    driver: Driver,
+    records: AsyncFd<OwnedFd>,
+    room: AsyncFd<OwnedFd>,
+    idle: IdlePolicy,
+    timer: Option<Pin<Box<Timer>>>,
+    /// Readable when the driver has waited for room to leave for long enough. A descriptor, because a runtime
+    /// may have no timers.
+    leaving: Option<AsyncFd<OwnedFd>>,
+}
+
+impl Future for DriverTask {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        let task = &mut *self;
+        // Registered before the look: whoever calls after it is heard.
+        task.driver.register(context.waker());
+        loop {
+            match task.driver.turn() {
+                Turn::Over => return Poll::Ready(()),
+                Turn::Busy => {
+                    task.idle.busy();
+                    return again(context);
+                }
+                Turn::Idle => {}
+            }
+            let next = task.idle.idle();
+            if next == IdleStep::Poll {
+                return again(context);
+            }
+            match task.poll_sleep(context, next) {
+                Ok(Poll::Pending) => return Poll::Pending,
+                Ok(Poll::Ready(())) => {}
+                Err(fault) => {
+                    task.driver.fail(fault);
+                    return Poll::Ready(());
+                }
+            }
+        }
+    }
+}
+
+/// Lets other tasks run, then looks again.
+fn again(context: &Context<'_>) -> Poll<()> {
+    context.waker().wake_by_ref();
+    Poll::Pending
+}
+
+impl DriverTask {
+    /// Ready when there may be something to do.
+    fn poll_sleep(&mut self, context: &mut Context<'_>, next: IdleStep) -> Result<Poll<()>, Fault> {
+        let failed = |error| Fault::system("waiting", error);
+        let is_quiet = matches!(next, IdleStep::BlockFor(_));
+        if let IdleStep::BlockFor(period) = next {
+            let timer = self.timer.get_or_insert_with(|| Box::pin(sleep(period)));
+            if timer.as_mut().poll(context).is_ready() {
+                self.timer = None;
+                return Ok(Poll::Ready(()));
+            }
+        }
+        let sleeping = self.driver.arm(is_quiet)?;
+        if sleeping == Sleep::No {
+            return Ok(Poll::Ready(()));
+        }
+        let mut is_ready = false;
+        if let Poll::Ready(guard) = self.records.poll_read_ready(context) {
+            guard.map_err(failed)?.clear_ready();
+            is_ready = true;
+        }
+        if sleeping == Sleep::ForBoth {
+            if let Poll::Ready(guard) = self.room.poll_read_ready(context) {
+                guard.map_err(failed)?.clear_ready();
+                self.driver.found_room();
+                is_ready = true;
+            }
+        }
+        is_ready |= self.poll_leaving(context).map_err(failed)?;
+        Ok(if is_ready { Poll::Ready(()) } else { Poll::Pending })
+    }
+
+    /// Whether it is time to leave, whatever is left to be written.
+    fn poll_leaving(&mut self, context: &mut Context<'_>) -> io::Result<bool> {
+        let Some(deadline) = self.driver.linger_until() else { return Ok(false) };
+        let leaving = match &mut self.leaving {
+            Some(leaving) => leaving,
+            place => {
+                let clock = Clock::new()?;
+                clock.set(Some(deadline))?;
+                place.insert(watch_readable(clock.as_fd())?)
+            }
+        };
+        // It stays readable: the driver leaves in its next turn.
+        Ok(leaving.poll_read_ready(context).map_ok(drop)?.is_ready())
+    }
+}

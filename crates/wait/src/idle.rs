@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! How a driver waits that shares its thread: it cannot spin in place, so it asks what to do next.
+//!
+//! ```text
+//!   poll ── something ──▶ busy ─▶ poll again
+//!     └──── nothing ────▶ idle ─┬─ Poll ────────▶ let others run, poll again
+//!                               ├─ Block ───────▶ until woken
+//!                               └─ BlockFor(t) ─▶ until woken, at most t
+//! ```
+//!
+//! [`Spinner`](crate::Spinner) is the counterpart for a thread that may spin in place. The policy
+//! reads the clock once per call of `idle`, so it overruns the spin budget by at most one poll.
+
+use crate::{SpinBudget, Wait, deadline_after};
+use std::time::{Duration, Instant};
+
+/// Decides after each poll of a driver whether it polls again or blocks, as [`Wait`] says.
+#[derive(Debug)]
+pub struct IdlePolicy {
+    wait: Wait,
+    budget: SpinBudget,
+    /// The end of the spin budget, while the driver polls and finds nothing.
+    spin_until: Option<Instant>,
+}
+
+/// What a driver does after a poll that found nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum IdleStep {
+    /// Poll again at once.
+    Poll,
+    /// Block until woken.
+    Block,
+    /// Block for this long, or until woken by a caller that cannot wait.
+    BlockFor(Duration),
+}
+
+impl IdlePolicy {
+    /// A policy that polls for at most `spin_budget` under [`Wait::Adaptive`].
+    #[must_use]
+    pub fn new(wait: Wait, spin_budget: Duration) -> Self {
+        Self { wait, budget: SpinBudget::new(spin_budget), spin_until: None }
+    }
+
+    /// Notes that a poll found something.
+    #[inline]
+    pub fn busy(&mut self) {
+        if self.spin_until.take().is_some() {
+            self.budget.hit();
+        }
+    }
+
+    /// Notes that a poll found nothing; returns what to do next.
+    pub fn idle(&mut self) -> IdleStep {
+        match self.wait {
+            Wait::Spin => IdleStep::Poll,
+            Wait::Poll(period) => IdleStep::BlockFor(period),
+            Wait::Park => IdleStep::Block,
+            Wait::Adaptive => match self.spin_until {
+                Some(until) if Instant::now() < until => IdleStep::Poll,
+                Some(_) => {
+                    self.budget.miss();
+                    self.spin_until = None;
+                    IdleStep::Block
+                }
+                None => match self.budget.spin_time() {
+                    Some(time) => {
+                        self.spin_until = Some(deadline_after(time));
+                        IdleStep::Poll
+                    }
+                    None => IdleStep::Block,
+                },
+            },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BUDGET: Duration = Duration::from_micros(50);
+
+    #[test]
+    fn park_blocks_at_once_and_spin_never() {
+        let policy = |wait| IdlePolicy::new(wait, BUDGET);
+        assert_eq!(policy(Wait::Park).idle(), IdleStep::Block);
+        assert_eq!(policy(Wait::Spin).idle(), IdleStep::Poll);
+        let period = Duration::from_millis(3);
+        assert_eq!(policy(Wait::Poll(period)).idle(), IdleStep::BlockFor(period));
+    }
+
+    #[test]
+    fn spin_budget_of_any_length_is_accepted() {
+        let mut policy = IdlePolicy::new(Wait::Adaptive, Duration::MAX);
+        for _ in 0..3 {
+            let _ = policy.idle();
+        }
+    }
+
+    #[test]
+    fn adaptive_polling_ends() {
+        let mut policy = IdlePolicy::new(Wait::Adaptive, BUDGET);
+        while policy.idle() == IdleStep::Poll {}
+        policy.busy();
+    }
+
+    #[test]
+    fn adaptive_polling_ends_with_the_first_poll_behind_the_budget() {
+        let mut policy = IdlePolicy::new(Wait::Adaptive, Duration::from_micros(1));
+        for _ in 0..100 {
+            if policy.idle() == IdleStep::Poll {
+                let until = policy.spin_until.unwrap();
+                while Instant::now() < until {}
+                assert_eq!(policy.idle(), IdleStep::Block);
+            }
+        }
+    }
+}
