@@ -55,7 +55,9 @@ pub fn of_process(pid: u32) -> Result<Owned> {
     for entry in fs::read_dir(format!("{directory}/fd")).map_err(explain)?.flatten() {
         let link = match fs::read_link(entry.path()) {
             // The directory may be readable to root where its entries are not.
-            Err(error) if error.kind() == ErrorKind::PermissionDenied => return Err(explain(error)),
+            Err(error) if error.kind() == ErrorKind::PermissionDenied => {
+                return Err(explain(error));
+            }
             link => link.ok(),
         };
         let Some(name) = link.and_then(|name| region_name(&name)) else { continue };
@@ -87,7 +89,8 @@ fn missing_right(status: &str) -> &'static str {
     };
     // Real, effective, saved and file system user.
     let is_root = field("Uid:").is_some_and(|users| users.get(1).is_some_and(|user| user == "0"));
-    let capabilities = field("CapEff:").and_then(|fields| u64::from_str_radix(fields.first()?, 16).ok());
+    let capabilities =
+        field("CapEff:").and_then(|fields| u64::from_str_radix(fields.first()?, 16).ok());
     match capabilities {
         Some(bits) if bits & CAP_SYS_PTRACE != 0 => {
             "this process has CAP_SYS_PTRACE, so a security module (SELinux, AppArmor, Yama) forbids \
