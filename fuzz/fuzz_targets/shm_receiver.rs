@@ -88,11 +88,11 @@ impl World {
     }
 
     fn geometry(&self) -> Geometry {
-        self.hand.region.as_ref().expect("a wall").1
+        self.hand.region.as_ref().expect("shared memory").1
     }
 
     fn bytes(&mut self) -> &mut [u8] {
-        self.hand.region.as_mut().expect("a wall").0.as_mut_slice()
+        self.hand.region.as_mut().expect("shared memory").0.as_mut_slice()
     }
 
     fn word(&mut self, offset: u64, bytes: &[u8]) {

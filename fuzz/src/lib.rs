@@ -145,9 +145,8 @@ fn receive(socket: &Socket, count: usize) -> Vec<u8> {
     let mut bytes = vec![0; count];
     let mut had = 0;
     while had < count {
-        let received =
-            socket.receive(&mut bytes[had..], true).expect("the other side has answered");
-        assert_ne!(received.bytes, 0, "the other side hung up");
+        let received = socket.receive(&mut bytes[had..], true).expect("the peer has responded");
+        assert_ne!(received.bytes, 0, "the peer hung up");
         had += received.bytes;
     }
     bytes
