@@ -307,7 +307,7 @@ pub enum ConfigError {
         setting: &'static str,
         /// Its value.
         found: String,
-        /// What to choose instead.
+        /// The value to choose instead.
         advice: String,
     },
     /// Impossible classes of slices.
@@ -315,7 +315,7 @@ pub enum ConfigError {
     Classes {
         /// The fault.
         found: String,
-        /// What to choose instead.
+        /// The value to choose instead.
         advice: String,
     },
     /// An impossible prefix of names.

@@ -4,7 +4,7 @@
 //! ```text
 //!   create  memfd ── map ── fill ── seal ─▶ descriptor to send
 //!           file 0600 ── map ── fill ─────▶ path to send
-//!   open    descriptor, or a path below one directory ─▶ stat ─▶ allowed? ─▶ map, guard if unsealed
+//!   open    descriptor, or path below a directory ─▶ stat ─▶ allowed? ─▶ map, guard if unsealed
 //!                                                          └▶ identity ─▶ one region per process
 //! ```
 //!

@@ -7,7 +7,7 @@
 //!   ┌──────────────── header 24 ────────────────┬─────────────────────┐
 //!   │ cap │ head, tail: 64 bits │ flag          │ elements: cap × 12  │  stream │ offset │ status
 //!   └───────────────────────────────────────────┴─────────────────────┘
-//!   x86-64   cap 0   head 4   tail 12   flag 20        elsewhere   cap 0   flag 4   head 8   tail 16
+//!   x86-64   cap 0   head 4   tail 12   flag 20     elsewhere   cap 0   flag 4   head 8   tail 16
 //! ```
 //!
 //! On x86-64 the counters are not aligned to their size, so each is accessed as two words. The low
@@ -347,7 +347,7 @@ impl Consumer {
             // Loaded only when needed: the peer writes this cache line with every element.
             self.tail = low(self.head).wrapping_add(self.pending()?);
             if low(self.head) == self.tail {
-                self.tell();
+                self.publish_head();
                 return Ok(None);
             }
         }
@@ -356,14 +356,14 @@ impl Consumer {
         self.head = self.head.wrapping_add(1);
         if self.head.wrapping_sub(self.published) >= u64::from(self.ring.capacity / PUBLISHED_PARTS)
         {
-            self.tell();
+            self.publish_head();
         }
         Ok(Some(Element { stream, offset, status }))
     }
 
     /// Stores the head for the peer: at the latest when the ring is empty, or an eighth of it was
     /// taken.
-    pub fn tell(&mut self) {
+    pub fn publish_head(&mut self) {
         if self.published == self.head {
             return;
         }
@@ -409,7 +409,7 @@ impl Consumer {
     /// # Errors
     ///
     /// [`Damage`] if the peer's counter is impossible.
-    pub fn rest(&self) -> Result<bool, Damage> {
+    pub fn set_idle_if_empty(&self) -> Result<bool, Damage> {
         self.set_idle();
         let has_more = !self.is_empty()?;
         if has_more {

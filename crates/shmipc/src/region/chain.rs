@@ -2,7 +2,7 @@
 //! A received message: its slices, checked once, and owned by this process until dropped.
 //!
 //! ```text
-//!   element ──offset──▶ [slice│size,start]──next──▶ [slice]──next──▶ [slice]    bit 0 clear: the last
+//!   element ──offset──▶ [slice│size,start]──next──▶ [slice]──next──▶ [slice]  bit 0 clear: last
 //!                          part 0                    part 1           part 2
 //! ```
 //!

@@ -2,11 +2,11 @@
 //! A connection of this protocol, as Partywall's sessions use it.
 //!
 //! ```text
-//!   ConnectionSender ─ slices ─▶ chain ─▶ element in the ring ─▶ Polling if peer is idle   sender.rs
-//!               └ none left ─▶ fallback data on the socket                                 outlet.rs
-//!   ConnectionReceiver ◀─ chain ◀─ element ◀─ ring                                         receiver.rs
-//!                 ◀─ fallback data, closes of streams ◀─ socket                            inlet.rs
-//!                 ◀─ closes that wait for data on the socket                               pending_closes.rs
+//!   ConnectionSender ─ slices ─▶ chain ─▶ element in the ring ─▶ Polling if idle    sender.rs
+//!              └ none left ─▶ fallback data on the socket                           outlet.rs
+//!   ConnectionReceiver ◀─ chain ◀─ element ◀─ ring                                  receiver.rs
+//!                ◀─ fallback data, closes of streams ◀─ socket                      inlet.rs
+//!                ◀─ closes that wait for data on the socket                 pending_closes.rs
 //! ```
 //!
 //! Both ends belong to one session. They share the socket, the region, and the table of streams

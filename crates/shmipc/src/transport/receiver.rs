@@ -4,8 +4,8 @@
 //! ```text
 //!   ring ── element ─▶ message, stream opened; a close waits until the socket was read
 //!     └─ empty ─▶ socket, if must_read ─┬─ frame ─▶ ring again ─▶ act
-//!                                       ├─ dry ───▶ pending closes, unless more is in flight; nothing
-//!                                       └─ end ───▶ ring again, pending closes unless data is lost; end
+//!                                       ├─ dry ───▶ pending closes if nothing is in flight
+//!                                       └─ end ───▶ ring again, pending closes if nothing is lost
 //! ```
 //!
 //! The socket is read after a sleep, for pending closes, and from time to time by a driver that
@@ -52,7 +52,7 @@ pub(super) struct Receiver {
     /// The socket may have data.
     must_read: bool,
     /// The flag is clear: the peer must notify us.
-    is_resting: bool,
+    is_idle: bool,
     /// The unread bytes exceed their limit.
     is_held: bool,
     polls: u32,
@@ -83,7 +83,7 @@ impl Receiver {
             closing: PendingCloses::default(),
             turn: TURN,
             must_read: true,
-            is_resting: false,
+            is_idle: false,
             is_held: false,
             polls: 0,
             end: None,
@@ -100,12 +100,12 @@ impl Receiver {
             return Err(truncated());
         }
         if let Some(end) = self.end {
-            if self.may_believe() {
-                self.believe();
+            if self.may_confirm() {
+                self.confirm_closes();
             }
             return Ok(Some(self.events.pop_front().unwrap_or_else(|| self.ended(end))));
         }
-        if !self.must_read && !self.may_believe() {
+        if !self.must_read && !self.may_confirm() {
             return Ok(Some(ConnectionEvent::Nothing));
         }
         let inflow = self.inlet.next()?;
@@ -129,8 +129,8 @@ impl Receiver {
                 Ok(None)
             }
             Inflow::Dry => {
-                if self.may_believe() {
-                    self.believe();
+                if self.may_confirm() {
+                    self.confirm_closes();
                 }
                 Ok(Some(self.events.pop_front().unwrap_or(ConnectionEvent::Nothing)))
             }
@@ -138,12 +138,12 @@ impl Receiver {
     }
 
     /// Whether there are pending closes that can be reported once the socket is dry.
-    fn may_believe(&self) -> bool {
+    fn may_confirm(&self) -> bool {
         !self.closing.is_empty() && !self.inlet.is_behind()
     }
 
     /// Reports the pending closes: no data of these streams remains on the socket.
-    fn believe(&mut self) {
+    fn confirm_closes(&mut self) {
         for name in self.closing.take() {
             if self.streams.lock().closed_there(name) {
                 self.events.push_back(ConnectionEvent::Closed(name));
@@ -238,7 +238,7 @@ impl Receiver {
                 drop(self.region.receive(element.offset));
             }
         }
-        self.consumer.tell();
+        self.consumer.publish_head();
     }
 }
 
@@ -247,14 +247,14 @@ impl ConnectionReceiver for Receiver {
         if let Some(event) = self.events.pop_front() {
             return Ok(event);
         }
-        if std::mem::take(&mut self.is_resting) {
+        if std::mem::take(&mut self.is_idle) {
             self.consumer.set_working();
             self.region.wake();
             self.must_read = true;
         }
         self.is_held = self.heap.holds();
         if self.is_held {
-            self.consumer.tell();
+            self.consumer.publish_head();
             return Ok(ConnectionEvent::Nothing);
         }
         loop {
@@ -282,7 +282,7 @@ impl ConnectionReceiver for Receiver {
             return Ok(!self.heap.holds());
         }
         let has_more = !self.events.is_empty() || self.frame.is_some() || self.must_read;
-        if has_more || self.may_believe() {
+        if has_more || self.may_confirm() {
             return Ok(true);
         }
         if quiet {
@@ -290,8 +290,8 @@ impl ConnectionReceiver for Receiver {
             self.must_read = true;
             return self.consumer.is_empty().map(|is_empty| !is_empty).map_err(damaged);
         }
-        let has_more = self.consumer.rest().map_err(damaged)?;
-        self.is_resting = !has_more;
+        let has_more = self.consumer.set_idle_if_empty().map_err(damaged)?;
+        self.is_idle = !has_more;
         if !has_more {
             self.counters.note(RareCount::Rests);
             self.region.rest(self.streams.lock().count() == 0);
@@ -312,7 +312,7 @@ impl ConnectionReceiver for Receiver {
         self.polls = self.polls.wrapping_add(1);
         // The next call reads it. Whether there is data is unknown, so the caller does not spin
         // longer for it.
-        self.must_read |= self.polls % LOOKS_PER_READ == 0;
+        self.must_read |= self.polls % POLLS_PER_READ == 0;
         Ok(false)
     }
 
@@ -352,4 +352,4 @@ const STATUS_BITS: u32 = 0xff;
 /// empty delays nothing.
 const TURN: u32 = 256;
 /// A driver that never sleeps reads the socket once in so many polls.
-const LOOKS_PER_READ: u32 = 64;
+const POLLS_PER_READ: u32 = 64;

@@ -47,7 +47,7 @@ impl SpaceWaiter {
         self.watch(for_socket)?;
         // ORDER: Relaxed: the thread that arms it also reads it.
         self.has_hung_up.store(self.has_hung_up(), Ordering::Relaxed);
-        self.timer.set((!for_socket).then(|| Instant::now() + LOOK_AGAIN))
+        self.timer.set((!for_socket).then(|| Instant::now() + RETRY_AFTER))
     }
 
     pub(super) fn disarm(&self) {
@@ -99,4 +99,4 @@ impl ConnectionSpace for SpaceWaiter {
 }
 
 /// Time between two checks for room in the ring.
-const LOOK_AGAIN: Duration = Duration::from_millis(1);
+const RETRY_AFTER: Duration = Duration::from_millis(1);
