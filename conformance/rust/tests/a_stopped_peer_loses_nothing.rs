@@ -76,8 +76,8 @@ fn a_stopped_client_receives_all_that_was_sent() -> Result<()> {
         );
         let client = exchange.run(address, &traffic)?;
         let session = listener.accept_deadline(soon()).context("accepting")?;
-        let mut stream = session.accept_deadline(soon())?;
-        let asked = stream.recv_deadline(soon())?;
+        let mut stream = session.accept_deadline(soon())?.context("no stream")?;
+        let asked = stream.recv_deadline(soon())?.context("no plan")?;
         let expected = Plan { mode: Mode::Download, ..plan.clone() };
         ensure!(*asked == expected.encode(), "another plan: {asked:?}");
         send_past_a_stop(&mut stream, plan, policy, &client)?;
@@ -168,7 +168,7 @@ fn request(plan: &Plan, index: u64) -> Vec<u8> {
 fn ask(teller: &mut Stream) -> Result<[u64; 2]> {
     let plan = Plan { mode: Mode::Report, seed: 0, requests: 0, sizes: vec![1] };
     send_until_accepted(teller, &plan.encode())?;
-    let answer = teller.recv_deadline(soon()).context("asking")?;
+    let answer = teller.recv_deadline(soon()).context("asking")?.context("no answer")?;
     let words = answer.as_chunks::<8>().0;
     ensure!(words.len() == 3, "an answer of {} bytes", answer.len());
     Ok([u64::from_be_bytes(words[0]), u64::from_be_bytes(words[1])])
