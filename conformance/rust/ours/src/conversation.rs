@@ -177,7 +177,7 @@ pub struct Accepting {
 
 impl Accepting {
     /// A listener that listens.
-    pub fn new(mut listener: Listener, protocol: Arc<Shmipc>) -> Self {
+    pub fn new(listener: Listener, protocol: Arc<Shmipc>) -> Self {
         let (accepting, accepted) = mpsc::channel(16);
         tokio::spawn(async move {
             loop {
