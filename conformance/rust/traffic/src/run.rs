@@ -35,8 +35,7 @@ pub async fn run<C: Client>(options: &Options, peer: &str, client: C) -> u8 {
     }
     let report = SharedReport::new("client", peer);
     let client = Arc::new(client);
-    let driver =
-        Driver { options: options.clone(), report: report.clone(), client, ended, leases };
+    let driver = Driver { options: options.clone(), report: report.clone(), client, ended, leases };
     if let Err(error) = driver.drive().await {
         report.fail(&error);
     }
