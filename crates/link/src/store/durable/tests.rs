@@ -96,7 +96,8 @@ proptest! {
         }
     }
 
-    /// No neighbour that says only what a frame can say brings about a state that contradicts itself.
+    /// No neighbour that says only what a frame can say brings about a state that contradicts
+    /// itself.
     #[test]
     fn whatever_a_peer_says_can_be_stored(
         mut durable in durable(), peer in samples::sides(), digest in any::<u32>(),

@@ -15,7 +15,8 @@ fn in_force(control: &PeerMem) -> (u64, u64, u32) {
 }
 
 proptest! {
-    /// Wherever it goes, what was committed last is in force, for a neighbour and for the next owner.
+    /// Wherever it goes, what was committed last is in force, for a neighbour and for the next
+    /// owner.
     #[test]
     fn the_last_commit_is_in_force(
         commits in prop::collection::vec((1..3_u64, 0..3000_u64, any::<u32>()), 1..40)
@@ -119,7 +120,8 @@ const COMMITS: [(u64, u64); 14] = {
     ]
 };
 
-/// What may be found in the state with this number: what was committed last, or is just being committed.
+/// What may be found in the state with this number: what was committed last, or is just being
+/// committed.
 fn expected(begun: &[usize], state: usize) -> [(u64, u64); 2] {
     let count = begun.iter().filter(|first| **first <= state).count();
     let commit = |count: usize| count.checked_sub(1).map_or((0, 0), |last| COMMITS[last]);
@@ -143,7 +145,8 @@ fn whoever_is_killed_between_two_stores_leaves_what_was_committed() {
     assert!(states.len() > 60, "{} states", states.len());
 }
 
-/// A neighbour that is slow copies each word from another state. What it finds was in force when it began, or later.
+/// A neighbour that is slow copies each word from another state. What it finds was in force when it
+/// began, or later.
 #[test]
 fn a_look_that_takes_its_time_finds_what_was_committed() {
     let (states, begun) = traced(&COMMITS);
@@ -151,7 +154,8 @@ fn a_look_that_takes_its_time_finds_what_was_committed() {
     for first in 0..states.len() {
         for middle in first..states.len() {
             for last in middle..states.len() {
-                // Records as they were, with the words of then or of before; then the words, then the seal once more.
+                // Records as they were, with the words of then or of before; then the words, then
+                // the seal once more.
                 let mut mixed = states[first];
                 for slot in [0, 1] {
                     let since = index(slot_offset(slot) + SINCE) / 8;
