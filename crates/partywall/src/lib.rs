@@ -96,7 +96,7 @@ pub use peer::{Admission, Peer, Trust};
 pub use receiver::{MessageRef, Readiness, Receiver};
 pub use sender::{Batch, Reservation, Sender};
 pub use session::{
-    DROPPED, METADATA_BYTES_MAX, OpenError, REFUSED, SessionError, StreamRecvError,
+    DROPPED, METADATA_BYTES_MAX, OpenError, REFUSED, ReplyError, SessionError, StreamRecvError,
     StreamSendError, WaitError,
 };
 pub use shared::SharedSender;
