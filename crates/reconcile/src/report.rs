@@ -8,7 +8,8 @@
 //!  Quarantined   the two stores contradict each other; nothing was dropped
 //! ```
 //!
-//! A report is stored in the same commit as the change that it reports, and kept until the application took it.
+//! A report is stored in the same commit as the change that it reports, and kept until the
+//! application took it.
 
 use crate::identity::{Epoch, StreamId};
 use crate::position::Position;
@@ -38,7 +39,8 @@ pub enum Cause {
 /// Why a link is quarantined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Impossible {
-    /// The receiver has records that the sender has not written: the sender's file is an older copy.
+    /// The receiver has records that the sender has not written: the sender's file is an older
+    /// copy.
     ReceiverAhead,
     /// No record of the sender ends where the receiver has consumed to.
     NoBoundary,
@@ -104,7 +106,8 @@ pub struct Reports {
 }
 
 impl Reports {
-    /// The most that one commit can have: two of the epoch before, three of the present one, and one to spare.
+    /// The most that one commit can have: two of the epoch before, three of the present one, and
+    /// one to spare.
     pub const MAX: usize = 6;
 
     /// Adds `report`, unless its span is empty.

@@ -10,8 +10,8 @@
 //!  records, Ack, Leave ◀───────────────────▶ records, Ack, Leave
 //! ```
 //!
-//! Records are not here: their bytes are those of the ring, see `record.rs` of the layout. `codec.rs`
-//! encodes and decodes frames.
+//! Records are not here: their bytes are those of the ring, see `record.rs` of the layout.
+//! `codec.rs` encodes and decodes frames.
 
 use std::fmt;
 
@@ -101,7 +101,8 @@ pub struct Attach {
     pub shares: bool,
 }
 
-/// The most that a sender may have sent and not had acknowledged: what its receiver may have to hold.
+/// The most that a sender may have sent and not had acknowledged: what its receiver may have to
+/// hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Window {
     /// The size of its ring in bytes.

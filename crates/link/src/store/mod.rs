@@ -15,8 +15,8 @@
 //!  durable.rs    the state in the terms of `partywall_reconcile`
 //! ```
 //!
-//! [`Store`] holds the parts but the ring and the slab, which `retained/` writes, and commits what a later
-//! owner must find.
+//! [`Store`] holds the parts but the ring and the slab, which `retained/` writes, and commits what
+//! a later owner must find.
 
 mod directory;
 pub(crate) mod durable;
@@ -89,7 +89,8 @@ pub(crate) struct Export {
 /// Where a descriptor for a peer comes from.
 #[derive(Debug)]
 pub(crate) enum ExportSource {
-    /// A file, opened again for each connection: thousands of links keep no further descriptor each.
+    /// A file, opened again for each connection: thousands of links keep no further descriptor
+    /// each.
     File(FileHandle),
     /// A descriptor through which nothing can be written.
     Descriptor(OwnedFd),
@@ -239,7 +240,8 @@ impl Store {
         }
     }
 
-    /// Names the stream whose records are in the ring, before the first record of another is written.
+    /// Names the stream whose records are in the ring, before the first record of another is
+    /// written.
     pub(crate) fn publish_stream(&mut self, stream: StreamId) {
         if let Some(exported) = &mut self.exported {
             exported.stream.publish(0, stream.0.get());
@@ -288,7 +290,8 @@ impl Store {
     }
 }
 
-/// Zeros, of which `len` from `start` on are aligned as `OwnMem` requires. The bytes are never moved.
+/// Zeros, of which `len` from `start` on are aligned as `OwnMem` requires. The bytes are never
+/// moved.
 struct Heap {
     bytes: Vec<u8>,
     start: usize,

@@ -19,7 +19,8 @@ pub struct Bounds {
     pub connections: u8,
     /// Of those, how many while another one is active.
     pub switches: u8,
-    /// Every connection after the first odd one is over a wall, where nothing is sent but looked at.
+    /// Every connection after the first odd one is over a wall, where nothing is sent but looked
+    /// at.
     pub shms: bool,
     /// Cuts by the network.
     pub cuts: u8,

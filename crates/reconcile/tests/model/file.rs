@@ -6,10 +6,12 @@
 //!  ghosts: ledger (what its application sent), log (what its application consumed)
 //! ```
 //!
-//! Each method is one commit. The prepared mark is stored before the reply here. In SPEC 14 it is part of the reply's record and comes
-//! with it in one store, which is what this model's two steps do when nothing comes between them: each history of the
-//! protocol is one of the model, and what a mark that was prepared and never published could break is tried besides. The ghosts are the application's own state, kept in the same file, so
-//! they go back when it does; no rule of the protocol reads them.
+//! Each method is one commit. The prepared mark is stored before the reply here. In SPEC 14 it is
+//! part of the reply's record and comes with it in one store, which is what this model's two steps
+//! do when nothing comes between them: each history of the protocol is one of the model, and what a
+//! mark that was prepared and never published could break is tried besides. The ghosts are the
+//! application's own state, kept in the same file, so they go back when it does; no rule of the
+//! protocol reads them.
 
 use partywall_reconcile::{
     AckedOffset, Applied, Cause, Direction, Epoch, Impossible, Incarnation, Outgoing, Past, Peer,

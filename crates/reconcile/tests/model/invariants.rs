@@ -225,13 +225,14 @@ fn end_broken(world: &World, side: usize) -> Option<Invariant> {
     None
 }
 
-/// Whether `side` still has what it left of the epoch, so that it could compare. A side that has begun two epochs since the
-/// two last met reports what it knew by itself.
+/// Whether `side` still has what it left of the epoch, so that it could compare. A side that has
+/// begun two epochs since the two last met reports what it knew by itself.
 fn remembers(side: &Side, report: &Report) -> bool {
     side.file.past.is_some_and(|past| past.epoch == report.epoch)
 }
 
-/// Lets everything happen that no fault is needed for, in a fixed order; `false` if that never ends.
+/// Lets everything happen that no fault is needed for, in a fixed order; `false` if that never
+/// ends.
 pub fn settle(world: &mut World, bounds: &Bounds) -> bool {
     world.left.replays = 0;
     for link in 0..world.links.len() {

@@ -13,8 +13,8 @@
 //!  safeguards.rs  explorations without one: the named invariant breaks
 //! ```
 //!
-//! All decisions are made by the crate's own functions. Records are one position long. Not modelled: layouts, batches,
-//! growth, and more faults of a kind than the bounds allow.
+//! All decisions are made by the crate's own functions. Records are one position long. Not
+//! modelled: layouts, batches, growth, and more faults of a kind than the bounds allow.
 //!
 //! | exploration | bounds beyond 2 + 1 messages, window 2, 2 connections | states |
 //! |---|---|---|
@@ -28,15 +28,16 @@
 //! | lost file, epoch | 1 + 1 messages, the client's file, 1 epoch of the server | 33,715 |
 //! | older file | the client's; the server's | 356,242; 89,225 |
 //! | older file, fenced | 1 + 0 messages, the client's, 3 crashes of it | 64,969 |
-//! | lost and older file | 2 + 0 messages, 3 connections, the client's lost, the server's older | 161,158 |
+//! | lost and older file | 2 + 0 messages, 3 connections, client's lost, server's older | 161,158 |
 //! | replay | 1 + 0 messages, 1 replayed connection, 1 cut, 1 crash of the server | 27,985 |
-//! | switch | 1 + 1 messages, from wall to socket, 1 cut | 40,579 |
-//! | switch and crash | from wall to socket, 1 crash of the client | 190,428 |
+//! | switch | 1 + 1 messages, from shared memory to socket, 1 cut | 40,579 |
+//! | switch and crash | from shared memory to socket, 1 crash of the client | 190,428 |
 //!
-//! Together 1,426,086. `PARTYWALL_MODEL=large` explores larger bounds, which takes minutes and gigabytes,
-//! of which have been seen to the end: full window 20,878, crashes 1,709,172, epoch and crash 1,968,220, lost file 3,674,766
-//! and 566,011, lost file and epoch 1,567,888, the server's older file 275,111.
-//! `PARTYWALL_MODEL=large cargo test -p partywall-reconcile --test model safe -- --nocapture --test-threads 1`
+//! Together 1,426,086. `PARTYWALL_MODEL=large` explores larger bounds, which takes minutes and
+//! gigabytes, of which have been seen to the end: full window 20,878, crashes 1,709,172, epoch and
+//! crash 1,968,220, lost file 3,674,766 and 566,011, lost file and epoch 1,567,888, the server's
+//! older file 275,111. `PARTYWALL_MODEL=large cargo test -p partywall-reconcile --test model safe
+//! -- --nocapture --test-threads 1`
 #![forbid(unsafe_code)]
 
 mod bounds;

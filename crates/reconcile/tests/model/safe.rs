@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Everything within bounds, with all safeguards in: nothing breaks.
 //!
-//! Each has a number of states that it must reach, so that a model that has become blind is noticed.
+//! Each has a number of states that it must reach, so that a model that has become blind is
+//! noticed.
 
 use partywall_reconcile::{Cause, Direction};
 
@@ -9,7 +10,8 @@ use crate::bounds::Bounds;
 use crate::world::World;
 use crate::{explore, reaches};
 
-/// Explores `bounds` (or `more`), and demands that nothing breaks in at least as many states as were written down.
+/// Explores `bounds` (or `more`), and demands that nothing breaks in at least as many states as
+/// were written down.
 fn holds(bounds: Bounds, more: Bounds, states_min: usize) {
     let large = std::env::var("PARTYWALL_MODEL").is_ok_and(|size| size == "large");
     let verdict = explore(if large { more } else { bounds });

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Each safeguard, taken out: the model must find what it protects from.
 //!
-//! A safeguard whose removal nobody notices is either not one, or the model is blind where it stands.
+//! A safeguard whose removal nobody notices is either not one, or the model is blind where it
+//! stands.
 
 use crate::bounds::{Bounds, Fault};
 use crate::explore;

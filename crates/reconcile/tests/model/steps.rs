@@ -6,7 +6,8 @@
 //!  take     one step, then whatever follows from it at once
 //! ```
 //!
-//! Sending on a connection is not a step of its own: what a side has to send goes at once, and a cut may lose any of it.
+//! Sending on a connection is not a step of its own: what a side has to send goes at once, and a
+//! cut may lose any of it.
 
 use partywall_reconcile::{AckedOffset, Incarnation, Prepared, RecordDigest};
 
