@@ -8,6 +8,8 @@
 
 #[cfg(feature = "zerocopy")]
 use super::plain::{NotPlain, Plain, RecvPlainError, into_checked, into_plain};
+#[cfg(all(feature = "serde", feature = "tokio"))]
+use super::values::{Encoded, encode, encode_into};
 #[cfg(feature = "serde")]
 use super::values::{
     RecvValueError, SendValueError, cut_and_commit, cut_and_try_commit, decode, send_encoded,
@@ -15,8 +17,6 @@ use super::values::{
 use crate::channel::{Channel, Receiver, Sender, SharedSender};
 use crate::error::{RecvError, SendError, TryRecvError, TrySendError};
 use crate::message::Message;
-#[cfg(all(feature = "serde", feature = "tokio"))]
-use super::values::{Encoded, encode, encode_into};
 #[cfg(feature = "tokio")]
 use crate::session::{StreamRecvError, StreamSendError};
 #[cfg(feature = "tokio")]

@@ -14,8 +14,8 @@ use crate::channel::Reservation;
 use crate::error::{SendError, TrySendError};
 use crate::message::Message;
 use postcard::ser_flavors::Size;
-use serde::de::DeserializeOwned;
 use serde::Serialize;
+use serde::de::DeserializeOwned;
 use std::any::type_name;
 
 /// Why a value has no encoding.
@@ -119,7 +119,10 @@ pub(super) fn encode<T: Serialize + ?Sized>(value: &T) -> Result<Encoded, Encode
 }
 
 /// Encodes into reserved memory; how much of it is used.
-pub(super) fn encode_into<T: Serialize + ?Sized>(value: &T, memory: &mut [u8]) -> Result<usize, EncodeError> {
+pub(super) fn encode_into<T: Serialize + ?Sized>(
+    value: &T,
+    memory: &mut [u8],
+) -> Result<usize, EncodeError> {
     let encoded = postcard::to_slice(value, memory);
     encoded.map(|bytes| bytes.len()).map_err(|reason| failed::<T>(reason))
 }
@@ -149,7 +152,10 @@ pub(super) fn cut_and_commit(mut memory: Reservation<'_>, used: usize) -> Result
     memory.commit()
 }
 
-pub(super) fn cut_and_try_commit(mut memory: Reservation<'_>, used: usize) -> Result<(), TrySendError> {
+pub(super) fn cut_and_try_commit(
+    mut memory: Reservation<'_>,
+    used: usize,
+) -> Result<(), TrySendError> {
     memory.truncate(used);
     memory.try_commit().map_err(|(_, error)| error)
 }
@@ -158,7 +164,10 @@ fn failed<T: ?Sized>(reason: postcard::Error) -> EncodeError {
     EncodeError { type_name: type_name::<T>(), reason }
 }
 
-pub(super) fn decode<T: DeserializeOwned, E>(message: Message, number: u64) -> Result<T, RecvValueError<E>> {
+pub(super) fn decode<T: DeserializeOwned, E>(
+    message: Message,
+    number: u64,
+) -> Result<T, RecvValueError<E>> {
     match postcard::from_bytes(&message) {
         Ok(value) => Ok(value),
         Err(reason) => {
