@@ -49,7 +49,7 @@ pub struct Group {
 
 pub(super) struct GroupInner {
     pub(super) reactor: Arc<Reactor>,
-    news: Arc<Monitor<News>>,
+    events: Arc<Monitor<EventList>>,
     wait: Wait,
     spinner: Mutex<Spinner>,
     next_id: Mutex<u64>,
@@ -63,10 +63,10 @@ pub(super) trait Member: Send + Sync {
 }
 
 #[derive(Default)]
-struct News {
+struct EventList {
     links: VecDeque<Weak<dyn Member>>,
     /// Threads that have taken the list, to put back what still has news.
-    takers: u32,
+    readers: u32,
     /// One of them found nothing because others had it.
     has_missed: bool,
 }
@@ -86,10 +86,10 @@ impl Group {
     /// As [`new`](Self::new).
     pub fn with_wait(wait: Wait) -> io::Result<Self> {
         let reactor = Reactor::new()?;
-        let news = Monitor::new(Arc::clone(&reactor), News::default());
+        let events = Monitor::new(Arc::clone(&reactor), EventList::default());
         let spinner = Mutex::new(Spinner::new(SPIN_BUDGET));
         Ok(Self {
-            inner: Arc::new(GroupInner { reactor, news, wait, spinner, next_id: Mutex::new(1) }),
+            inner: Arc::new(GroupInner { reactor, events, wait, spinner, next_id: Mutex::new(1) }),
         })
     }
 
@@ -103,13 +103,15 @@ impl Group {
         let mut is_spinning = true;
         loop {
             inner.reactor.try_turn(Before::Sleeping)?;
-            let count = inner.news();
+            let count = inner.count_events();
             if count > 0 || has_passed(deadline) {
                 return Ok(count);
             }
             is_spinning = is_spinning && inner.spin()? != SpinOutcome::Exhausted;
             if !is_spinning {
-                inner.news.wait_for(deadline, |news| (!news.links.is_empty()).then_some(()))?;
+                inner
+                    .events
+                    .wait_for(deadline, |events| (!events.links.is_empty()).then_some(()))?;
             }
         }
     }
@@ -120,13 +122,13 @@ impl Group {
     /// As [`poll`](Self::poll).
     pub fn try_poll(&self) -> io::Result<usize> {
         self.inner.reactor.try_turn(Before::SleepingExternally)?;
-        Ok(self.inner.news())
+        Ok(self.inner.count_events())
     }
 
     /// The links with news. One that has messages is told again, until all of them are received; anything else once.
     #[must_use]
     pub fn ready(&self) -> Vec<LinkId> {
-        let links = self.inner.with_news(true);
+        let links = self.inner.links_with_events(true);
         links.iter().map(|link| link.id()).collect()
     }
 
@@ -168,39 +170,39 @@ impl GroupInner {
 
     /// Puts a link that is not on the list on it.
     pub(super) fn tell(&self, link: Weak<dyn Member>) {
-        let mut news = self.news.lock();
-        news.links.push_back(link);
-        news.changed();
+        let mut events = self.events.lock();
+        events.links.push_back(link);
+        events.changed();
     }
 
-    fn news(&self) -> usize {
-        self.with_news(false).len()
+    fn count_events(&self) -> usize {
+        self.links_with_events(false).len()
     }
 
     /// The links that still have news; those that have none any more leave the list.
-    fn with_news(&self, is_reported: bool) -> Vec<Arc<dyn Member>> {
+    fn links_with_events(&self, is_reported: bool) -> Vec<Arc<dyn Member>> {
         // A link is locked before the list, by whoever tells of it: never the other way round.
         let listed = {
-            let mut news = self.news.lock();
-            news.has_missed |= news.takers > 0;
-            news.takers += 1;
-            std::mem::take(&mut news.links)
+            let mut events = self.events.lock();
+            events.has_missed |= events.readers > 0;
+            events.readers += 1;
+            std::mem::take(&mut events.links)
         };
         let links: Vec<_> = listed
             .iter()
             .filter_map(Weak::upgrade)
             .filter(|link| link.has_events(is_reported))
             .collect();
-        let mut news: MonitorGuard<'_, News> = self.news.lock();
+        let mut events: MonitorGuard<'_, EventList> = self.events.lock();
         for link in links.iter().rev() {
-            news.links.push_front(Arc::downgrade(link));
+            events.links.push_front(Arc::downgrade(link));
         }
-        news.takers -= 1;
-        let has_missed = news.has_missed;
-        news.has_missed &= news.takers > 0;
+        events.readers -= 1;
+        let has_missed = events.has_missed;
+        events.has_missed &= events.readers > 0;
         if !links.is_empty() {
             // Another may have found the list empty meanwhile, and sleep here or elsewhere.
-            news.changed();
+            events.changed();
             if has_missed {
                 self.reactor.wake_external_loop();
             }
@@ -213,7 +215,7 @@ impl GroupInner {
         let mut failed = Ok(());
         let spun = spinner.spin(self.wait, || {
             failed = self.reactor.try_turn(Before::Sleeping);
-            failed.is_err() || !self.news.lock().links.is_empty()
+            failed.is_err() || !self.events.lock().links.is_empty()
         });
         failed.map(|()| spun)
     }

@@ -13,7 +13,7 @@
 //! instant. It does not survive that the machine loses power.
 //!
 //! ```text
-//!   Server  Client         server/  handle/client.rs    storage.rs: files or memory
+//!   Server  Client         handle/server.rs client.rs    storage.rs: files or memory
 //!        │    │
 //!        ▼    ▼
 //!   Link ─ Sender, Receiver, Message, Batch     handle/
@@ -50,7 +50,6 @@ mod handle;
 mod link_state;
 pub mod protocol;
 pub mod retained;
-mod server;
 mod status;
 mod storage;
 pub mod store;
@@ -72,9 +71,9 @@ pub use handle::message::{Message, Token};
 pub use handle::message_ref::MessageRef;
 #[cfg(feature = "tokio")]
 pub(crate) use handle::observer::{LinkSnapshot, Look, Observer};
+pub use handle::server::Server;
 pub use handle::view::MessageView;
 pub use partywall_layout::link::FileFault;
-pub use server::Server;
 pub use status::{Stats, Status, Transport};
 pub use storage::Storage;
 pub use store::{

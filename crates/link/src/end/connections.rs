@@ -229,17 +229,17 @@ impl ConnectionDriver<'_> {
             let end = End::Broken("too many attach at once".to_owned());
             oldest.into_iter().for_each(|index| self.end(&mut state, index, end.clone()));
         }
-        let (shown, doorbells) = found
-            .and_then(|(shown, doorbell)| {
-                Some((shown, self.doorbells_of_server(&mut state, doorbell)?))
+        let (mapping, doorbells) = found
+            .and_then(|(mapping, doorbell)| {
+                Some((mapping, self.doorbells_of_server(&mut state, doorbell)?))
             })
-            .map_or((None, None), |(shown, doorbells)| (Some(shown), Some(doorbells)));
+            .map_or((None, None), |(mapping, doorbells)| (Some(mapping), Some(doorbells)));
         let Ok(core) = state.core() else {
             self.end.group.reactor.unwatch(&socket, token);
             return;
         };
         let deadline = deadline_after(self.end.config.handshake_timeout);
-        let (conn, refused) = match core.answer_attach(attach, login, shown) {
+        let (conn, refused) = match core.answer_attach(attach, login, mapping) {
             Answer::Attached(conn) => (conn, None),
             Answer::Refused(conn, end) => (conn, Some(end)),
         };
@@ -289,7 +289,7 @@ impl ConnectionDriver<'_> {
         peers: Doorbell,
     ) -> Option<Doorbells> {
         let own = self.end.wakeups().own_doorbell(state)?;
-        Some(Doorbells { own, peers: Some(peers), shown_max: 0 })
+        Some(Doorbells { own, peers: Some(peers), peer_bytes_max: 0 })
     }
 }
 

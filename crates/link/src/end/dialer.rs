@@ -339,7 +339,7 @@ impl DialDriver<'_> {
     /// A client's, until it knows the server's.
     pub(super) fn doorbells_of_client(&self, state: &mut Locked<'_>) -> Option<Doorbells> {
         let own = self.end.wakeups().own_doorbell(state)?;
-        Some(Doorbells { own, peers: None, shown_max: self.end.config.peer_bytes_max() })
+        Some(Doorbells { own, peers: None, peer_bytes_max: self.end.config.peer_bytes_max() })
     }
 }
 

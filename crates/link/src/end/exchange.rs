@@ -147,8 +147,8 @@ impl Exchange<'_> {
                 .for_each(|index| self.end.connections().read(state, index));
         }
         let Some(core) = &mut state.core else { return };
-        let (has_news, has_fault) = (core.poll_acked(), core.has_fault());
-        if has_news {
+        let (has_acks, has_fault) = (core.poll_acked(), core.has_fault());
+        if has_acks {
             self.end.report_change(state);
         }
         if has_fault {

@@ -28,12 +28,9 @@ pub(crate) struct ReceiveDriver<'a> {
 
 impl ReceiveDriver<'_> {
     /// Takes the next message if there is one now, and returns what `taker` makes of it. `None`: the peer finished.
-    pub(crate) fn try_recv<T: Sink>(
-        &self,
-        mut taker: T,
-    ) -> Result<Option<T::Output>, TryRecvError> {
+    pub(crate) fn try_recv<T: Sink>(&self, mut sink: T) -> Result<Option<T::Output>, TryRecvError> {
         // What is not called is dropped once nothing is locked.
-        let found = self.next_now(&mut taker, false)?;
+        let found = self.next_now(&mut sink, false)?;
         if found.is_some() {
             return Ok(found);
         }
@@ -58,11 +55,11 @@ impl ReceiveDriver<'_> {
     pub(crate) fn recv<T: Sink>(
         &self,
         deadline: Option<Instant>,
-        mut taker: T,
+        mut sink: T,
     ) -> Result<Option<T::Output>, RecvError> {
-        match self.next_now(&mut taker, true)? {
+        match self.next_now(&mut sink, true)? {
             Some(found) => Ok(Some(found)),
-            None => self.recv_next(deadline, taker),
+            None => self.recv_next(deadline, sink),
         }
     }
 
@@ -71,16 +68,16 @@ impl ReceiveDriver<'_> {
     fn recv_next<T: Sink>(
         &self,
         deadline: Option<Instant>,
-        mut taker: T,
+        mut sink: T,
     ) -> Result<Option<T::Output>, RecvError> {
         let mut is_first = true;
         let found = self.end.waiter().wait_for(deadline, Waits::ForRecords, |state| {
             // The socket was read just now; with what came since, it wakes whoever sleeps.
             let is_read = std::mem::take(&mut is_first) && !state.is_shared();
             let found = if is_read {
-                self.take_here(state, &mut taker)
+                self.take_here(state, &mut sink)
             } else {
-                self.next(state, &mut taker)
+                self.next(state, &mut sink)
             };
             match found {
                 Some(found) => Some(Ok(Some(found))),
@@ -95,20 +92,16 @@ impl ReceiveDriver<'_> {
 
     /// The next message, if there is one now; or soon, for who would wait for it anyway.
     #[inline(always)]
-    fn next_now<T: Sink>(
-        &self,
-        mut taker: T,
-        may_wait: bool,
-    ) -> Result<Option<T::Output>, Stopped> {
+    fn next_now<T: Sink>(&self, mut sink: T, may_wait: bool) -> Result<Option<T::Output>, Stopped> {
         let (found, must_turn) = {
             let mut state = self.end.lock()?;
             let mut may_watch = may_wait;
             let found = loop {
-                if let Some(found) = self.take_fast(&mut state, &mut taker) {
+                if let Some(found) = self.take_fast(&mut state, &mut sink) {
                     break Some(found);
                 }
                 if !std::mem::take(&mut may_watch) || !self.end.waiter().poll_briefly(&mut state) {
-                    break self.next_slow(&mut state, taker);
+                    break self.next_slow(&mut state, sink);
                 }
             };
             let must_turn = found.is_some() && self.end.wakeups().is_poll_due(&mut state, true);
@@ -123,16 +116,16 @@ impl ReceiveDriver<'_> {
 
     /// The next message that is here, in the neighbour's memory, or in the socket.
     #[inline(always)]
-    fn next<T: Sink>(&self, state: &mut Locked<'_>, mut taker: T) -> Option<T::Output> {
-        match self.take_fast(state, &mut taker) {
+    fn next<T: Sink>(&self, state: &mut Locked<'_>, mut sink: T) -> Option<T::Output> {
+        match self.take_fast(state, &mut sink) {
             Some(found) => Some(found),
-            None => self.next_slow(state, taker),
+            None => self.next_slow(state, sink),
         }
     }
 
     /// The same, by the way that nearly all take over shared memory.
     #[inline(always)]
-    fn take_fast<T: Sink>(&self, state: &mut Locked<'_>, mut taker: T) -> Option<T::Output> {
+    fn take_fast<T: Sink>(&self, state: &mut Locked<'_>, mut sink: T) -> Option<T::Output> {
         if self.end.config.delivery == Delivery::AtMostOnce {
             return None;
         }
@@ -147,8 +140,8 @@ impl ReceiveDriver<'_> {
             return None;
         };
         taking.len = Some(bytes.len() as u64);
-        let facts = MessageInfo { token, attempt, is_acked: false };
-        let taken = taker.take(Payload::Short(bytes), facts);
+        let info = MessageInfo { token, attempt, is_acked: false };
+        let taken = sink.take(Payload::Short(bytes), info);
         if T::CONSUMES {
             core.ack_in_flight();
         }
@@ -160,22 +153,22 @@ impl ReceiveDriver<'_> {
     }
 
     #[inline(never)]
-    fn next_slow<T: Sink>(&self, state: &mut Locked<'_>, taker: T) -> Option<T::Output> {
+    fn next_slow<T: Sink>(&self, state: &mut Locked<'_>, sink: T) -> Option<T::Output> {
         if !state.core.as_ref()?.has_next() {
             self.end.exchange().poll_records(state);
         }
-        self.take_here(state, taker)
+        self.take_here(state, sink)
     }
 
     /// The next message that is here.
-    fn take_here<T: Sink>(&self, state: &mut Locked<'_>, mut taker: T) -> Option<T::Output> {
+    fn take_here<T: Sink>(&self, state: &mut Locked<'_>, mut sink: T) -> Option<T::Output> {
         let is_acked = self.end.config.delivery == Delivery::AtMostOnce;
         let mut taking = Taking { end: self.end, state, len: None };
-        let Taking { state: taken_from, len, .. } = &mut taking;
-        let taken = taken_from.core.as_mut().and_then(|core| {
+        let Taking { state: from, len, .. } = &mut taking;
+        let taken = from.core.as_mut().and_then(|core| {
             core.offer(|payload, token, attempt| {
                 *len = Some(payload.len() as u64);
-                taker.take(payload, MessageInfo { token, attempt, is_acked })
+                sink.take(payload, MessageInfo { token, attempt, is_acked })
             })
         });
         taking.finish();
@@ -294,7 +287,7 @@ pub(crate) trait Sink {
     /// Whether what was taken is consumed with that.
     const CONSUMES: bool = false;
 
-    fn take(&mut self, payload: Payload<'_>, facts: MessageInfo) -> Self::Output;
+    fn take(&mut self, payload: Payload<'_>, info: MessageInfo) -> Self::Output;
 }
 
 impl<T: Sink> Sink for &mut T {
@@ -303,8 +296,8 @@ impl<T: Sink> Sink for &mut T {
     const CONSUMES: bool = T::CONSUMES;
 
     #[inline(always)]
-    fn take(&mut self, payload: Payload<'_>, facts: MessageInfo) -> T::Output {
-        (**self).take(payload, facts)
+    fn take(&mut self, payload: Payload<'_>, info: MessageInfo) -> T::Output {
+        (**self).take(payload, info)
     }
 }
 

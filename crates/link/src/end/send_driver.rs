@@ -191,8 +191,8 @@ impl SendDriver<'_> {
         let acked = state.core.as_deref().map(LinkState::acked);
         let taken = {
             // What was heard is told, even if the application's code panics.
-            let heard = Heard { end: self.end, state, acked };
-            put(heard.state, message)
+            let report = AckReport { end: self.end, state, acked };
+            put(report.state, message)
         };
         match taken {
             Ok(()) => {
@@ -223,8 +223,8 @@ impl SendDriver<'_> {
         if fault == SendFault::Full {
             self.end.exchange().poll_acks(state);
             let acked = state.core.as_deref().map(LinkState::acked);
-            let heard = Heard { end: self.end, state, acked };
-            taken = put(heard.state, message);
+            let report = AckReport { end: self.end, state, acked };
+            taken = put(report.state, message);
         }
         match taken {
             Ok(()) => {
@@ -314,13 +314,13 @@ impl<'a> From<&'a [&'a [u8]]> for Load<'a> {
 }
 
 /// A look for room, in which more may be found to be consumed than before: then all are told once it is over.
-struct Heard<'a, 'b> {
+struct AckReport<'a, 'b> {
     end: &'a Endpoint,
     state: &'a mut Locked<'b>,
     acked: Option<Position>,
 }
 
-impl Drop for Heard<'_, '_> {
+impl Drop for AckReport<'_, '_> {
     #[inline]
     fn drop(&mut self) {
         self.end.report_acks(self.state, self.acked);

@@ -22,7 +22,7 @@ fn until(what: &str, is_so: impl Fn() -> bool) {
 
 /// Who waits while another drives is told when its part is out, though more lies behind it that does not go.
 #[test]
-fn one_who_waits_for_its_part_to_go_is_told_by_whoever_writes_it() {
+fn wait_sent_of_a_part_ends_when_another_thread_writes_that_part() {
     /// Far more than the system takes for a peer that does not read.
     const RING: u64 = 32 << 20;
     let config = || {
@@ -59,7 +59,7 @@ fn one_who_waits_for_its_part_to_go_is_told_by_whoever_writes_it() {
         for _ in 0..=awaited {
             assert_eq!(&*served.recv_deadline(soon()).unwrap().unwrap(), message);
         }
-        until("it is told", || waits.is_finished());
+        until("it is notified", || waits.is_finished());
         waits.join().unwrap().unwrap();
         assert_eq!(waiting(), 0);
         served.send(b"good-bye").unwrap();
@@ -69,7 +69,7 @@ fn one_who_waits_for_its_part_to_go_is_told_by_whoever_writes_it() {
 
 /// The application's code may panic while a thread spins: others spin afterwards as before, and are told of what was heard.
 #[test]
-fn one_who_panics_as_room_comes_leaves_nothing_behind() {
+fn fill_that_panics_when_room_comes_leaves_the_spinner_and_the_lock() {
     for wait in [Wait::Spin, Wait::Adaptive, Wait::Park] {
         let config = || {
             let config = Config::default().ring_bytes(64 << 10).slab_bytes(0);

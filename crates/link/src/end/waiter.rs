@@ -45,7 +45,7 @@ impl Waiter<'_> {
         &self,
         deadline: Option<Instant>,
         waits: Waits,
-        mut look: impl FnMut(&mut Locked<'_>) -> Option<R>,
+        mut check: impl FnMut(&mut Locked<'_>) -> Option<R>,
     ) -> Result<Option<R>, Stopped> {
         let mut state = self.end.lock()?;
         self.end.exchange().acknowledge(&mut state, true);
@@ -57,15 +57,15 @@ impl Waiter<'_> {
         if let Some(spinner) = spinner {
             // With no lock: whoever writes is left alone meanwhile.
             lag.into_iter().for_each(Pause::pause);
-            let loan = Loan { end: self.end, spinner: Some(spinner) };
-            if let Some(found) = self.spin(deadline, waits, loan, &mut look)? {
+            let turn = SpinTurn { end: self.end, spinner: Some(spinner) };
+            if let Some(found) = self.spin(deadline, waits, turn, &mut check)? {
                 return Ok(Some(found));
             }
         }
         Ok(self
             .end
             .monitor
-            .wait_for(deadline, |state| self.check_or_arm(state, waits, &mut look))?)
+            .wait_for(deadline, |state| self.check_or_arm(state, waits, &mut check))?)
     }
 
     /// Watches for a record for a short time, without all that goes before a longer wait: where two processes spin in step it is there soon, and
@@ -82,11 +82,11 @@ impl Waiter<'_> {
         if !may_watch {
             return false;
         }
-        let (looks, is_there) = observer(state, WATCHED_SOON);
+        let (polls, is_there) = poll_record(state, POLLS_SOON);
         if is_there {
             // It was a wait like any, and had no reason to pause.
             let _ = state.pacing.pacer.before_wait(self.end.config.wait);
-            state.pacing.pacer.count_misses(looks);
+            state.pacing.pacer.count_misses(polls);
         }
         is_there
     }
@@ -96,18 +96,18 @@ impl Waiter<'_> {
         &self,
         deadline: Option<Instant>,
         waits: Waits,
-        mut loan: Loan<'_>,
-        mut look: impl FnMut(&mut Locked<'_>) -> Option<R>,
+        mut turn: SpinTurn<'_>,
+        mut check: impl FnMut(&mut Locked<'_>) -> Option<R>,
     ) -> Result<Option<R>, Stopped> {
         if self.end.config.wait == Wait::Spin {
-            return self.spin_on(deadline, waits, loan, look);
+            return self.spin_on(deadline, waits, turn, check);
         }
-        let (mut found, Some(spinner)) = (None, &mut loan.spinner) else { return Ok(None) };
+        let (mut found, Some(spinner)) = (None, &mut turn.spinner) else { return Ok(None) };
         spinner.spin(self.end.config.wait, || {
             let mut state = self.end.monitor.lock();
-            found = look(&mut state);
-            if found.is_none() && watch(&mut state, waits, WATCHED_ADAPTIVE) {
-                found = look(&mut state);
+            found = check(&mut state);
+            if found.is_none() && poll(&mut state, waits, POLLS_ADAPTIVE) {
+                found = check(&mut state);
             }
             state.pacing.checked(waits, found.is_some())
         });
@@ -119,30 +119,30 @@ impl Waiter<'_> {
         &self,
         deadline: Option<Instant>,
         waits: Waits,
-        mut loan: Loan<'_>,
-        mut look: impl FnMut(&mut Locked<'_>) -> Option<R>,
+        mut turn: SpinTurn<'_>,
+        mut check: impl FnMut(&mut Locked<'_>) -> Option<R>,
     ) -> Result<Option<R>, Stopped> {
         let since = (waits == Waits::ForRoom).then(Instant::now);
         let mut found = None;
-        let mut look = || {
+        let mut check = || {
             if let Some(since) = since {
                 // Each look takes a line away from whoever notes there what was consumed.
                 let waited = since.elapsed();
                 pause(since + waited + waited.min(PAUSE_MAX));
             }
             let mut state = self.end.monitor.lock();
-            found = look(&mut state);
-            if found.is_none() && watch(&mut state, waits, WATCHED_SPIN) {
-                found = look(&mut state);
+            found = check(&mut state);
+            if found.is_none() && poll(&mut state, waits, POLLS_SPIN) {
+                found = check(&mut state);
             }
             if found.is_some() {
                 // Now, not with a lock of its own.
-                state.pacing.spinner = loan.spinner.take();
+                state.pacing.spinner = turn.spinner.take();
             }
             state.pacing.checked(waits, found.is_some())
         };
         let mut turned = Ok(());
-        while turned.is_ok() && !poll_for(SPIN_CHECK_EVERY, &mut look) && !has_passed(deadline) {
+        while turned.is_ok() && !poll_for(SPIN_CHECK_EVERY, &mut check) && !has_passed(deadline) {
             // Others of the group, timers.
             turned = self.end.group.reactor.try_turn(Before::Polling);
         }
@@ -155,10 +155,10 @@ impl Waiter<'_> {
         &self,
         state: &mut Locked<'_>,
         waits: Waits,
-        mut look: impl FnMut(&mut Locked<'_>) -> Option<R>,
+        mut check: impl FnMut(&mut Locked<'_>) -> Option<R>,
     ) -> Option<R> {
         loop {
-            if let Some(found) = look(state) {
+            if let Some(found) = check(state) {
                 // Perhaps after it was found awake, and others sleep.
                 self.end.wakeups().arm_later(state);
                 return Some(found);
@@ -206,40 +206,40 @@ impl Pacing {
 /// Looks for the next record, and for nothing else, so often and as long as nobody else wants the lock. Any other look takes many
 /// times as long.
 #[inline]
-fn watch(state: &mut Locked<'_>, waits: Waits, looks_max: u32) -> bool {
+fn poll(state: &mut Locked<'_>, waits: Waits, polls_max: u32) -> bool {
     if waits != Waits::ForRecords {
         return false;
     }
-    let (looks, is_there) = observer(state, looks_max);
+    let (polls, is_there) = poll_record(state, polls_max);
     // What is there is looked for, and counted, by who is told of it.
-    state.pacing.pacer.count_misses(looks.saturating_sub(u32::from(is_there)));
+    state.pacing.pacer.count_misses(polls.saturating_sub(u32::from(is_there)));
     is_there
 }
 
 /// How often was looked, and whether something is there.
 #[inline(always)]
-fn observer(state: &Locked<'_>, looks_max: u32) -> (u32, bool) {
-    let mut looks = 0;
+fn poll_record(state: &Locked<'_>, polls_max: u32) -> (u32, bool) {
+    let mut polls = 0;
     let is_there = state.core.as_ref().is_some_and(|core| {
         core.watch(|| {
-            let goes_on = looks < looks_max && !state.is_wanted();
+            let goes_on = polls < polls_max && !state.is_wanted();
             if goes_on {
-                looks += 1;
+                polls += 1;
                 spin_loop();
             }
             goes_on
         })
     });
-    (looks, is_there)
+    (polls, is_there)
 }
 
 /// The spinner, which goes back when this does, if it did not before: whoever spins may panic, in the code of the application.
-struct Loan<'a> {
+struct SpinTurn<'a> {
     end: &'a Endpoint,
     spinner: Option<Spinner>,
 }
 
-impl Drop for Loan<'_> {
+impl Drop for SpinTurn<'_> {
     fn drop(&mut self) {
         if self.spinner.is_some() {
             self.end.monitor.lock().pacing.spinner = self.spinner.take();
@@ -248,11 +248,11 @@ impl Drop for Loan<'_> {
 }
 
 /// So often is looked for a record before one looks at everything again, for who spins on and on.
-const WATCHED_SPIN: u32 = 32;
+const POLLS_SPIN: u32 = 32;
 /// So often at first: for as long as an answer takes to come from another core.
-const WATCHED_SOON: u32 = 64;
+const POLLS_SOON: u32 = 64;
 /// The same for who has a budget, which is asked for after some looks at everything.
-const WATCHED_ADAPTIVE: u32 = 4;
+const POLLS_ADAPTIVE: u32 = 4;
 /// Between two looks for room goes as much time as was waited before, and no more than this.
 const PAUSE_MAX: Duration = Duration::from_micros(2);
 

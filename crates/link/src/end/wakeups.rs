@@ -96,8 +96,8 @@ impl WakeupDriver<'_> {
         });
         self.end.exchange().poll_acks(state);
         // Who waits for room may have heard of this before, and not be told again: then it still waits.
-        let has_news = state.core.as_deref().map(LinkState::acked) != acked;
-        state.wakeups.awaits_room &= !has_news;
+        let has_acks = state.core.as_deref().map(LinkState::acked) != acked;
+        state.wakeups.awaits_room &= !has_acks;
         self.end.report_change(state);
         self.arm_later(state);
         true

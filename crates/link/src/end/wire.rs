@@ -57,7 +57,7 @@ pub(super) struct Doorbells {
     /// `None` until it came.
     pub(super) peers: Option<Doorbell>,
     /// The most that is mapped of what comes with the first byte.
-    pub(super) shown_max: u64,
+    pub(super) peer_bytes_max: u64,
 }
 
 impl Wire {
@@ -92,7 +92,7 @@ impl Wire {
         let mut has_bytes = false;
         for _ in 0..READS_MAX {
             let read = match self.doorbells {
-                Some(Doorbells { peers: None, .. }) => self.read_shown(),
+                Some(Doorbells { peers: None, .. }) => self.read_first(),
                 _ => read_some(&self.socket, &mut self.input),
             };
             let (count, room) = match read {
@@ -113,16 +113,16 @@ impl Wire {
     }
 
     /// A client's first read: what the server shows comes with it, or never.
-    fn read_shown(&mut self) -> io::Result<(usize, usize)> {
+    fn read_first(&mut self) -> io::Result<(usize, usize)> {
         let mut buffer = [0; FIRST_BYTES];
         let received = self.socket.receive(&mut buffer, true)?;
         self.input.extend_from_slice(&buffer[..received.bytes]);
         let doorbells = self.doorbells.take().filter(|_| !received.truncated);
-        let shown_max = doorbells.as_ref().map_or(0, |doorbells| doorbells.shown_max);
-        if let (Some(doorbells), Some((shown, peers))) =
-            (doorbells, map_peer_memory(received.fds, shown_max))
+        let peer_bytes_max = doorbells.as_ref().map_or(0, |doorbells| doorbells.peer_bytes_max);
+        if let (Some(doorbells), Some((mapping, peers))) =
+            (doorbells, map_peer_memory(received.fds, peer_bytes_max))
         {
-            self.conn.set_peer_mapping(shown);
+            self.conn.set_peer_mapping(mapping);
             self.doorbells = Some(Doorbells { peers: Some(peers), ..doorbells });
         }
         Ok((received.bytes, FIRST_BYTES))
@@ -249,8 +249,8 @@ pub(super) fn map_peer_memory(
     bytes_max: u64,
 ) -> Option<(PeerMapping, Doorbell)> {
     let [memory, doorbell] = <[OwnedFd; 2]>::try_from(descriptors).ok()?;
-    let shown = PeerMapping::map(memory.as_fd(), bytes_max).ok()?;
-    Some((shown, Doorbell::from_peer(doorbell).ok()?))
+    let mapping = PeerMapping::map(memory.as_fd(), bytes_max).ok()?;
+    Some((mapping, Doorbell::from_peer(doorbell).ok()?))
 }
 
 /// Reads once, and says of how many bytes there was room for.

@@ -14,9 +14,6 @@
 //! - A link is opened once, by whoever needs it first: its client, or the application.
 //! - No lock is held while the application is asked.
 
-mod accept_loop;
-pub(crate) mod greeting;
-
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -31,9 +28,9 @@ use crate::drive::{Before, Monitor};
 use crate::end::{Endpoint, Home};
 use crate::error::{AcceptError, BindError, OpenError};
 use crate::group::Group;
+use crate::handle::greeting::{Asked, Greeting};
 use crate::handle::link::Link;
 use crate::protocol::frame::{Attach, Refusal};
-use crate::server::greeting::{Asked, Greeting};
 use crate::storage::{OpenStorage, Storage};
 use crate::store::Key;
 use partywall::{Address, AddressError};
@@ -49,40 +46,40 @@ pub struct Server {
     shared: Arc<ServerShared>,
 }
 
-struct ServerShared {
-    me: Weak<ServerShared>,
-    group: Group,
-    storage: OpenStorage,
-    name: String,
-    config: Config,
-    address: Address,
-    guard: ForkGuard,
+pub(super) struct ServerShared {
+    pub(super) me: Weak<ServerShared>,
+    pub(super) group: Group,
+    pub(super) storage: OpenStorage,
+    pub(super) name: String,
+    pub(super) config: Config,
+    pub(super) address: Address,
+    pub(super) guard: ForkGuard,
     /// Of the timers.
-    timer_token: u64,
+    pub(super) timer_token: u64,
     /// Held while a link is looked for and opened.
-    opening: Mutex<()>,
-    monitor: Arc<Monitor<ServerState>>,
+    pub(super) opening: Mutex<()>,
+    pub(super) monitor: Arc<Monitor<ServerState>>,
 }
 
-struct ServerState {
+pub(super) struct ServerState {
     /// By their tokens.
-    listeners: BTreeMap<u64, Listening>,
-    greetings: BTreeMap<u64, Greeting>,
-    links: HashMap<Key, Arc<Endpoint>>,
-    offered: VecDeque<Arc<Endpoint>>,
-    timer: Option<Instant>,
+    pub(super) listeners: BTreeMap<u64, Listening>,
+    pub(super) greetings: BTreeMap<u64, Greeting>,
+    pub(super) links: HashMap<Key, Arc<Endpoint>>,
+    pub(super) offered: VecDeque<Arc<Endpoint>>,
+    pub(super) timer: Option<Instant>,
     /// Whether the listeners are left alone; `None`: not all of them alike.
-    is_paused: Option<bool>,
+    pub(super) is_paused: Option<bool>,
     /// The listener failed for want of something; when it is asked again.
-    resting_until: Option<Instant>,
-    refused: u64,
-    last_refusal: Option<String>,
+    pub(super) resting_until: Option<Instant>,
+    pub(super) refused: u64,
+    pub(super) last_refusal: Option<String>,
 }
 
 /// One address of a server.
-struct Listening {
-    listener: Listener,
-    address: Address,
+pub(super) struct Listening {
+    pub(super) listener: Listener,
+    pub(super) address: Address,
 }
 
 impl Server {
@@ -277,7 +274,7 @@ impl ServerShared {
     }
 
     /// Whether a client may attach; then to which link, and what it is told.
-    fn judge(
+    pub(super) fn judge(
         &self,
         greeting: &Greeting,
         asked: Asked,

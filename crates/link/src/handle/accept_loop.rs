@@ -17,11 +17,11 @@ use partywall_layout::link::frame::{FRAME_VERSION_MAX, FRAME_VERSION_MIN};
 use partywall_sys::Socket;
 use partywall_sys::epoll::EventFlags;
 
-use super::{Listening, ServerShared, ServerState};
+use super::server::{Listening, ServerShared, ServerState};
 use crate::drive::{MonitorGuard, Source};
 use crate::end::refuse;
+use crate::handle::greeting::{Greeting, Unfit};
 use crate::protocol::frame::Refusal;
-use crate::server::greeting::{Greeting, Unfit};
 use crate::status::Transport;
 use partywall::Address;
 use partywall_wait::deadline_after;
