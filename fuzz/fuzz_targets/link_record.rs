@@ -12,7 +12,7 @@
 use libfuzzer_sys::fuzz_target;
 use partywall_layout::link::record::{Ack, Body, LinkRecord, may_be_compact, tag};
 use partywall_layout::link::{LinkPrefix, compact};
-use partywall_layout::record_ring::{Kind, word0, word1, SLOT_BYTES};
+use partywall_layout::record_ring::{Kind, SLOT_BYTES, word0, word1};
 use partywall_layout::{Position, RingSize};
 use zerocopy::IntoBytes;
 

@@ -16,7 +16,7 @@ use libfuzzer_sys::fuzz_target;
 use partywall::{Channel, Listener, Message, TransportPolicy, TrustPolicy, TryRecvError};
 use partywall_fuzz::{BYTES_MAX, ByHand, PEER_BLOCKS_MAX, RING_BYTES, connect_shm, listen};
 use partywall_layout::hello::{CONTROL_DOORBELL, CONTROL_SEGMENT};
-use partywall_layout::record_ring::{BlobBody, Kind, SegmentBody, word0, word1, footprint};
+use partywall_layout::record_ring::{BlobBody, Kind, SegmentBody, footprint, word0, word1};
 use partywall_layout::segment::{CONTROL_OFFSET, GRAIN_BYTES};
 use partywall_layout::{Geometry, Position, RingSize};
 use partywall_sys::OwnMap;
@@ -42,7 +42,8 @@ fuzz_target!(|input: &[u8]| {
             RefCell::new(listen("isolated", TrustPolicy::Untrusted, TransportPolicy::SharedMemory));
     }
     let Some((choice, mut rest)) = input.split_first() else { return };
-    let (listeners, name) = if choice & 1 == 0 { (&PEER, "peer") } else { (&UNTRUSTED, "isolated") };
+    let (listeners, name) =
+        if choice & 1 == 0 { (&PEER, "peer") } else { (&UNTRUSTED, "isolated") };
     let (channel, hand) =
         listeners.with_borrow_mut(|listener| connect_shm(listener, name, choice & 2 == 0));
     let (segments, held) = (Vec::new(), Vec::new());
@@ -87,11 +88,11 @@ impl World {
     }
 
     fn geometry(&self) -> Geometry {
-        self.hand.region.as_ref().expect("a wall").1
+        self.hand.region.as_ref().expect("shared memory").1
     }
 
     fn bytes(&mut self) -> &mut [u8] {
-        self.hand.region.as_mut().expect("a wall").0.as_mut_slice()
+        self.hand.region.as_mut().expect("shared memory").0.as_mut_slice()
     }
 
     fn word(&mut self, offset: u64, bytes: &[u8]) {

@@ -10,8 +10,8 @@
 use libfuzzer_sys::fuzz_target;
 use partywall::protocol::Recognition;
 use partywall_shmipc::wire::{
-    Client, HandshakeError, Limits, Mapping, Names, PATH_BYTES_MAX, Server, Step, encode,
-    recognises,
+    ClientHandshake, HandshakeLimits, Mapping, Names, NegotiationError, PATH_BYTES_MAX,
+    ServerHandshake, Step, encode, recognises,
 };
 
 fuzz_target!(|input: &[u8]| {
@@ -54,7 +54,7 @@ fn recognise(stream: &[u8]) {
 }
 
 fn serve(stream: &[u8], choice: u8) {
-    let mut server = Server::new(Limits::default());
+    let mut server = ServerHandshake::new(HandshakeLimits::default());
     let mut rest = stream;
     let mut agreed = false;
     while server.missing() > 0 && !rest.is_empty() {
@@ -87,7 +87,7 @@ fn serve(stream: &[u8], choice: u8) {
 
 fn connect(stream: &[u8], choice: u8) {
     let names = Names { queue: "q".into(), buffer: "b".into() };
-    let mut client = Client::new(Mapping::Memfd, &names);
+    let mut client = ClientHandshake::new(Mapping::Memfd, &names);
     let mut rest = stream;
     let mut agreed = false;
     while client.missing() > 0 && !rest.is_empty() {
@@ -109,6 +109,6 @@ fn piece(choice: u8) -> usize {
     1 << (choice >> 3 & 7)
 }
 
-fn explain(error: &HandshakeError) {
+fn explain(error: &NegotiationError) {
     assert!(!error.to_string().is_empty());
 }

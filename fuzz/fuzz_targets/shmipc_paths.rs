@@ -16,8 +16,10 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use partywall_shmipc::inside::{Allowed, Given};
-use partywall_shmipc::wire::{Header, Kind, Limits, PATH_BYTES_MAX, Server, Step, encode};
+use partywall_shmipc::regions::{MemoryRules, PeerMemory};
+use partywall_shmipc::wire::{
+    HandshakeLimits, Header, Kind, PATH_BYTES_MAX, ServerHandshake, Step, encode,
+};
 use std::fs::{self, File};
 use std::os::unix::fs::symlink;
 use std::path::{Component, Path, PathBuf};
@@ -121,7 +123,7 @@ fn serve(queue: &[u8], buffer: &[u8], choice: u8) -> Option<(String, String)> {
     if kind == Kind::ShmByMemfd {
         stream.push(0);
     }
-    let mut server = Server::new(Limits::default());
+    let mut server = ServerHandshake::new(HandshakeLimits::default());
     let mut rest = &stream[..];
     let mut names = None;
     while server.missing() > 0 && !rest.is_empty() {
@@ -158,8 +160,8 @@ fn may_be_names(queue: &[u8], buffer: &[u8]) -> bool {
 }
 
 fn open(path: &str) {
-    let allowed = Allowed { directory: HOME.clone(), ..Allowed::new(BYTES_MAX, None) };
-    let given = Given::path(Path::new(path), &allowed);
+    let allowed = MemoryRules { directory: HOME.clone(), ..MemoryRules::new(BYTES_MAX, None) };
+    let given = PeerMemory::path(Path::new(path), &allowed);
     match &given {
         Ok(_) => assert!(may_be_opened(Path::new(path)), "{path:?} was opened"),
         Err(error) => {

@@ -16,10 +16,10 @@ pub use session::{SessionByHand, accept_session, connect_session};
 
 use partywall::{Channel, Config, Listener, TransportPolicy, TrustPolicy};
 use partywall_layout::hello::{
-    FEATURE_SOCKET, FEATURE_SHM, HELLO_BYTES, Hello, OFFER_DOORBELLS, OFFER_BYTES, Offer, READY_BYTES,
-    ROLE_CONNECTOR, Ready, TRANSPORT_SOCKET, TRANSPORT_SHM,
+    FEATURE_SHM, FEATURE_SOCKET, HELLO_BYTES, Hello, OFFER_BYTES, OFFER_DOORBELLS, Offer,
+    READY_BYTES, ROLE_CONNECTOR, Ready, TRANSPORT_SHM, TRANSPORT_SOCKET,
 };
-use partywall_layout::{Geometry, FallbackReason};
+use partywall_layout::{FallbackReason, Geometry};
 use partywall_sys::{Doorbell, OwnMap, PidFd, Socket};
 use std::io::IoSlice;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -145,9 +145,8 @@ fn receive(socket: &Socket, count: usize) -> Vec<u8> {
     let mut bytes = vec![0; count];
     let mut had = 0;
     while had < count {
-        let received =
-            socket.receive(&mut bytes[had..], true).expect("the other side has answered");
-        assert_ne!(received.bytes, 0, "the other side hung up");
+        let received = socket.receive(&mut bytes[had..], true).expect("the peer has responded");
+        assert_ne!(received.bytes, 0, "the peer hung up");
         had += received.bytes;
     }
     bytes

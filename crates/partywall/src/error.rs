@@ -45,7 +45,7 @@ pub enum Fault {
         /// Which protocol.
         protocol: &'static str,
         /// What went wrong. No source of this error: its words are in these already.
-        reason: crate::protocol::ProtocolError,
+        reason: ProtocolError,
     },
     /// This is a forked child, and the channel belongs to its parent.
     #[error("this channel belongs to the parent process: connect anew after fork()")]
@@ -383,7 +383,7 @@ pub enum HandshakeError {
         /// Which protocol.
         protocol: &'static str,
         /// Why. No source of this error: its words are in these already.
-        reason: crate::protocol::ProtocolError,
+        reason: ProtocolError,
     },
     /// A system call failed.
     #[error("{what} failed during the handshake with {peer}: {source}")]
@@ -426,4 +426,32 @@ fn service_name(number: u32) -> String {
         SERVICE_LINK => "links".to_owned(),
         other => format!("service {other}"),
     }
+}
+/// Why a connection of another [`Protocol`](crate::protocol::Protocol), or its handshake, failed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ProtocolError {
+    /// The peer broke a rule of the protocol.
+    #[error("broke a rule: {what}")]
+    Violation {
+        /// Which rule, and how.
+        what: String,
+    },
+    /// The peer or this side refused the request.
+    #[error("{what}")]
+    Refused {
+        /// What was refused, and what to do.
+        what: String,
+    },
+    /// The peer closed the connection.
+    #[error("it hung up")]
+    HungUp,
+    /// A system call failed.
+    #[error("{what} failed: {source}")]
+    System {
+        /// The operation.
+        what: &'static str,
+        /// The error that the system returned.
+        source: io::Error,
+    },
 }

@@ -11,7 +11,6 @@
 //! It derefs to `[u8]`, is a [`bytes::Buf`] and becomes [`Bytes`] without a copy. Where the bytes lie
 //! is nobody's business but [`is_zero_copy`](Message::is_zero_copy)'s.
 
-use crate::protocol::RecvBuffer;
 use crate::transport::shm::View;
 use bytes::{Buf, Bytes};
 use std::fmt;
@@ -28,6 +27,26 @@ pub struct Message {
     kept: Kept,
     /// How many bytes `Buf::advance` has passed.
     passed: usize,
+}
+
+/// The memory of a received message, in one piece or several. Dropping it frees the memory.
+pub trait RecvBuffer: Send + Sync {
+    /// Number of bytes.
+    fn len(&self) -> usize;
+
+    /// Whether it has no bytes.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The bytes from `from` to the end of the piece that holds it; empty at the end.
+    fn chunk(&self, from: usize) -> &[u8];
+
+    /// All bytes in one piece. If they lie in several, they are copied together, once.
+    fn as_slice(&self) -> &[u8];
+
+    /// Whether the bytes lie in memory that the peer wrote.
+    fn is_zero_copy(&self) -> bool;
 }
 
 enum Kept {
@@ -66,7 +85,21 @@ impl Message {
         Self { kept: Kept::View(view), passed: 0 }
     }
 
-    pub(crate) fn from_buffer(buffer: Box<dyn RecvBuffer>) -> Self {
+    /// A message with a copy of bytes that another protocol received.
+    #[must_use]
+    pub fn from_protocol(bytes: &[u8]) -> Self {
+        Self::copied(bytes)
+    }
+
+    /// A message of bytes that another protocol received on our heap.
+    #[must_use]
+    pub const fn from_protocol_vec(bytes: Vec<u8>) -> Self {
+        Self::from_vec(bytes)
+    }
+
+    /// A message that another protocol received, where it lies.
+    #[must_use]
+    pub fn from_recv_buffer(buffer: Box<dyn RecvBuffer>) -> Self {
         Self { kept: Kept::RecvBuffer(buffer), passed: 0 }
     }
 

@@ -10,7 +10,7 @@
 //!
 //! It moves sessions of shmipc only; those of Partywall's own protocol at the same address have `go_away`.
 //!
-//! [`Handover`] is the listener's: whom it told, who has moved, and when it stops waiting. [`Mover`] is a pool's: which
+//! [`Handover`] is the listener's: whom it told, who has moved, and when it stops waiting. [`Migrator`] is a pool's: which
 //! connections are to be replaced, and whom to tell. Both are machines without socket or clock: the time is an
 //! argument, sessions are numbers that their owner gives and does not use again, and the owner writes the messages
 //! when it holds no lock. How the old and the new server share the address is not their business, and nobody
@@ -23,7 +23,7 @@
 //! - Each connection is acknowledged when it has moved, not when all have: the server counts them one by one anyhow.
 //! - What has moved stays moved, though others do not within the time.
 //! - Nobody looks every 100 ms whether something happened. What happens is said at once, and
-//!   [`next_look`](Mover::next_look) is when time alone changes something.
+//!   [`next_deadline`](Mover::next_look) is when time alone changes something.
 //!
 //! Invariants: a handover ends, in 2 s; it ends well only if nobody who is still there has not moved.
 
@@ -41,7 +41,7 @@ use std::time::{Duration, Instant};
 /// handover.begin(7, [1, 2], now)?; // now send HotRestart 7 to sessions 1 and 2
 /// assert!(handover.acknowledged(1, 7));
 /// handover.left(2);
-/// assert_eq!(handover.look(now), HandoverState::Done { epoch: 7, moved: 1, left: 1 });
+/// assert_eq!(handover.poll(now), HandoverState::Done { epoch: 7, moved: 1, left: 1 });
 /// # Ok::<(), partywall_shmipc::wire::HandoverError>(())
 /// ```
 #[derive(Debug, Default)]
@@ -122,7 +122,7 @@ impl Handover {
         sessions: impl IntoIterator<Item = u64>,
         now: Instant,
     ) -> Result<(), HandoverError> {
-        if let HandoverState::Pending { epoch, .. } = self.look(now) {
+        if let HandoverState::Pending { epoch, .. } = self.poll(now) {
             return Err(HandoverError::Pending { epoch });
         }
         if epoch == 0 {
@@ -173,7 +173,7 @@ impl Handover {
     }
 
     /// How far it is now.
-    pub fn look(&mut self, now: Instant) -> HandoverState {
+    pub fn poll(&mut self, now: Instant) -> HandoverState {
         if let HandoverState::Pending { epoch, moved, left } = self.state {
             if self.deadline.is_some_and(|deadline| now >= deadline) {
                 let stayed = self.pending.len();
@@ -190,7 +190,7 @@ impl Handover {
 
     /// When to [`look`](Self::look) though nothing happened.
     #[must_use]
-    pub fn next_look(&self) -> Option<Instant> {
+    pub fn next_deadline(&self) -> Option<Instant> {
         let is_pending = matches!(self.state, HandoverState::Pending { .. });
         self.deadline.filter(|_| is_pending)
     }
@@ -216,16 +216,16 @@ impl Handover {
 /// A pool's side: which of its connections are to be replaced.
 ///
 /// ```
-/// use partywall_shmipc::wire::{Mover, Told};
+/// use partywall_shmipc::wire::{Migrator, RestartAction};
 /// use std::time::Instant;
 ///
-/// let mut mover = Mover::default();
-/// assert_eq!(mover.told(4, 7, Instant::now()), Told::Connect);
+/// let mut migrator = Migrator::default();
+/// assert_eq!(migrator.on_hot_restart(4, 7, Instant::now()), RestartAction::Connect);
 /// // … connected anew, with names of `Naming::in_epoch(7)`: session 4 gets no new streams, and this acknowledgement.
-/// assert_eq!(mover.moved(4), Some(7));
+/// assert_eq!(migrator.moved(4), Some(7));
 /// ```
 #[derive(Debug, Default)]
-pub struct Mover {
+pub struct Migrator {
     epoch: u64,
     /// To be replaced.
     moves: BTreeMap<u64, Move>,
@@ -242,7 +242,7 @@ struct Move {
 
 /// What to do about a `HotRestart`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Told {
+pub enum RestartAction {
     /// Connect anew to the same address, then say [`moved`](Mover::moved) or [`failed`](Mover::failed).
     Connect,
     /// Send `HotRestartAck` with this epoch: the session was replaced before.
@@ -260,19 +260,19 @@ pub enum Due {
     GiveUp(u64),
 }
 
-impl Mover {
+impl Migrator {
     /// A session was sent `HotRestart`.
-    pub fn told(&mut self, session: u64, epoch: u64, now: Instant) -> Told {
+    pub fn on_hot_restart(&mut self, session: u64, epoch: u64, now: Instant) -> RestartAction {
         if self.replaced.contains(&session) && epoch != 0 {
-            return Told::Acknowledge(epoch);
+            return RestartAction::Acknowledge(epoch);
         }
         let is_other = !self.moves.is_empty() && self.epoch != epoch;
         if epoch == 0 || is_other || self.moves.contains_key(&session) {
-            return Told::Ignore;
+            return RestartAction::Ignore;
         }
         self.epoch = epoch;
         self.moves.insert(session, Move { deadline: now + HANDOVER_TIMEOUT, again: None });
-        Told::Connect
+        RestartAction::Connect
     }
 
     /// A session has its replacement: the epoch to acknowledge on the *old* connection; `None` if that has ended, or
@@ -286,7 +286,7 @@ impl Mover {
     /// Connecting anew failed. It is tried again: the new process may not listen yet.
     pub fn failed(&mut self, session: u64, now: Instant) {
         if let Some(attempt) = self.moves.get_mut(&session) {
-            attempt.again = Some(now + LOOK_INTERVAL);
+            attempt.again = Some(now + RETRY_INTERVAL);
         }
     }
 
@@ -297,7 +297,7 @@ impl Mover {
     }
 
     /// What has become due. To be asked until there is nothing.
-    pub fn look(&mut self, now: Instant) -> Option<Due> {
+    pub fn poll(&mut self, now: Instant) -> Option<Due> {
         let late = self.moves.iter().find(|(_, attempt)| now >= attempt.deadline);
         if let Some((&session, _)) = late {
             self.moves.remove(&session);
@@ -311,7 +311,7 @@ impl Mover {
 
     /// When to [`look`](Self::look) though nothing happened.
     #[must_use]
-    pub fn next_look(&self) -> Option<Instant> {
+    pub fn next_deadline(&self) -> Option<Instant> {
         let due =
             |attempt: &Move| attempt.again.map_or(attempt.deadline, |at| at.min(attempt.deadline));
         self.moves.values().map(due).min()
@@ -327,7 +327,7 @@ impl Mover {
 /// How long a handover takes at most, on either side.
 pub const HANDOVER_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long to wait before connecting again.
-const LOOK_INTERVAL: Duration = Duration::from_millis(100);
+const RETRY_INTERVAL: Duration = Duration::from_millis(100);
 
 #[cfg(test)]
 mod tests {
@@ -341,16 +341,16 @@ mod tests {
     fn a_handover_is_done_when_all_have_moved() {
         let start = Instant::now();
         let mut handover = Handover::default();
-        assert_eq!((handover.look(start), handover.next_look()), (HandoverState::Never, None));
+        assert_eq!((handover.poll(start), handover.next_deadline()), (HandoverState::Never, None));
         handover.begin(7, [1, 2], start).unwrap();
-        assert_eq!(handover.next_look(), Some(after(start, 2000)));
+        assert_eq!(handover.next_deadline(), Some(after(start, 2000)));
         assert!(handover.acknowledged(2, 7));
         let pending = HandoverState::Pending { epoch: 7, moved: 1, left: 0 };
-        assert_eq!(handover.look(after(start, 1999)), pending);
+        assert_eq!(handover.poll(after(start, 1999)), pending);
         assert!(handover.acknowledged(1, 7));
         let done = HandoverState::Done { epoch: 7, moved: 2, left: 0 };
-        assert_eq!(handover.look(after(start, 9999)), done);
-        assert_eq!(handover.next_look(), None);
+        assert_eq!(handover.poll(after(start, 9999)), done);
+        assert_eq!(handover.next_deadline(), None);
     }
 
     #[test]
@@ -358,7 +358,7 @@ mod tests {
         let start = Instant::now();
         let mut handover = Handover::default();
         handover.begin(7, [], start).unwrap();
-        assert_eq!(handover.look(start), HandoverState::Done { epoch: 7, moved: 0, left: 0 });
+        assert_eq!(handover.poll(start), HandoverState::Done { epoch: 7, moved: 0, left: 0 });
         assert_eq!(handover.joined(1), Some(7), "but who was on the way is told");
         assert!(!handover.acknowledged(1, 7), "and not waited for");
     }
@@ -376,7 +376,7 @@ mod tests {
         assert!(handover.acknowledged(1, 7));
         assert!(!handover.acknowledged(1, 7), "the second of one session");
         let pending = HandoverState::Pending { epoch: 7, moved: 1, left: 0 };
-        assert_eq!(handover.look(start), pending, "it counts for nobody else");
+        assert_eq!(handover.poll(start), pending, "it counts for nobody else");
     }
 
     #[test]
@@ -390,7 +390,7 @@ mod tests {
         assert!(handover.acknowledged(2, 7));
         assert!(handover.acknowledged(3, 7));
         let done = HandoverState::Done { epoch: 7, moved: 2, left: 1 };
-        assert_eq!(handover.look(start), done);
+        assert_eq!(handover.poll(start), done);
     }
 
     #[test]
@@ -404,15 +404,15 @@ mod tests {
             Err(HandoverError::Pending { epoch: 7 })
         );
         let over = HandoverState::TimedOut { epoch: 7, moved: 1, left: 0, stayed: 2 };
-        assert_eq!(handover.look(after(start, 2000)), over);
+        assert_eq!(handover.poll(after(start, 2000)), over);
         assert!(!handover.acknowledged(2, 7), "too late");
         assert_eq!(handover.joined(4), None);
         let now = after(start, 2001);
         assert_eq!(handover.begin(7, [2], now), Err(HandoverError::Repeated { epoch: 7 }));
         assert_eq!(handover.begin(0, [2], now), Err(HandoverError::Zero));
-        assert_eq!(handover.look(now), over, "a refusal changes nothing");
+        assert_eq!(handover.poll(now), over, "a refusal changes nothing");
         handover.begin(8, [2, 3], now).unwrap();
-        assert_eq!(handover.next_look(), Some(after(start, 4001)));
+        assert_eq!(handover.next_deadline(), Some(after(start, 4001)));
     }
 
     #[test]
@@ -426,65 +426,81 @@ mod tests {
     #[test]
     fn each_connection_is_acknowledged_when_it_has_moved() {
         let start = Instant::now();
-        let mut mover = Mover::default();
-        assert_eq!(mover.told(1, 7, start), Told::Connect);
-        assert_eq!(mover.told(2, 7, after(start, 50)), Told::Connect);
-        assert_eq!(mover.next_look(), Some(after(start, 2000)));
-        assert_eq!(mover.moved(2), Some(7));
-        assert!(mover.is_moving());
-        assert_eq!(mover.moved(1), Some(7));
-        assert_eq!(mover.moved(1), None, "only once");
-        assert!(!mover.is_moving());
-        assert_eq!((mover.look(after(start, 9999)), mover.next_look()), (None, None));
+        let mut migrator = Migrator::default();
+        assert_eq!(migrator.on_hot_restart(1, 7, start), RestartAction::Connect);
+        assert_eq!(migrator.on_hot_restart(2, 7, after(start, 50)), RestartAction::Connect);
+        assert_eq!(migrator.next_deadline(), Some(after(start, 2000)));
+        assert_eq!(migrator.moved(2), Some(7));
+        assert!(migrator.is_moving());
+        assert_eq!(migrator.moved(1), Some(7));
+        assert_eq!(migrator.moved(1), None, "only once");
+        assert!(!migrator.is_moving());
+        assert_eq!((migrator.poll(after(start, 9999)), migrator.next_deadline()), (None, None));
     }
 
     #[test]
     fn what_is_told_twice_is_done_once() {
         let start = Instant::now();
-        let mut mover = Mover::default();
-        assert_eq!(mover.told(1, 0, start), Told::Ignore, "epoch 0 is none");
-        assert_eq!(mover.told(1, 7, start), Told::Connect);
-        assert_eq!(mover.told(1, 7, start), Told::Ignore);
-        assert_eq!(mover.told(2, 8, start), Told::Ignore, "one epoch at a time");
-        assert_eq!(mover.moved(1), Some(7));
-        assert_eq!(mover.told(1, 8, start), Told::Acknowledge(8), "it has moved already");
-        assert_eq!(mover.told(2, 8, start), Told::Connect, "the first is over");
-        mover.left(1);
-        mover.left(2);
-        assert_eq!(mover.moved(2), None, "there is nobody to tell");
-        assert!(!mover.is_moving());
+        let mut migrator = Migrator::default();
+        assert_eq!(migrator.on_hot_restart(1, 0, start), RestartAction::Ignore, "epoch 0 is none");
+        assert_eq!(migrator.on_hot_restart(1, 7, start), RestartAction::Connect);
+        assert_eq!(migrator.on_hot_restart(1, 7, start), RestartAction::Ignore);
+        assert_eq!(
+            migrator.on_hot_restart(2, 8, start),
+            RestartAction::Ignore,
+            "one epoch at a time"
+        );
+        assert_eq!(migrator.moved(1), Some(7));
+        assert_eq!(
+            migrator.on_hot_restart(1, 8, start),
+            RestartAction::Acknowledge(8),
+            "it has moved already"
+        );
+        assert_eq!(
+            migrator.on_hot_restart(2, 8, start),
+            RestartAction::Connect,
+            "the first is over"
+        );
+        migrator.left(1);
+        migrator.left(2);
+        assert_eq!(migrator.moved(2), None, "there is nobody to tell");
+        assert!(!migrator.is_moving());
     }
 
     #[test]
     fn connecting_is_tried_again_until_the_time_is_over() {
         let start = Instant::now();
-        let mut mover = Mover::default();
-        mover.told(1, 7, start);
-        mover.told(2, 7, start);
-        assert_eq!(mover.moved(2), Some(7));
+        let mut migrator = Migrator::default();
+        migrator.on_hot_restart(1, 7, start);
+        migrator.on_hot_restart(2, 7, start);
+        assert_eq!(migrator.moved(2), Some(7));
         let mut now = start;
         let mut attempts = 1;
         loop {
-            mover.failed(1, now);
-            now = mover.next_look().unwrap();
-            match mover.look(now) {
+            migrator.failed(1, now);
+            now = migrator.next_deadline().unwrap();
+            match migrator.poll(now) {
                 Some(Due::Connect(1)) => attempts += 1,
                 Some(Due::GiveUp(1)) => break,
                 other => panic!("{other:?}"),
             }
-            assert_eq!(mover.look(now), None);
+            assert_eq!(migrator.poll(now), None);
         }
         assert_eq!((attempts, now), (20, after(start, 2000)));
-        assert_eq!(mover.moved(1), None, "given up, so the server is told nothing");
-        assert_eq!(mover.told(1, 8, now), Told::Connect, "and told again it tries again");
+        assert_eq!(migrator.moved(1), None, "given up, so the server is told nothing");
+        assert_eq!(
+            migrator.on_hot_restart(1, 8, now),
+            RestartAction::Connect,
+            "and told again it tries again"
+        );
     }
 
     #[test]
     fn an_attempt_that_never_ends_is_given_up() {
         let start = Instant::now();
-        let mut mover = Mover::default();
-        mover.told(1, 7, start);
-        assert_eq!(mover.look(after(start, 1999)), None);
-        assert_eq!(mover.look(after(start, 2000)), Some(Due::GiveUp(1)));
+        let mut migrator = Migrator::default();
+        migrator.on_hot_restart(1, 7, start);
+        assert_eq!(migrator.poll(after(start, 1999)), None);
+        assert_eq!(migrator.poll(after(start, 2000)), Some(Due::GiveUp(1)));
     }
 }

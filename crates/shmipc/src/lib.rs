@@ -16,60 +16,59 @@
 #![forbid(unsafe_code)]
 #![cfg(target_os = "linux")]
 
-mod backing;
 mod config;
+mod connections;
 mod dump;
 mod frame;
 mod handshake;
 mod hot_restart;
-mod lines;
-mod names;
+mod memory;
 mod negotiation;
 #[cfg(feature = "tokio")]
 mod pool;
-mod queue;
 mod region;
 mod shmipc;
-mod stats;
 mod transport;
-mod upkeep;
 
-/// For `partywall shmipc dump`, the fuzzer and tests of this crate: no promise of any kind.
-#[doc(hidden)]
-pub mod inside {
-    pub use crate::backing::*;
+/// Regions, queues and reports of them, for `partywall shmipc dump`, fuzzers and tests.
+///
+/// This module is outside semantic versioning.
+pub mod regions {
     pub use crate::dump::*;
-    pub use crate::queue::*;
+    pub use crate::memory::queue::*;
+    pub use crate::memory::*;
     pub use crate::region::*;
 }
 
 pub use config::{Config, ConfigError, MemMapType, SizePercentPair};
 pub use hot_restart::{HandoverError, HandoverState};
-pub use names::NameError;
+pub use memory::names::NameError;
 #[cfg(feature = "tokio")]
 pub use pool::{
     GetStreamError, ManagerMetrics, PooledIo, PooledStream, SessionManager, SessionManagerError,
 };
 pub use shmipc::Shmipc;
-pub use stats::{
+pub use transport::metrics::{
     Monitor, PerformanceMetrics, SessionMetrics, ShareMemoryMetrics, StabilityMetrics,
 };
 
-/// The pure parts, bytes in and bytes out, for the fuzzer. Nothing here is promised.
-#[doc(hidden)]
+/// Frames, handshakes and hot restarts without sockets, for fuzzers and tests.
+///
+/// This module is outside semantic versioning.
 pub mod wire {
     pub use crate::frame::{
         FALLBACK_HEADER_BYTES, Frame, FrameError, HEADER_BYTES, Header, Kind, MAGIC,
         PAYLOAD_BYTES_MAX, Parser, encode,
     };
     pub use crate::handshake::{
-        Client, HandshakeError, Limits, Mapping, PATH_BYTES_MAX, Server, Step, recognises,
+        ClientHandshake, HandshakeLimits, Mapping, NegotiationError, PATH_BYTES_MAX,
+        ServerHandshake, Step, recognises,
     };
     pub use crate::hot_restart::{
-        Due, HANDOVER_TIMEOUT, Handover, HandoverError, HandoverState, Mover, Told,
+        Due, HANDOVER_TIMEOUT, Handover, HandoverError, HandoverState, Migrator, RestartAction,
     };
-    pub use crate::names::{NameError, Names, Naming, PREFIX_BYTES_MAX};
-    pub use crate::stats::{Count, Counters};
+    pub use crate::memory::names::{NameError, Names, Naming, PREFIX_BYTES_MAX};
+    pub use crate::transport::metrics::{Count, Counters};
 }
 
 /// The examples of the guide, compiled and run as documentation tests; in no build.

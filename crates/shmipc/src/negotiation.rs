@@ -12,13 +12,13 @@
 //! - What was made for a handshake that came to nothing is gone when the negotiation is dropped. What a client named is
 //!   removed only if both regions were mapped: of what is refused, nothing is.
 
-use crate::backing::{Allowed, Backing, Given, RegionError, keep, open_buffer};
 use crate::config::Config;
-use crate::handshake::{Client, Limits, Server, Step};
-use crate::queue::{Consumer, Producer, Queue, QueueLayout, Side};
-use crate::region::Region;
+use crate::handshake::{ClientHandshake, HandshakeLimits, ServerHandshake, Step};
+use crate::memory::queue::{Consumer, Producer, Queue, QueueLayout, Side};
+use crate::memory::{Backing, MemoryRules, PeerMemory, RegionError, keep, open_buffer};
+use crate::region::BufferRegion;
 use crate::shmipc::Buffer;
-use crate::transport::{self, Observer, Parts};
+use crate::transport::{self, ConnectionParts, Observer};
 use partywall::protocol::{Connection, Handshake, Negotiation, ProtocolError};
 use std::fmt;
 use std::io::{ErrorKind, IoSlice};
@@ -28,19 +28,19 @@ use std::sync::Arc;
 
 /// What both handshakes need.
 #[derive(Debug)]
-pub(crate) struct Ends {
+pub(crate) struct HandshakeSocket {
     /// `None` once the line has it.
     handshake: Option<Handshake>,
     /// How much of what was read before was used.
     used: usize,
-    limits: transport::Limits,
+    limits: transport::FallbackLimits,
     observer: Arc<dyn Observer>,
     monitor: Option<(Monitoring, std::time::Duration)>,
 }
 
 /// Who is told of counters.
 #[derive(Clone)]
-struct Monitoring(Arc<dyn crate::stats::Monitor>);
+struct Monitoring(Arc<dyn crate::transport::metrics::Monitor>);
 
 impl fmt::Debug for Monitoring {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -48,10 +48,10 @@ impl fmt::Debug for Monitoring {
     }
 }
 
-impl Ends {
+impl HandshakeSocket {
     pub(crate) fn new(handshake: Handshake, config: &Config, observer: Arc<dyn Observer>) -> Self {
         let Config { fallback_unread_max, fallback_message_max, .. } = *config;
-        let limits = transport::Limits { fallback_unread_max, fallback_message_max };
+        let limits = transport::FallbackLimits { fallback_unread_max, fallback_message_max };
         let monitor = config.monitor.clone().map(Monitoring);
         let monitor = monitor.map(|monitor| (monitor, config.monitor_interval));
         Self { handshake: Some(handshake), used: 0, limits, observer, monitor }
@@ -99,9 +99,13 @@ impl Ends {
     }
 
     /// Both sides are ready.
-    fn line(&mut self, version: u8, made: Made) -> Result<Option<Connection>, ProtocolError> {
+    fn establish(
+        &mut self,
+        version: u8,
+        made: Established,
+    ) -> Result<Option<Connection>, ProtocolError> {
         let Some(handshake) = self.handshake.take() else { return Ok(None) };
-        let Made { region, queue, backing, is_client, is_memfd } = made;
+        let Established { region, queue, backing, is_client, is_memfd } = made;
         let description = match (version, is_memfd) {
             (2, _) => "shmipc v2, files",
             (_, true) => "shmipc v3, memfd",
@@ -109,7 +113,7 @@ impl Ends {
         };
         let read = handshake.first[self.used..].to_vec();
         let monitor = self.monitor.take().map(|(monitor, interval)| (monitor.0, interval));
-        let parts = Parts {
+        let parts = ConnectionParts {
             socket: handshake.socket,
             read,
             version,
@@ -127,14 +131,14 @@ impl Ends {
             streams_max: if is_client { u32::MAX } else { 0 },
             backing,
         };
-        let line = transport::line(parts);
-        line.map(Some).map_err(|source| ProtocolError::System { what: "setting up", source })
+        let connection = transport::connection(parts);
+        connection.map(Some).map_err(|source| ProtocolError::System { what: "setting up", source })
     }
 }
 
 /// What a line stands on.
-struct Made {
-    region: Arc<Region>,
+struct Established {
+    region: Arc<BufferRegion>,
     queue: (Producer, Consumer),
     backing: Vec<Arc<Backing>>,
     is_client: bool,
@@ -143,21 +147,21 @@ struct Made {
 
 /// A client's handshake.
 #[derive(Debug)]
-pub(crate) struct Connecting {
-    machine: Client,
+pub(crate) struct ClientNegotiation {
+    machine: ClientHandshake,
     made: Option<(Buffer, Backing, Queue)>,
-    ends: Ends,
+    socket: HandshakeSocket,
 }
 
-impl Negotiation for Connecting {
+impl Negotiation for ClientNegotiation {
     fn progress(&mut self) -> Result<Option<Connection>, ProtocolError> {
         loop {
             while let Some(step) = self.machine.next() {
                 match step {
-                    Step::Send(bytes) => self.ends.send(&bytes, &[])?,
+                    Step::Send(bytes) => self.socket.send(&bytes, &[])?,
                     Step::SendDescriptors { byte } => {
                         if let Some((buffer, backing, _)) = &self.made {
-                            self.ends.send(&[byte], &[buffer.backing.fd(), backing.fd()])?;
+                            self.socket.send(&[byte], &[buffer.backing.fd(), backing.fd()])?;
                         }
                     }
                     Step::Done { version } => return self.done(version),
@@ -167,7 +171,7 @@ impl Negotiation for Connecting {
             }
             let mut buffer = [0; 64];
             let missing = self.machine.missing().min(buffer.len());
-            let Some((count, descriptors)) = self.ends.read(&mut buffer[..missing])? else {
+            let Some((count, descriptors)) = self.socket.read(&mut buffer[..missing])? else {
                 return Ok(None);
             };
             if !descriptors.is_empty() {
@@ -179,10 +183,14 @@ impl Negotiation for Connecting {
     }
 }
 
-impl Connecting {
+impl ClientNegotiation {
     /// Begins, with regions that were made for it.
-    pub(crate) fn new(machine: Client, made: (Buffer, Backing, Queue), ends: Ends) -> Self {
-        Self { machine, made: Some(made), ends }
+    pub(crate) fn new(
+        machine: ClientHandshake,
+        made: (Buffer, Backing, Queue),
+        socket: HandshakeSocket,
+    ) -> Self {
+        Self { machine, made: Some(made), socket }
     }
 
     fn done(&mut self, version: u8) -> Result<Option<Connection>, ProtocolError> {
@@ -190,21 +198,21 @@ impl Connecting {
         let queue = queue
             .split(Side::Client)
             .map_err(|damage| ProtocolError::Violation { what: damage.to_string() })?;
-        let made = Made {
+        let made = Established {
             region: buffer.region,
             queue,
             backing: vec![buffer.backing, Arc::new(backing)],
             is_client: true,
             is_memfd: version != 2,
         };
-        self.ends.line(version, made)
+        self.socket.establish(version, made)
     }
 }
 
 /// What a server was given.
 #[derive(Debug)]
 struct Mapped {
-    region: Arc<Region>,
+    region: Arc<BufferRegion>,
     queue: Queue,
     is_memfd: bool,
     /// Files to be removed in the end.
@@ -213,24 +221,24 @@ struct Mapped {
 
 /// A server's handshake.
 #[derive(Debug)]
-pub(crate) struct Accepting {
-    machine: Server,
-    allowed: Allowed,
+pub(crate) struct ServerNegotiation {
+    machine: ServerHandshake,
+    allowed: MemoryRules,
     queue_entries_max: u32,
     /// Somebody vouches for the client, or it does not matter.
     may_open_files: bool,
     /// Those that came: of the buffers, then of the queue.
     descriptors: Vec<OwnedFd>,
     mapped: Option<Mapped>,
-    ends: Ends,
+    socket: HandshakeSocket,
 }
 
-impl Negotiation for Accepting {
+impl Negotiation for ServerNegotiation {
     fn progress(&mut self) -> Result<Option<Connection>, ProtocolError> {
         loop {
             while let Some(step) = self.machine.next() {
                 match step {
-                    Step::Send(bytes) => self.ends.send(&bytes, &[])?,
+                    Step::Send(bytes) => self.socket.send(&bytes, &[])?,
                     Step::MapDescriptors { .. } => {
                         let mut descriptors = std::mem::take(&mut self.descriptors).into_iter();
                         let (Some(buffer), Some(queue)) = (descriptors.next(), descriptors.next())
@@ -238,8 +246,10 @@ impl Negotiation for Accepting {
                             let what = "two descriptors were to come".to_owned();
                             return Err(ProtocolError::Violation { what });
                         };
-                        let buffer = Given::descriptor(buffer, &self.allowed).map_err(refused)?;
-                        let queue = Given::descriptor(queue, &self.allowed).map_err(refused)?;
+                        let buffer =
+                            PeerMemory::descriptor(buffer, &self.allowed).map_err(refused)?;
+                        let queue =
+                            PeerMemory::descriptor(queue, &self.allowed).map_err(refused)?;
                         self.map(buffer, queue, true)?;
                     }
                     Step::MapPaths { .. } if !self.may_open_files => {
@@ -248,16 +258,17 @@ impl Negotiation for Accepting {
                         return Err(ProtocolError::Refused { what: what.to_owned() });
                     }
                     Step::MapPaths { queue, buffer } => {
-                        let queue = Given::path(Path::new(&queue), &self.allowed);
-                        let buffer = Given::path(Path::new(&buffer), &self.allowed);
+                        let queue = PeerMemory::path(Path::new(&queue), &self.allowed);
+                        let buffer = PeerMemory::path(Path::new(&buffer), &self.allowed);
                         self.map(buffer.map_err(refused)?, queue.map_err(refused)?, false)?;
                     }
                     Step::Done { version } => {
                         let Some(mapped) = self.mapped.take() else { return Ok(None) };
                         let Mapped { region, queue, is_memfd, kept: backing } = mapped;
                         let queue = queue.split(Side::Server).map_err(violated)?;
-                        let made = Made { region, queue, backing, is_client: false, is_memfd };
-                        return self.ends.line(version, made);
+                        let made =
+                            Established { region, queue, backing, is_client: false, is_memfd };
+                        return self.socket.establish(version, made);
                     }
                     // A client's.
                     Step::SendDescriptors { .. } => {}
@@ -265,7 +276,7 @@ impl Negotiation for Accepting {
             }
             let mut buffer = [0; 512];
             let missing = self.machine.missing().min(buffer.len());
-            let Some((count, descriptors)) = self.ends.read(&mut buffer[..missing])? else {
+            let Some((count, descriptors)) = self.socket.read(&mut buffer[..missing])? else {
                 return Ok(None);
             };
             self.machine.feed(&buffer[..count], descriptors.len())?;
@@ -274,28 +285,28 @@ impl Negotiation for Accepting {
     }
 }
 
-impl Accepting {
+impl ServerNegotiation {
     /// Begins, by reading.
     pub(crate) fn new(config: &Config, handshake: Handshake, observer: Arc<dyn Observer>) -> Self {
         let owner = handshake.credentials.map(|who| who.uid);
-        let mut allowed = Allowed::new(config.region_bytes_max.into(), owner);
+        let mut allowed = MemoryRules::new(config.region_bytes_max.into(), owner);
         allowed.directory.clone_from(&config.directory);
         allowed.is_guarded = config.guards_truncation;
         Self {
-            machine: Server::new(Limits::default()),
+            machine: ServerHandshake::new(HandshakeLimits::default()),
             allowed,
             queue_entries_max: config.queue_entries_max,
             may_open_files: handshake.credentials.is_some() || config.files_of_strangers,
             descriptors: Vec::new(),
             mapped: None,
-            ends: Ends::new(handshake, config, observer),
+            socket: HandshakeSocket::new(handshake, config, observer),
         }
     }
 
     fn map(
         &mut self,
-        buffer: Given,
-        given_queue: Given,
+        buffer: PeerMemory,
+        given_queue: PeerMemory,
         is_memfd: bool,
     ) -> Result<(), ProtocolError> {
         let region = open_buffer(&buffer).map_err(no_region)?;
@@ -320,7 +331,7 @@ pub(crate) fn no_region(error: RegionError) -> ProtocolError {
     ProtocolError::Refused { what: error.to_string() }
 }
 
-fn refused(error: crate::backing::BackingError) -> ProtocolError {
+fn refused(error: crate::memory::BackingError) -> ProtocolError {
     ProtocolError::Refused { what: error.to_string() }
 }
 

@@ -6,20 +6,23 @@
 //!          ── accept ──▶ machine begun ───────────────┴─▶ Negotiation ── bytes, descriptors ─▶ Connection
 //! ```
 
-use crate::backing::{Backing, create_buffer, sweep};
 use crate::config::{Config, ConfigError, MemMapType};
-use crate::handshake::{self, Client, Mapping};
-use crate::lines::Lines;
-use crate::names::{Names, Naming};
-use crate::negotiation::{Accepting, Connecting, Ends, no_region};
-use crate::queue::{Queue, QueueLayout};
-use crate::region::{Class, Region};
+use crate::connections::Connections;
+use crate::handshake::{self, ClientHandshake, Mapping};
+use crate::hot_restart::{HandoverError, HandoverState};
+use crate::memory::names::{Names, Naming};
+use crate::memory::queue::{Queue, QueueLayout};
+use crate::memory::{Backing, create_buffer, sweep};
+use crate::negotiation::{ClientNegotiation, HandshakeSocket, ServerNegotiation, no_region};
+use crate::region::{BufferRegion, Class};
 use crate::transport::Observer;
+use crate::transport::metrics::SessionMetrics;
 use partywall::protocol::{Handshake, Negotiation, Protocol, ProtocolError, Recognition};
 use partywall_sys::socket::Family;
 use std::fmt;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
 
 /// shmipc, versions 2 and 3: for `Listener::with_protocol` and `connect_with_protocol` of
 /// [`partywall::blocking`] and `partywall::tokio`.
@@ -66,13 +69,13 @@ pub struct Shmipc {
 
 struct Inner {
     config: Config,
-    kept: Mutex<Kept>,
-    lines: Arc<Lines>,
+    shared: Mutex<SharedMemory>,
+    connections: Arc<Connections>,
 }
 
 /// What the next session shares with others.
 #[derive(Debug)]
-struct Kept {
+struct SharedMemory {
     /// A new region has new names: peers tell regions by them.
     naming: Naming,
     /// How many sessions were connected.
@@ -83,7 +86,7 @@ struct Kept {
 /// A region of buffers that we made, and what it lies in.
 #[derive(Clone, Debug)]
 pub(crate) struct Buffer {
-    pub(crate) region: Arc<Region>,
+    pub(crate) region: Arc<BufferRegion>,
     pub(crate) backing: Arc<Backing>,
 }
 
@@ -108,12 +111,12 @@ impl Shmipc {
 
     /// With settings that were verified, and regions of these names.
     pub(crate) fn named(config: Config, naming: Naming) -> Self {
-        let kept = Mutex::new(Kept { naming, sessions: 0, buffer: None });
-        Self { inner: Arc::new(Inner { config, kept, lines: Arc::default() }) }
+        let shared = Mutex::new(SharedMemory { naming, sessions: 0, buffer: None });
+        Self { inner: Arc::new(Inner { config, shared, connections: Arc::default() }) }
     }
 
-    pub(crate) fn lines(&self) -> &Lines {
-        &self.inner.lines
+    pub(crate) fn connections(&self) -> &Connections {
+        &self.inner.connections
     }
 
     /// As [`Protocol::connect`], with a line that somebody else looks after.
@@ -134,36 +137,101 @@ impl Shmipc {
         };
         let (buffer, names) = inner.buffer()?;
         let (backing, queue) = inner.make_queue(&names)?;
-        let ends = Ends::new(handshake, &inner.config, observer);
-        let machine = Client::new(mapping, &names);
-        Ok(Box::new(Connecting::new(machine, (buffer, backing, queue), ends)))
+        let socket = HandshakeSocket::new(handshake, &inner.config, observer);
+        let machine = ClientHandshake::new(mapping, &names);
+        Ok(Box::new(ClientNegotiation::new(machine, (buffer, backing, queue), socket)))
+    }
+}
+
+impl Shmipc {
+    /// Tells the clients of all sessions that were accepted that a new process listens at the same address: they
+    /// connect to it, open their new streams there, and say so. Those in use go on; nobody closes them but the
+    /// application, once their calls are over. `epoch` is 1 or more, and another one each time.
+    ///
+    /// How the new process comes by the address is up to the application: of a Unix socket, the file is removed, and
+    /// bound anew. It must listen *before* this is called. Clients that the old one still accepts afterwards are
+    /// told as well, and come again.
+    ///
+    /// Our clients close their old sessions by themselves, when the last stream in use has ended and not before 2 s have
+    /// passed; those of shmipc-go keep theirs until the old process closes them.
+    ///
+    /// It is over when each client has moved or hung up, or after 2 s: ask [`hot_restart_state`](Self::hot_restart_state).
+    ///
+    /// # Who takes part
+    ///
+    /// Sessions of shmipc only: Partywall's own clients at the same address are told with `go_away`, then
+    /// `drained`, then `close`. Clients of shmipc-go, all of which have a session manager, and ours that have a `SessionManager`. A client
+    /// of ours without one ignores it, and stays. A client of the crate `shmipc` 0.2.1 does *not*
+    /// know the message: it hangs up, which fails the calls under way on that session, and connects anew after its
+    /// `rebuild_interval`. Nothing on the wire tells it from a client of shmipc-go: a server of such clients closes its
+    /// sessions instead, between their calls. Who was told and did neither move nor hang up is counted in
+    /// [`StabilityMetrics::hot_restart_error_count`](crate::StabilityMetrics::hot_restart_error_count).
+    ///
+    /// # Errors
+    /// See [`HandoverError`]; nobody was told then.
+    pub fn hot_restart(&self, epoch: u64) -> Result<(), HandoverError> {
+        self.connections().begin(epoch, Instant::now())
+    }
+
+    /// How far the last hot restart is now. Time goes on only when this is asked, or
+    /// `hot_restarted` is awaited: whoever uses neither tokio nor threads asks now and then.
+    #[must_use]
+    pub fn hot_restart_state(&self) -> HandoverState {
+        self.connections().poll(Instant::now())
+    }
+
+    /// Whether the last hot restart has succeeded: not before there was one, and not after one that took too long.
+    #[must_use]
+    pub fn is_hot_restart_done(&self) -> bool {
+        matches!(self.hot_restart_state(), HandoverState::Done { .. })
+    }
+
+    /// Waits until the hot restart of this epoch is over: [`Done`](HandoverState::Done) or
+    /// [`TimedOut`](HandoverState::TimedOut); after 2 s at most. If another one has begun meanwhile, how far that is.
+    /// Cancel-safe.
+    #[cfg(feature = "tokio")]
+    pub async fn hot_restarted(&self, epoch: u64) -> HandoverState {
+        self.connections().over(epoch).await
+    }
+
+    /// What each session counted that this value has connected or accepted, and that has not ended; the oldest first.
+    #[must_use]
+    pub fn metrics(&self) -> Vec<SessionMetrics> {
+        self.connections().metrics()
+    }
+
+    /// Tells the [`monitor`](crate::Config::monitor) of each session whose interval is over. Sessions do so by themselves
+    /// whenever they come to rest, and at their end; one that is idle does nothing at all, so who wants
+    /// to hear of idle ones as well calls this now and then. A `SessionManager` does.
+    pub fn tell_monitor(&self) {
+        self.connections().tell_monitor();
     }
 }
 
 impl Inner {
     /// The region of this value's sessions, made with the first of them, and what the next session calls its own.
     fn buffer(&self) -> Result<(Buffer, Names), ProtocolError> {
-        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        let session = kept.sessions;
-        kept.sessions += 1;
-        match &kept.buffer {
+        let mut shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
+        let session = shared.sessions;
+        shared.sessions += 1;
+        match &shared.buffer {
             Some(buffer) if buffer.is_usable() => {
-                return Ok((buffer.clone(), kept.naming.names(session)));
+                return Ok((buffer.clone(), shared.naming.names(session)));
             }
             None => {}
             Some(_) => {
                 let naming = Naming::unique(&self.config.share_memory_path_prefix);
-                kept.naming =
+                shared.naming =
                     naming.map_err(|error| ProtocolError::Refused { what: error.to_string() })?;
-                kept.buffer = None;
+                shared.buffer = None;
             }
         }
         if self.config.mem_map_type == MemMapType::DevShmFile {
             sweep(&self.config.share_memory_path_prefix);
         }
-        let names = kept.naming.names(session);
+        let names = shared.naming.names(session);
         let buffer = self.make_buffer(&names)?;
-        kept.buffer = Some(buffer.clone());
+        shared.buffer = Some(buffer.clone());
         Ok((buffer, names))
     }
 
@@ -213,7 +281,7 @@ impl Default for Shmipc {
 
 impl fmt::Debug for Shmipc {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Shmipc").field("kept", &self.inner.kept).finish_non_exhaustive()
+        f.debug_struct("Shmipc").field("shared", &self.inner.shared).finish_non_exhaustive()
     }
 }
 
@@ -227,11 +295,11 @@ impl Protocol for Shmipc {
     }
 
     fn accept(&self, handshake: Handshake) -> Result<Box<dyn Negotiation>, ProtocolError> {
-        let observer = Arc::clone(&self.inner.lines) as Arc<dyn Observer>;
-        Ok(Box::new(Accepting::new(&self.inner.config, handshake, observer)))
+        let observer = Arc::clone(&self.inner.connections) as Arc<dyn Observer>;
+        Ok(Box::new(ServerNegotiation::new(&self.inner.config, handshake, observer)))
     }
 
     fn connect(&self, handshake: Handshake) -> Result<Box<dyn Negotiation>, ProtocolError> {
-        self.connect_for(handshake, Arc::clone(&self.inner.lines) as Arc<dyn Observer>)
+        self.connect_for(handshake, Arc::clone(&self.inner.connections) as Arc<dyn Observer>)
     }
 }

@@ -9,7 +9,7 @@ mod support_foe;
 
 use partywall::blocking::{Listener, Session, connect_with_protocol};
 use partywall::{BackPressure, Config, StreamSendError};
-use partywall_shmipc::inside::{Allowed, Given, Region, open_buffer};
+use partywall_shmipc::regions::{BufferRegion, MemoryRules, PeerMemory, open_buffer};
 use partywall_shmipc::{MemMapType, Shmipc};
 use partywall_sys::process::{MappedRange, Process, mappings, open_descriptors};
 use partywall_sys::signal::{Signal, kill, stop};
@@ -276,13 +276,13 @@ impl Drop for End<'_> {
 }
 
 /// The one region of buffers that this process made there.
-fn own_region(directory: &Path) -> Arc<Region> {
+fn own_region(directory: &Path) -> Arc<BufferRegion> {
     let own = format!("_{}_buffer", std::process::id());
     let entries = std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
     let paths: Vec<_> = entries.filter(|path| path.to_str().unwrap().ends_with(&own)).collect();
     assert_eq!(paths.len(), 1, "{paths:?}");
-    let allowed = Allowed { directory: directory.into(), ..Allowed::new(8 << 20, None) };
-    let given = Given::path(&paths[0], &allowed).unwrap();
+    let allowed = MemoryRules { directory: directory.into(), ..MemoryRules::new(8 << 20, None) };
+    let given = PeerMemory::path(&paths[0], &allowed).unwrap();
     open_buffer(&given).unwrap()
 }
 

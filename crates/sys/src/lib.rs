@@ -5,7 +5,7 @@
 //!  memory      memfd.rs  our own region: created, allocated, mapped, sealed   ┐ both over
 //!              map.rs    the peer's region: checked, mapped read-only         ┤ mapping.rs
 //!              shared.rs memory that both processes write, for other protocols┘ shared_file.rs
-//!              kept_file.rs  files that outlive their process     byte_lock.rs  their locks
+//!  files       persistent_file.rs  outlive their process    byte_lock.rs  their locks
 //!  doorbells   eventfd.rs   poll.rs   epoll.rs   timer.rs
 //!  faults      sigbus.rs  survives the truncation of a mapped file
 //!  sockets     socket.rs  bytes, descriptors, credentials (over ancillary.rs)
@@ -57,7 +57,6 @@ pub mod cpu;
 pub mod epoll;
 pub mod eventfd;
 pub mod instance;
-pub mod kept_file;
 pub mod limits;
 pub mod listener;
 pub mod map;
@@ -65,6 +64,7 @@ pub mod memfd;
 pub mod memory;
 mod nonce;
 pub mod peer;
+pub mod persistent_file;
 pub mod poll;
 pub mod probe;
 pub mod process;
@@ -82,12 +82,12 @@ pub use epoll::{EpollSet, Ready};
 pub use eventfd::{Doorbell, DoorbellError};
 pub use fork::ForkGuard;
 pub use instance::{Instance, Liveness};
-pub use kept_file::{FileMap, FileView, KeptDirectory, MakeError, UnnamedFile};
 pub use listener::{AcceptError, BindError, Listener};
 pub use map::{MapError, PeerMap};
 pub use memfd::{MemfdError, OwnMap, SIZE_GRANULE};
 pub use nonce::nonce;
 pub use peer::{Credentials, PidFd, PidFdError};
+pub use persistent_file::{FileMap, FileView, MakeError, PersistentDirectory, UnnamedFile};
 pub use shared::{Area, Piece, Pieces, SharedMap};
 pub use shared_file::{CreatedFile, FileIdentity, SharedFileError, SharedFileStat};
 pub use socket::{FDS_MAX, Family, Received, Socket};

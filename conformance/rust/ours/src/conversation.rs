@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use conformance_traffic::{Client, Conversation, Receiver, Sender, Server};
-use partywall::tokio::{Listener, RecvStream, SendStream, Session};
 use partywall::Message;
+use partywall::tokio::{Listener, RecvStream, SendStream, Session};
 use partywall_shmipc::{HandoverState, PooledIo, SessionManager, SessionMetrics, Shmipc};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, ReadHalf, WriteHalf};
 use tokio::sync::mpsc;

@@ -15,7 +15,7 @@ use super::pair::{Group, pair};
 use super::{find, json, process};
 use crate::command::report::{self, UNREADABLE, UNSOUND};
 use anyhow::{Result, bail};
-use partywall_shmipc::inside::Report;
+use partywall_shmipc::regions::Report;
 use std::collections::HashSet;
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -96,7 +96,7 @@ impl Dump {
         unrecognised.retain(|(memory, _)| memory.family().len() != memory.name.len());
         let mut groups = Vec::with_capacity(paired.len());
         for group in paired {
-            let report = group.look()?;
+            let report = group.inspect()?;
             groups.push((group, report));
         }
         if groups.is_empty() && unrecognised.is_empty() {
@@ -239,7 +239,7 @@ mod tests {
 
     fn dump(broken: &[&str]) -> Dump {
         let group = Group::default();
-        let mut report = group.look().unwrap();
+        let mut report = group.inspect().unwrap();
         report.broken = broken.iter().map(|&what| what.to_owned()).collect();
         let (unrecognised, unreadable, processes) = (Vec::new(), Vec::new(), vec![1]);
         Dump { groups: vec![(group, report)], unrecognised, unreadable, processes, moves: false }

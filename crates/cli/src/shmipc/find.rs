@@ -9,7 +9,7 @@
 use super::memory::{Kind, Memory, family, is_named_like_a_region};
 use super::process::{Identity, identity};
 use anyhow::{Context, Result, bail};
-use partywall_shmipc::inside::read_memory;
+use partywall_shmipc::regions::read_memory;
 use std::collections::HashSet;
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -5,7 +5,7 @@ use super::dump::Dump;
 use super::pair::Group;
 use crate::command::report;
 use anyhow::Result;
-use partywall_shmipc::inside::{ListReport, QueueReport, Report, RingReport, SliceReport};
+use partywall_shmipc::regions::{ListReport, QueueReport, Report, RingReport, SliceReport};
 use serde::Serialize;
 
 /// One JSON object, and a line's end.
@@ -33,7 +33,7 @@ struct Whole<'a> {
     processes: &'a [u32],
     /// It was worked on while it was copied.
     moves: bool,
-    regions: Vec<Region<'a>>,
+    regions: Vec<BufferRegion<'a>>,
     unrecognised: Vec<Unusable<'a>>,
     unreadable: Vec<Unusable<'a>>,
 }
@@ -45,7 +45,7 @@ struct Unusable<'a> {
 }
 
 #[derive(Serialize)]
-struct Region<'a> {
+struct BufferRegion<'a> {
     /// `null` where only queues are there.
     buffers: Option<Place<'a>>,
     lists: Vec<List>,
@@ -111,9 +111,9 @@ struct Element {
     status: u32,
 }
 
-fn region<'a>(dump: &Dump, group: &'a Group, report: &'a Report) -> Region<'a> {
+fn region<'a>(dump: &Dump, group: &'a Group, report: &'a Report) -> BufferRegion<'a> {
     let mut queues = group.queues.iter().map(place);
-    Region {
+    BufferRegion {
         buffers: group.buffers.as_ref().map(place),
         lists: report.lists.iter().map(list).collect(),
         queues: report.queues.iter().map(|report| queue(queues.next(), report)).collect(),

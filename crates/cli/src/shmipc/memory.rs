@@ -9,7 +9,7 @@
 //! The kind is told by what is in it, never by its name. A region is tried first: the beginning of one could pass for
 //! a very short queue.
 
-use partywall_shmipc::inside::{Queue, QueueLayout, look};
+use partywall_shmipc::regions::{Queue, QueueLayout, inspect};
 
 /// A file or a memfd, copied.
 #[derive(Clone, Debug)]
@@ -62,7 +62,7 @@ impl Memory {
 
     /// What it is.
     pub fn kind(&self) -> Kind {
-        match look(&self.bytes, &[], LAYOUT) {
+        match inspect(&self.bytes, &[], LAYOUT) {
             Ok(_) => Kind::Buffers,
             Err(_) if self.has_queues() => Kind::Queues,
             Err(damage) => Kind::Neither(damage.to_string()),

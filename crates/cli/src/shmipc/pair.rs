@@ -9,7 +9,7 @@
 
 use super::memory::{Kind, LAYOUT, Memory};
 use anyhow::{Context, Result};
-use partywall_shmipc::inside::{Backing, Class, Region, Report, look, read_memory};
+use partywall_shmipc::regions::{Backing, BufferRegion, Class, Report, inspect, read_memory};
 use std::os::fd::AsRawFd;
 
 /// What belongs together.
@@ -52,10 +52,10 @@ pub fn pair(memories: Vec<Memory>) -> (Vec<Group>, Vec<(Memory, String)>) {
 
 impl Group {
     /// What is in it; without lists where there are no buffers.
-    pub fn look(&self) -> Result<Report> {
+    pub fn inspect(&self) -> Result<Report> {
         let queues: Vec<&[u8]> = self.queues.iter().map(|queue| &*queue.bytes).collect();
         let Some(buffers) = &self.buffers else { return look_without_buffers(&queues) };
-        let report = look(&buffers.bytes, &queues, LAYOUT);
+        let report = inspect(&buffers.bytes, &queues, LAYOUT);
         report.with_context(|| format!("{} is damaged", buffers.name))
     }
 
@@ -68,10 +68,10 @@ impl Group {
 /// Beside an empty region, so that only what concerns the queues themselves counts.
 fn look_without_buffers(queues: &[&[u8]]) -> Result<Report> {
     let (backing, map) = Backing::create_memfd("/empty", EMPTY_BYTES)?;
-    Region::create(map, &EMPTY_CLASSES).context("making an empty region")?;
+    BufferRegion::create(map, &EMPTY_CLASSES).context("making an empty region")?;
     let path = format!("/proc/self/fd/{}", backing.fd().as_raw_fd());
     let empty = read_memory(path.as_ref()).context("reading an empty region")?;
-    let mut report = look(&empty, queues, LAYOUT).context("the queues are damaged")?;
+    let mut report = inspect(&empty, queues, LAYOUT).context("the queues are damaged")?;
     report.lists.clear();
     report.broken.retain(|what| what.starts_with("queue "));
     Ok(report)

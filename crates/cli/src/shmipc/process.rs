@@ -9,7 +9,7 @@
 
 use super::memory::{Memory, is_named_like_a_region};
 use anyhow::{Context, Result, bail};
-use partywall_shmipc::inside::read_memory;
+use partywall_shmipc::regions::read_memory;
 use std::collections::HashSet;
 use std::fs::{self, File, Metadata};
 use std::io::{self, ErrorKind};
@@ -206,9 +206,9 @@ nonsense\n";
 
     #[test]
     fn memory_without_a_descriptor_is_read_all_the_same() {
-        use partywall_shmipc::inside::{Backing, Class, Region};
+        use partywall_shmipc::regions::{Backing, BufferRegion, Class};
         let (backing, map) = Backing::create_memfd("/mapped_only_buffer", 8192).unwrap();
-        let region = Region::create(map, &[Class { size: 60, percent: 100 }]).unwrap();
+        let region = BufferRegion::create(map, &[Class { size: 60, percent: 100 }]).unwrap();
         drop(backing);
         let owned = of_process(std::process::id()).unwrap();
         let found = owned.memories.iter().find(|found| found.name == "/mapped_only_buffer");

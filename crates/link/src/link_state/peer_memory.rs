@@ -44,9 +44,9 @@ use partywall_layout::record_ring::{self, Kind, RingSize, SLOT_BYTES};
 use partywall_layout::segment::{ASLEEP_RECORDS, ASLEEP_ROOM, CONSUMED, PAGE_BYTES};
 use partywall_reconcile::{Position, RecordDigest, StreamId};
 use partywall_ring::{PeerMem, Readable, Wake, Waker};
-use partywall_sys::kept_file::FileStat;
 use partywall_sys::memory::map_memory;
 use partywall_sys::peer::own_euid;
+use partywall_sys::persistent_file::FileStat;
 use partywall_sys::sigbus::TableFull;
 use partywall_sys::{FileView, MapError};
 

@@ -6,9 +6,9 @@
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
-use partywall_sys::kept_file::FileStat;
 use partywall_sys::peer::own_euid;
-use partywall_sys::{KeptDirectory, MakeError, UnnamedFile};
+use partywall_sys::persistent_file::FileStat;
+use partywall_sys::{MakeError, PersistentDirectory, UnnamedFile};
 
 use super::error::StorageError;
 use super::key::FILE_NAME_END;
@@ -16,7 +16,7 @@ use super::key::FILE_NAME_END;
 /// A directory that was found fit to keep links in.
 #[derive(Debug)]
 pub struct Directory {
-    kept: KeptDirectory,
+    kept: PersistentDirectory,
 }
 
 impl Directory {
@@ -28,7 +28,7 @@ impl Directory {
     pub fn open(path: impl AsRef<Path>) -> Result<Self, StorageError> {
         let path = path.as_ref();
         let missing = |source| StorageError::NoDirectory { path: path.to_owned(), cause: source };
-        let kept = KeptDirectory::open(path).map_err(missing)?;
+        let kept = PersistentDirectory::open(path).map_err(missing)?;
         let facts = kept.stat().map_err(missing)?;
         let (owner, user, mode) = (facts.owner, own_euid(), facts.mode);
         if owner != user {

@@ -29,7 +29,7 @@ use partywall_layout::link::{
 };
 use partywall_layout::segment::{ASLEEP_RECORDS, LINE_BYTES, PAGE_BYTES};
 use partywall_ring::{OwnMem, Writable};
-use partywall_sys::kept_file::{FileStat, reopen_read_only};
+use partywall_sys::persistent_file::{FileStat, reopen_read_only};
 use partywall_sys::{FileMap, UnnamedFile};
 use zerocopy::IntoBytes;
 

@@ -19,7 +19,7 @@ use partywall_layout::link::state::{
 use partywall_layout::link::{
     Consumed, FileFault, Image, LINK_CONTROL_OFFSET, LinkGeometry, Report, StateImage,
 };
-use partywall_sys::kept_file::FileStat;
+use partywall_sys::persistent_file::FileStat;
 
 use super::directory::Directory;
 use super::error::StorageError;

@@ -11,9 +11,9 @@
 //! to: version 2 has only paths, and a memfd has none.
 
 use super::intake::{self, Intake};
-use super::{HandshakeError, Step};
+use super::{NegotiationError, Step};
 use crate::frame::{HEADER_BYTES, Kind, encode};
-use crate::names::Names;
+use crate::memory::names::Names;
 use std::collections::VecDeque;
 
 /// How the server is to come by queue and buffers.
@@ -28,15 +28,15 @@ pub enum Mapping {
 /// A client's handshake.
 ///
 /// ```
-/// use partywall_shmipc::wire::{Client, Mapping, Names, Step};
+/// use partywall_shmipc::wire::{ClientHandshake, Mapping, Names, Step};
 ///
 /// let names = Names { queue: "/dev/shm/q".into(), buffer: "/dev/shm/b".into() };
-/// let mut client = Client::new(Mapping::File, &names);
+/// let mut client = ClientHandshake::new(Mapping::File, &names);
 /// assert!(matches!(client.next(), Some(Step::Send(bytes)) if bytes.len() == 32));
 /// assert_eq!(client.next(), Some(Step::Done { version: 2 }));
 /// ```
 #[derive(Debug)]
-pub struct Client {
+pub struct ClientHandshake {
     awaited: Awaited,
     intake: Intake,
     steps: VecDeque<Step>,
@@ -53,11 +53,11 @@ enum Awaited {
     Nothing,
 }
 
-impl Client {
+impl ClientHandshake {
     /// Begins. There is a [`next`](Self::next) step at once.
     ///
     /// # Panics
-    /// If a name has more than 65,535 bytes: [`Naming`](crate::names::Naming) makes none that is near it.
+    /// If a name has more than 65,535 bytes: [`Naming`](crate::memory::names::Naming) makes none that is near it.
     #[must_use]
     pub fn new(mapping: Mapping, names: &Names) -> Self {
         let (queue, buffer) = (&names.queue, &names.buffer);
@@ -102,11 +102,11 @@ impl Client {
     /// Takes what was read.
     ///
     /// # Errors
-    /// See [`HandshakeError`]. The handshake came to nothing.
+    /// See [`NegotiationError`]. The handshake came to nothing.
     ///
     /// # Panics
     /// If there are more bytes than were [`missing`](Self::missing).
-    pub fn feed(&mut self, bytes: &[u8]) -> Result<(), HandshakeError> {
+    pub fn feed(&mut self, bytes: &[u8]) -> Result<(), NegotiationError> {
         if bytes.is_empty() {
             return Ok(());
         }

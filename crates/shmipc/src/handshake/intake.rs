@@ -7,7 +7,7 @@
 //!
 //! It understands none of them: the two machines do. Invariant: it never holds more than was expected.
 
-use super::{HandshakeError, NAMES_LENGTH_MAX, NAMES_LENGTH_MIN};
+use super::{NAMES_LENGTH_MAX, NAMES_LENGTH_MIN, NegotiationError};
 use crate::frame::{HEADER_BYTES, Header, Kind};
 
 /// Exactly so many bytes.
@@ -43,10 +43,10 @@ impl Intake {
 }
 
 /// A header; an error says what was waited for.
-pub(super) fn header(bytes: &[u8], waiting_for: &'static str) -> Result<Header, HandshakeError> {
+pub(super) fn header(bytes: &[u8], waiting_for: &'static str) -> Result<Header, NegotiationError> {
     let mut array = [0; HEADER_BYTES];
     array.copy_from_slice(bytes);
-    Header::read(array).map_err(|fault| HandshakeError::Frame { waiting_for, fault })
+    Header::read(array).map_err(|fault| NegotiationError::Frame { waiting_for, fault })
 }
 
 /// That a header is of this type and one of these versions.
@@ -56,13 +56,13 @@ pub(super) fn check(
     is_version: bool,
     expected: &'static str,
     waiting_for: &'static str,
-) -> Result<(), HandshakeError> {
+) -> Result<(), NegotiationError> {
     if header.kind != kind {
-        return Err(HandshakeError::Kind { waiting_for, found: header.kind });
+        return Err(NegotiationError::Kind { waiting_for, found: header.kind });
     }
     if !is_version {
         let found = header.version;
-        return Err(HandshakeError::Version { waiting_for, kind, expected, found });
+        return Err(NegotiationError::Version { waiting_for, kind, expected, found });
     }
     check_length(header, waiting_for)
 }
@@ -71,7 +71,7 @@ pub(super) fn check(
 pub(super) fn check_length(
     header: Header,
     waiting_for: &'static str,
-) -> Result<(), HandshakeError> {
+) -> Result<(), NegotiationError> {
     let (least, most) = match header.kind {
         Kind::ShmByPath | Kind::ShmByMemfd => (NAMES_LENGTH_MIN, NAMES_LENGTH_MAX),
         _ => (8, 8),
@@ -80,20 +80,20 @@ pub(super) fn check_length(
     if (least..=most).contains(&found) {
         Ok(())
     } else {
-        Err(HandshakeError::Length { waiting_for, kind, least, most, found })
+        Err(NegotiationError::Length { waiting_for, kind, least, most, found })
     }
 }
 
 /// The names in a body: the queue's, then the buffers'.
-pub(super) fn names(body: &[u8], bytes_max: u16) -> Result<(String, String), HandshakeError> {
+pub(super) fn names(body: &[u8], bytes_max: u16) -> Result<(String, String), NegotiationError> {
     let (queue, rest) = name(body, "queue's name", bytes_max)?;
     let what = "buffers' name";
     let (buffer, rest) = name(rest, what, bytes_max)?;
     if !rest.is_empty() {
-        return Err(HandshakeError::Name { what, fault: "ends before the message does" });
+        return Err(NegotiationError::Name { what, fault: "ends before the message does" });
     }
     if queue == buffer {
-        return Err(HandshakeError::Name { what, fault: "is the queue's as well" });
+        return Err(NegotiationError::Name { what, fault: "is the queue's as well" });
     }
     Ok((queue, buffer))
 }
@@ -102,8 +102,8 @@ fn name<'a>(
     bytes: &'a [u8],
     what: &'static str,
     bytes_max: u16,
-) -> Result<(String, &'a [u8]), HandshakeError> {
-    let refuse = |fault| Err(HandshakeError::Name { what, fault });
+) -> Result<(String, &'a [u8]), NegotiationError> {
+    let refuse = |fault| Err(NegotiationError::Name { what, fault });
     let Some((length, rest)) = bytes.split_first_chunk::<2>() else {
         return refuse("has no length");
     };

@@ -14,7 +14,7 @@
 //!   v3, files     as v3, with ShmByPath 3 instead of names and descriptors (as server only: no peer does it)
 //! ```
 //!
-//! [`Client`] and [`Server`] are machines without socket, memory or clock. Their owner asks [`next`](Client::next)
+//! [`ClientHandshake`] and [`ServerHandshake`] are machines without socket, memory or clock. Their owner asks [`next`](Client::next)
 //! for what to do until there is nothing, then reads exactly [`missing`](Client::missing) bytes and feeds them, until
 //! it is told [`Step::Done`]. The deadline is the owner's, and so is the end of the connection: for what they
 //! then say, `waiting_for` names what should have come.
@@ -25,15 +25,13 @@
 
 mod client;
 mod intake;
-mod recognition;
 mod server;
 
-pub use client::{Client, Mapping};
-pub use recognition::recognises;
-pub use server::{Limits, Server};
+pub use client::{ClientHandshake, Mapping};
+pub use server::{HandshakeLimits, ServerHandshake};
 
-use crate::frame::{FrameError, Kind};
-use partywall::protocol::ProtocolError;
+use crate::frame::{FrameError, Kind, MAGIC};
+use partywall::protocol::{ProtocolError, Recognition};
 
 /// What the owner of a machine is to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -71,7 +69,7 @@ pub enum Step {
 /// Why nothing was agreed. The connection is closed then, at once.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum HandshakeError {
+pub enum NegotiationError {
     /// What came is no message.
     #[error("waiting for {waiting_for}: {fault}")]
     Frame {
@@ -137,11 +135,11 @@ pub enum HandshakeError {
     Refused,
 }
 
-impl From<HandshakeError> for ProtocolError {
-    fn from(error: HandshakeError) -> Self {
+impl From<NegotiationError> for ProtocolError {
+    fn from(error: NegotiationError) -> Self {
         let what = error.to_string();
         match error {
-            HandshakeError::Refused => Self::Refused { what },
+            NegotiationError::Refused => Self::Refused { what },
             _ => Self::Violation { what },
         }
     }
@@ -153,6 +151,36 @@ pub const PATH_BYTES_MAX: u16 = 4096;
 const NAMES_LENGTH_MIN: u32 = 14;
 /// The longest.
 const NAMES_LENGTH_MAX: u32 = 12 + 2 * PATH_BYTES_MAX as u32;
+
+/// Whether a connection that begins with these bytes is a client's of shmipc, of any version.
+///
+/// A client begins with `ShmByPath`, `ExchangeVersion` or `Negotiation`, in lengths they can have. What is wrong with
+/// it beyond that, its version for example, is for [`ServerHandshake`](Server) to say.
+#[must_use]
+pub fn recognises(first: &[u8]) -> Recognition {
+    if let Some((header, _)) = first.split_first_chunk::<8>() {
+        let [l0, l1, l2, l3, m0, m1, _, kind] = *header;
+        let length = u32::from_be_bytes([l0, l1, l2, l3]);
+        let is_plausible = match Kind::from_number(kind) {
+            Some(Kind::ShmByPath) => (NAMES_LENGTH_MIN..=NAMES_LENGTH_MAX).contains(&length),
+            Some(Kind::ExchangeVersion) => length == 8,
+            Some(Kind::Negotiation) => (8..=NEGOTIATION_LENGTH_MAX).contains(&length),
+            _ => false,
+        };
+        let is_ours = [m0, m1] == MAGIC && is_plausible;
+        return if is_ours { Recognition::Yes } else { Recognition::No };
+    }
+    // All plausible lengths have two bytes.
+    let expected = [Some(0), Some(0), None, None, Some(MAGIC[0]), Some(MAGIC[1]), None];
+    let agrees = expected
+        .iter()
+        .zip(first)
+        .all(|(expected, found)| expected.is_none_or(|byte| byte == *found));
+    if agrees { Recognition::Incomplete } else { Recognition::No }
+}
+
+/// A negotiation is recognised up to this length. It is refused unread, so this only tells it from noise.
+const NEGOTIATION_LENGTH_MAX: u32 = 0xffff;
 
 #[cfg(test)]
 mod tests;

@@ -12,18 +12,18 @@
 //! A client that knows more than version 3 is answered with 3, where peers hang up: all that it can do is the same.
 
 use super::intake::{self, Intake};
-use super::{HandshakeError, PATH_BYTES_MAX, Step};
+use super::{NegotiationError, PATH_BYTES_MAX, Step};
 use crate::frame::{HEADER_BYTES, Header, Kind, encode};
 use std::collections::VecDeque;
 
 /// What a client may ask for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
+pub struct HandshakeLimits {
     /// How long each of the two names or paths may be, in bytes; [`PATH_BYTES_MAX`] at most.
     pub path_bytes_max: u16,
 }
 
-impl Default for Limits {
+impl Default for HandshakeLimits {
     fn default() -> Self {
         Self { path_bytes_max: PATH_BYTES_MAX }
     }
@@ -31,8 +31,8 @@ impl Default for Limits {
 
 /// A server's handshake.
 #[derive(Debug)]
-pub struct Server {
-    limits: Limits,
+pub struct ServerHandshake {
+    limits: HandshakeLimits,
     state: State,
     intake: Intake,
     steps: VecDeque<Step>,
@@ -61,10 +61,10 @@ enum State {
     Done,
 }
 
-impl Server {
+impl ServerHandshake {
     /// Begins, by reading.
     #[must_use]
-    pub fn new(limits: Limits) -> Self {
+    pub fn new(limits: HandshakeLimits) -> Self {
         let intake = Intake::new(HEADER_BYTES);
         Self { limits, state: State::First, intake, steps: VecDeque::new() }
     }
@@ -103,25 +103,25 @@ impl Server {
     /// Takes what was read, and says with how many descriptors it came.
     ///
     /// # Errors
-    /// See [`HandshakeError`]. The handshake came to nothing.
+    /// See [`NegotiationError`]. The handshake came to nothing.
     ///
     /// # Panics
     /// If there are more bytes than were [`missing`](Self::missing).
-    pub fn feed(&mut self, bytes: &[u8], descriptors: usize) -> Result<(), HandshakeError> {
+    pub fn feed(&mut self, bytes: &[u8], descriptors: usize) -> Result<(), NegotiationError> {
         if bytes.is_empty() {
             return Ok(());
         }
         if !self.wants_descriptors() && descriptors > 0 {
             let waiting_for = self.waiting_for();
-            return Err(HandshakeError::Descriptors { waiting_for, found: descriptors });
+            return Err(NegotiationError::Descriptors { waiting_for, found: descriptors });
         }
         let Some(bytes) = self.intake.feed(bytes, 0) else { return Ok(()) };
         match std::mem::replace(&mut self.state, State::Done) {
-            State::First => self.heard_first(intake::header(&bytes, FIRST)?),
-            State::Names => self.heard_how(intake::header(&bytes, HOW)?),
-            State::Body { kind, version } => self.heard_names(kind, version, &bytes),
+            State::First => self.on_first(intake::header(&bytes, FIRST)?),
+            State::Names => self.on_mapping(intake::header(&bytes, HOW)?),
+            State::Body { kind, version } => self.on_names(kind, version, &bytes),
             State::Descriptors { queue_name, buffer_name } => {
-                self.heard_descriptors(descriptors, queue_name, buffer_name)
+                self.on_descriptors(descriptors, queue_name, buffer_name)
             }
             state @ (State::Mapping { .. } | State::Done) => {
                 self.state = state;
@@ -143,9 +143,9 @@ impl Server {
         self.steps.push_back(Step::Done { version });
     }
 
-    fn heard_first(&mut self, header: Header) -> Result<(), HandshakeError> {
+    fn on_first(&mut self, header: Header) -> Result<(), NegotiationError> {
         match (header.kind, header.version) {
-            (Kind::Negotiation, 0) => return Err(HandshakeError::Refused),
+            (Kind::Negotiation, 0) => return Err(NegotiationError::Refused),
             (Kind::Negotiation, _) => intake::check(header, header.kind, false, "0", FIRST)?,
             (Kind::ShmByPath, version) => {
                 intake::check(header, header.kind, version == 2, "2", FIRST)?;
@@ -162,7 +162,7 @@ impl Server {
         Ok(())
     }
 
-    fn heard_how(&mut self, header: Header) -> Result<(), HandshakeError> {
+    fn on_mapping(&mut self, header: Header) -> Result<(), NegotiationError> {
         let kind = match header.kind {
             Kind::ShmByPath => Kind::ShmByPath,
             _ => Kind::ShmByMemfd,
@@ -178,7 +178,7 @@ impl Server {
         self.intake.expect(header.length as usize - HEADER_BYTES);
     }
 
-    fn heard_names(&mut self, kind: Kind, version: u8, body: &[u8]) -> Result<(), HandshakeError> {
+    fn on_names(&mut self, kind: Kind, version: u8, body: &[u8]) -> Result<(), NegotiationError> {
         let (queue, buffer) = intake::names(body, self.limits.path_bytes_max)?;
         if kind == Kind::ShmByPath {
             self.steps.push_back(Step::MapPaths { queue, buffer });
@@ -192,14 +192,14 @@ impl Server {
     }
 
     /// The byte itself means nothing.
-    fn heard_descriptors(
+    fn on_descriptors(
         &mut self,
         found: usize,
         queue_name: String,
         buffer_name: String,
-    ) -> Result<(), HandshakeError> {
+    ) -> Result<(), NegotiationError> {
         if found != 2 {
-            return Err(HandshakeError::Descriptors { waiting_for: DESCRIPTORS, found });
+            return Err(NegotiationError::Descriptors { waiting_for: DESCRIPTORS, found });
         }
         self.steps.push_back(Step::MapDescriptors { queue_name, buffer_name });
         self.state = State::Mapping { version: VERSION };

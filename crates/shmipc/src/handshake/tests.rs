@@ -3,7 +3,7 @@
 
 use super::*;
 use crate::frame::{Header, encode};
-use crate::names::Names;
+use crate::memory::names::Names;
 use proptest::collection::vec;
 use proptest::prelude::*;
 
@@ -11,12 +11,12 @@ fn names() -> Names {
     Names { queue: "/dev/shm/q".into(), buffer: "/dev/shm/b".into() }
 }
 
-fn server() -> Server {
-    Server::new(Limits::default())
+fn server() -> ServerHandshake {
+    ServerHandshake::new(HandshakeLimits::default())
 }
 
 /// A server that heard these bytes, two descriptors with the last if it wants some; and the error.
-fn told(bytes: &[u8]) -> (Server, Option<HandshakeError>) {
+fn fed(bytes: &[u8]) -> (ServerHandshake, Option<NegotiationError>) {
     let mut server = server();
     let mut rest = bytes;
     while !rest.is_empty() && server.missing() > 0 {
@@ -31,7 +31,7 @@ fn told(bytes: &[u8]) -> (Server, Option<HandshakeError>) {
 }
 
 fn refusal(bytes: &[u8]) -> String {
-    told(bytes).1.expect("it was accepted").to_string()
+    fed(bytes).1.expect("it was accepted").to_string()
 }
 
 fn header(length: u32, version: u8, kind: u8) -> Vec<u8> {
@@ -40,7 +40,7 @@ fn header(length: u32, version: u8, kind: u8) -> Vec<u8> {
 
 /// What the owners of both sides see, in order.
 fn run(mapping: Mapping) -> Vec<(char, Step)> {
-    let (mut client, mut server) = (Client::new(mapping, &names()), server());
+    let (mut client, mut server) = (ClientHandshake::new(mapping, &names()), server());
     let (mut to_server, mut to_client) = (Vec::new(), Vec::new());
     let mut seen = Vec::new();
     for _ in 0..10 {
@@ -115,7 +115,7 @@ fn memfds_are_agreed_on_with_six_messages() {
 fn files_of_version_3_are_acknowledged() {
     let mut bytes = encode::exchange(3).to_vec();
     bytes.extend_from_slice(&encode::by_path(3, "/dev/shm/q", "/dev/shm/b"));
-    let (mut server, error) = told(&bytes);
+    let (mut server, error) = fed(&bytes);
     assert_eq!(error, None);
     let Names { queue, buffer } = names();
     assert_eq!(server.next(), Some(Step::Send(b"\0\0\0\x08\x77\x58\x03\x04".to_vec())));
@@ -129,7 +129,7 @@ fn files_of_version_3_are_acknowledged() {
 #[test]
 fn a_client_that_knows_more_is_answered_with_3() {
     for version in [3, 4, 255] {
-        let (mut server, error) = told(&encode::exchange(version));
+        let (mut server, error) = fed(&encode::exchange(version));
         assert_eq!(error, None);
         assert_eq!(server.next(), Some(Step::Send(encode::exchange(3).to_vec())));
     }
@@ -137,7 +137,7 @@ fn a_client_that_knows_more_is_answered_with_3() {
 
 #[test]
 fn a_server_that_knows_more_is_taken_at_3() {
-    let mut client = Client::new(Mapping::Memfd, &names());
+    let mut client = ClientHandshake::new(Mapping::Memfd, &names());
     client.next();
     client.feed(&encode::exchange(4)).unwrap();
     assert!(matches!(client.next(), Some(Step::Send(bytes)) if bytes[6..8] == [3, 5]));
@@ -145,9 +145,12 @@ fn a_server_that_knows_more_is_taken_at_3() {
 
 #[test]
 fn version_4_is_turned_away() {
-    let (_, error) = told(b"\0\0\x01\x20\x77\x58\x00\x0a");
-    assert_eq!(error, Some(HandshakeError::Refused));
-    assert!(matches!(ProtocolError::from(HandshakeError::Refused), ProtocolError::Refused { .. }));
+    let (_, error) = fed(b"\0\0\x01\x20\x77\x58\x00\x0a");
+    assert_eq!(error, Some(NegotiationError::Refused));
+    assert!(matches!(
+        ProtocolError::from(NegotiationError::Refused),
+        ProtocolError::Refused { .. }
+    ));
     assert_eq!(
         refusal(b"\0\0\x01\x20\x77\x58\x03\x0a"),
         "waiting for a client's first message: Negotiation (type 10) came with version 3, not 0"
@@ -245,14 +248,14 @@ fn names_that_do_not_fill_their_message_are_refused() {
 #[test]
 fn names_of_4096_bytes_are_the_longest() {
     let name = |letter: &str, count| letter.repeat(count);
-    let (_, error) = told(&encode::by_path(2, &name("q", 4096), &name("b", 4096)));
+    let (_, error) = fed(&encode::by_path(2, &name("q", 4096), &name("b", 4096)));
     assert_eq!(error, None);
     let long = encode::by_path(2, &name("q", 4095), &name("b", 4097));
     assert_eq!(
         refusal(&long),
         "the buffers' name in the client's message is longer than is accepted"
     );
-    let mut strict = Server::new(Limits { path_bytes_max: 9 });
+    let mut strict = ServerHandshake::new(HandshakeLimits { path_bytes_max: 9 });
     let bytes = encode::by_path(2, "/dev/shm/q", "/dev/shm/b");
     strict.feed(&bytes[..8], 0).unwrap();
     strict.feed(&bytes[8..], 0).unwrap_err();
@@ -262,7 +265,7 @@ fn names_of_4096_bytes_are_the_longest() {
 fn exactly_two_descriptors_are_accepted_and_only_where_they_belong() {
     for found in [0, 1, 3] {
         let bytes = [encode::exchange(3).to_vec(), encode::by_memfd(3, "q", "b")].concat();
-        let (mut server, error) = told(&bytes);
+        let (mut server, error) = fed(&bytes);
         assert_eq!(error, None);
         assert!(server.wants_descriptors());
         assert_eq!(server.missing(), 1);
@@ -276,19 +279,19 @@ fn exactly_two_descriptors_are_accepted_and_only_where_they_belong() {
         );
     }
     let mut server = server();
-    assert!(matches!(server.feed(&[0], 2), Err(HandshakeError::Descriptors { found: 2, .. })));
+    assert!(matches!(server.feed(&[0], 2), Err(NegotiationError::Descriptors { found: 2, .. })));
 }
 
 #[test]
 fn a_client_refuses_answers_of_another_type_version_or_length() {
     let answers = [encode::exchange(3), encode::ack_ready_recv_fd(3), encode::ack_shm(3)];
     for (index, right) in answers.iter().enumerate() {
-        let mut heard = 0;
+        let mut accepted = 0;
         for kind in 0..=10 {
             for version in [0, 1, 2, 3, 4, 255] {
                 for length in [8, 9, u32::MAX] {
                     let answer = header(length, version, kind);
-                    let mut client = Client::new(Mapping::Memfd, &names());
+                    let mut client = ClientHandshake::new(Mapping::Memfd, &names());
                     for earlier in &answers[..index] {
                         client.feed(earlier).unwrap();
                     }
@@ -297,7 +300,7 @@ fn a_client_refuses_answers_of_another_type_version_or_length() {
                         && answer[7] == right[7]
                         && (version == 3 || (index == 0 && version > 3));
                     match client.feed(&answer) {
-                        Ok(()) => heard += 1,
+                        Ok(()) => accepted += 1,
                         Err(error) => {
                             assert!(!is_right, "{error}");
                             let start = format!("waiting for {waiting_for}: ");
@@ -307,9 +310,9 @@ fn a_client_refuses_answers_of_another_type_version_or_length() {
                 }
             }
         }
-        assert_eq!(heard, if index == 0 { 3 } else { 1 });
+        assert_eq!(accepted, if index == 0 { 3 } else { 1 });
     }
-    let mut client = Client::new(Mapping::Memfd, &names());
+    let mut client = ClientHandshake::new(Mapping::Memfd, &names());
     assert_eq!(
         client.feed(&encode::exchange(2)).unwrap_err().to_string(),
         "waiting for the server's version: ExchangeVersion (type 4) came with version 2, not 3 or more (with less, \
@@ -337,7 +340,7 @@ fn what_follows_glued_is_not_asked_for() {
 fn cut_short_it_waits_for_the_rest() {
     let bytes = [encode::exchange(3).to_vec(), encode::by_memfd(3, "q", "b"), vec![0]].concat();
     for count in 0..bytes.len() {
-        let (mut server, error) = told(&bytes[..count]);
+        let (mut server, error) = fed(&bytes[..count]);
         assert_eq!(error, None);
         assert!(server.missing() > 0, "{count}");
         assert!(!server.waiting_for().is_empty());
@@ -379,7 +382,7 @@ proptest! {
                 *byte = value;
             }
         }
-        let (mut server, mut client) = (server(), Client::new(Mapping::Memfd, &names()));
+        let (mut server, mut client) = (server(), ClientHandshake::new(Mapping::Memfd, &names()));
         let (mut for_server, mut for_client) = (&bytes[..], &bytes[..]);
         for (count, descriptors) in pieces.into_iter().cycle().take(200) {
             let (now, after) = for_server.split_at(for_server.len().min(count).min(server.missing()));
@@ -402,4 +405,37 @@ proptest! {
             while client.next().is_some() {}
         }
     }
+}
+
+#[test]
+fn clients_of_all_versions_are_recognised() {
+    for first in [
+        encode::by_path(2, "/dev/shm/q", "/dev/shm/b"),
+        encode::exchange(3).to_vec(),
+        encode::exchange(9).to_vec(),
+        b"\0\0\x01\x20\x77\x58\x00\x0a{".to_vec(),
+    ] {
+        for count in 0..8 {
+            assert_eq!(recognises(&first[..count]), Recognition::Incomplete);
+        }
+        assert_eq!(recognises(&first[..8]), Recognition::Yes);
+        assert_eq!(recognises(&first), Recognition::Yes);
+    }
+}
+
+#[test]
+fn nothing_else_is_recognised() {
+    for first in [
+        b"PARTYWAL\x10\0\0\0\xa0\0\0\0".as_slice(),
+        b"GET / HTTP/1.1",
+        b"\0\0\0\x08\x77\x58\x03\x01", // established traffic
+        b"\0\0\0\x09\x77\x58\x03\x04",
+        b"\0\0\0\x0d\x77\x58\x02\x00",
+        b"\0\0\x20\x0d\x77\x58\x02\x00",
+        b"\0\0\0\x08\x77\x59\x03\x04",
+    ] {
+        assert_eq!(recognises(first), Recognition::No, "{first:x?}");
+    }
+    assert_eq!(recognises(b"P"), Recognition::No);
+    assert_eq!(recognises(b"\0\0\0\x08\x76"), Recognition::No);
 }

@@ -11,17 +11,16 @@
 //! none is left, all are connected at once, and not only after `rebuild_interval`. Streams that are not clean are
 //! closed, and what the other side has closed is not handed out.
 
-mod keeper;
 mod notices;
 mod place;
 mod stream;
+mod supervisor;
 
 pub use stream::{PooledIo, PooledStream};
 
-use crate::names::Naming;
-use crate::stats::SessionMetrics;
+use crate::memory::names::Naming;
+use crate::transport::metrics::SessionMetrics;
 use crate::{Config, ConfigError};
-use keeper::{Keeper, Ledger, Shared, View};
 use partywall::{Address, AddressError, ConnectError, OpenError};
 use place::Place;
 use std::collections::BTreeSet;
@@ -29,6 +28,7 @@ use std::fmt;
 use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
+use supervisor::{Ledger, Shared, Supervisor, View};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
@@ -79,7 +79,7 @@ struct Inner {
     /// How many streams were asked for.
     asked: AtomicUsize,
     /// Ended when the last manager is dropped.
-    _keeper: JoinSet<()>,
+    _supervisor: JoinSet<()>,
 }
 
 /// Why there is no manager.
@@ -153,11 +153,11 @@ impl SessionManager {
         let (view, ledger) = (watch::Sender::new(view), Mutex::new(Ledger::default()));
         let notices = Arc::default();
         let shared = Arc::new(Shared { address, config, session, view, notices, ledger });
-        let mut keeper = Keeper::new(Arc::clone(&shared), naming);
-        keeper.fill().await.map_err(SessionManagerError::Connect)?;
+        let mut supervisor = Supervisor::new(Arc::clone(&shared), naming);
+        supervisor.fill().await.map_err(SessionManagerError::Connect)?;
         let mut tasks = JoinSet::new();
-        tasks.spawn(keeper.run());
-        let inner = Inner { shared, asked: AtomicUsize::new(0), _keeper: tasks };
+        tasks.spawn(supervisor.run());
+        let inner = Inner { shared, asked: AtomicUsize::new(0), _supervisor: tasks };
         Ok(Self { inner: Arc::new(inner) })
     }
 
@@ -207,10 +207,10 @@ impl SessionManager {
         let ledger = self.inner.shared.ledger();
         let mut metrics = ManagerMetrics { total: ledger.past, sessions: Vec::new() };
         let mut regions = BTreeSet::new();
-        for line in ledger.lines.values() {
-            let one = line.metrics();
+        for connection in ledger.connections.values() {
+            let one = connection.metrics();
             metrics.total.add(&one, true);
-            if regions.insert(line.region()) {
+            if regions.insert(connection.region()) {
                 metrics.total.add_region(&one.share_memory);
             }
             metrics.sessions.push(one);

@@ -24,7 +24,7 @@ pub(super) struct Notices {
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Notice {
     /// The epoch of a hot restart.
-    pub(super) told: Option<u64>,
+    pub(super) restart_epoch: Option<u64>,
     pub(super) is_ended: bool,
 }
 
@@ -43,7 +43,7 @@ impl Notices {
     pub(super) fn put_back(&self, number: u64, early: Notice) {
         let mut table = self.lock();
         let notice = table.entry(number).or_default();
-        notice.told = notice.told.or(early.told);
+        notice.restart_epoch = notice.restart_epoch.or(early.restart_epoch);
         notice.is_ended |= early.is_ended;
     }
 
@@ -64,12 +64,12 @@ impl Notices {
 
 /// The protocol of one connection of a pool: tells whose line it is that came of it.
 #[derive(Debug)]
-pub(super) struct Watched {
+pub(super) struct ObservedShmipc {
     pub(super) shmipc: Shmipc,
-    pub(super) watcher: Arc<Watcher>,
+    pub(super) observer: Arc<PoolObserver>,
 }
 
-impl Protocol for Watched {
+impl Protocol for ObservedShmipc {
     fn name(&self) -> &'static str {
         self.shmipc.name()
     }
@@ -83,40 +83,41 @@ impl Protocol for Watched {
     }
 
     fn connect(&self, handshake: Handshake) -> Result<Box<dyn Negotiation>, ProtocolError> {
-        self.shmipc.connect_for(handshake, Arc::clone(&self.watcher) as Arc<dyn Observer>)
+        self.shmipc.connect_for(handshake, Arc::clone(&self.observer) as Arc<dyn Observer>)
     }
 }
 
 /// Tells of one line.
 #[derive(Debug)]
-pub(super) struct Watcher {
+pub(super) struct PoolObserver {
     number: u64,
     notices: Arc<Notices>,
-    line: Mutex<Weak<Control>>,
+    connection: Mutex<Weak<Control>>,
 }
 
-impl Watcher {
+impl PoolObserver {
     pub(super) fn new(number: u64, notices: Arc<Notices>) -> Self {
-        Self { number, notices, line: Mutex::default() }
+        Self { number, notices, connection: Mutex::default() }
     }
 
     /// The line, once there is one, as long as it lives.
-    pub(super) fn line(&self) -> Option<Arc<Control>> {
-        self.line.lock().unwrap_or_else(PoisonError::into_inner).upgrade()
+    pub(super) fn connection(&self) -> Option<Arc<Control>> {
+        self.connection.lock().unwrap_or_else(PoisonError::into_inner).upgrade()
     }
 }
 
-impl Observer for Watcher {
+impl Observer for PoolObserver {
     fn number(&self) -> u64 {
         self.number
     }
 
-    fn joined(&self, line: &Arc<Control>) {
-        *self.line.lock().unwrap_or_else(PoisonError::into_inner) = Arc::downgrade(line);
+    fn joined(&self, connection: &Arc<Control>) {
+        *self.connection.lock().unwrap_or_else(PoisonError::into_inner) =
+            Arc::downgrade(connection);
     }
 
-    fn told(&self, _: &Control, epoch: u64) {
-        self.notices.note(self.number, |notice| notice.told = Some(epoch));
+    fn restart_announced(&self, _: &Control, epoch: u64) {
+        self.notices.note(self.number, |notice| notice.restart_epoch = Some(epoch));
     }
 
     fn ended(&self, _: &Control) {

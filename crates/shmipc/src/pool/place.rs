@@ -26,12 +26,12 @@ pub(super) struct Place {
     pub(super) index: usize,
     /// Of which hot restart it is; 0: none.
     pub(super) epoch: u64,
-    kept_max: usize,
-    kept: Mutex<Kept>,
+    idle_max: usize,
+    idle: Mutex<IdleStreams>,
 }
 
 #[derive(Debug, Default)]
-struct Kept {
+struct IdleStreams {
     streams: VecDeque<Stream>,
     is_replaced: bool,
 }
@@ -41,9 +41,9 @@ impl Place {
         session: Session,
         control: Arc<Control>,
         (index, epoch): (usize, u64),
-        kept_max: usize,
+        idle_max: usize,
     ) -> Self {
-        Self { session, control, index, epoch, kept_max, kept: Mutex::default() }
+        Self { session, control, index, epoch, idle_max, idle: Mutex::default() }
     }
 
     pub(super) fn number(&self) -> u64 {
@@ -73,25 +73,25 @@ impl Place {
         if self.control.fallbacks() != fallbacks || !self.is_open() || !is_quiet(&mut stream) {
             return false;
         }
-        let mut kept = self.lock();
-        if kept.is_replaced || kept.streams.len() >= self.kept_max {
+        let mut idle = self.lock();
+        if idle.is_replaced || idle.streams.len() >= self.idle_max {
             return false;
         }
-        kept.streams.push_back(stream);
+        idle.streams.push_back(stream);
         true
     }
 
     /// Nothing is kept any more.
     pub(super) fn replace(&self) {
-        let mut kept = self.lock();
-        kept.is_replaced = true;
-        let streams = std::mem::take(&mut kept.streams);
-        drop(kept);
+        let mut idle = self.lock();
+        idle.is_replaced = true;
+        let streams = std::mem::take(&mut idle.streams);
+        drop(idle);
         drop(streams);
     }
 
-    fn lock(&self) -> MutexGuard<'_, Kept> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, IdleStreams> {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -12,14 +12,14 @@
 //!   private numbers: what is written to the headers later changes nothing.
 //! - A chain has at most as many parts as the region has slices: claiming ends every circle.
 
-use super::{Damage, Region};
+use super::{BufferRegion, Damage};
 use partywall_sys::Piece;
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
 /// A received message. Dropped, its slices go back to their lists.
 pub struct Chain {
-    region: Arc<Region>,
+    region: Arc<BufferRegion>,
     /// Most messages have one part, which then needs no memory of its own.
     first: Option<Part>,
     rest: Vec<Part>,
@@ -37,7 +37,7 @@ struct Part {
 
 impl Chain {
     /// Claims and checks what begins at `offset`.
-    pub(super) fn take_over(region: &Arc<Region>, offset: u32) -> Result<Self, Damage> {
+    pub(super) fn take_over(region: &Arc<BufferRegion>, offset: u32) -> Result<Self, Damage> {
         let region = Arc::clone(region);
         let mut chain =
             Self { region, first: None, rest: Vec::new(), len: 0, gathered: OnceLock::new() };

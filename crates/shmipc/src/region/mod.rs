@@ -18,14 +18,12 @@
 //! - The memory stays mapped as long as any of them lives.
 
 mod chain;
-mod damage;
 mod geometry;
-mod kept;
 mod list;
 mod slice;
+mod slice_cache;
 
 pub use chain::Chain;
-pub use damage::Damage;
 pub use geometry::{
     CLASSES_DEFAULT, Class, Geometry, LISTS_MAX, ListGeometry, PlanError, SLICE_HEADER_BYTES,
     SLICES_MIN,
@@ -41,19 +39,20 @@ pub(crate) mod words {
 pub use list::Role;
 pub use slice::Slice;
 
-use kept::Kept;
 use list::List;
 use partywall_sys::sigbus::TableFull;
 use partywall_sys::{Piece, SharedMap};
+use slice_cache::SliceCache;
+use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 /// A mapped buffer region, as one of its users in this process has it. What a user keeps is its own, and what it takes
 /// refers to it alone, so that two users meet nowhere but in the shared memory.
 #[derive(Debug)]
-pub struct Region {
+pub struct BufferRegion {
     shared: Arc<Shared>,
-    kept: Kept,
+    cache: SliceCache,
 }
 
 /// What all users in this process share.
@@ -69,7 +68,7 @@ pub(crate) struct Shared {
     sessions: AtomicUsize,
 }
 
-impl Region {
+impl BufferRegion {
     /// Makes a region of fresh memory, which must be zeros.
     ///
     /// # Errors
@@ -109,8 +108,8 @@ impl Region {
 
     /// One more user's.
     pub(crate) fn of(shared: Arc<Shared>) -> Arc<Self> {
-        let kept = Kept::new(shared.lists.len());
-        Arc::new(Self { shared, kept })
+        let cache = SliceCache::new(shared.lists.len());
+        Arc::new(Self { shared, cache })
     }
 
     /// The same region for another user.
@@ -274,7 +273,7 @@ impl Region {
             capacity: list.geometry().capacity,
             slices: list.geometry().slices,
             free: self.spare(number),
-            held: list.pieces().claimed().saturating_sub(self.kept.count(number)),
+            held: list.pieces().claimed().saturating_sub(self.cache.count(number)),
             counters: list.counters(),
             violations: list.violations(),
             is_stopped: list.is_stopped(),
@@ -292,14 +291,14 @@ impl Region {
     pub fn join(&self) {
         // ORDER: Relaxed: how many there are decides only how much each keeps.
         self.shared.sessions.fetch_add(1, Ordering::Relaxed);
-        self.kept.keep(true);
+        self.cache.keep(true);
     }
 
     /// A session sleeps: more than its share goes back, and everything if no stream of it is open. It may never wake
     /// again, and the other side counts what is free.
     pub fn rest(&self, is_idle: bool) {
         if is_idle {
-            self.kept.keep(false);
+            self.cache.keep(false);
         }
         for number in 0..self.shared.lists.len() {
             self.give_beyond(number, if is_idle { 0 } else { self.share(number) });
@@ -308,7 +307,7 @@ impl Region {
 
     /// A session that slept is awake.
     pub fn wake(&self) {
-        self.kept.keep(true);
+        self.cache.keep(true);
     }
 
     /// A session ends: what was kept is given back, and no more is kept.
@@ -322,7 +321,7 @@ impl Region {
         if self.shared.map.is_inherited() {
             return;
         }
-        let pieces = self.kept.beyond(number, pieces_max);
+        let pieces = self.cache.beyond(number, pieces_max);
         pieces.into_iter().for_each(|piece| self.shared.lists[number].give(piece));
     }
 
@@ -339,7 +338,7 @@ impl Region {
         if list.is_stopped() {
             return None;
         }
-        self.kept.take(number).or_else(|| list.take())
+        self.cache.take(number).or_else(|| list.take())
     }
 
     /// Gives a slice back; a forked child does nothing, since what it inherited is its parent's.
@@ -347,8 +346,8 @@ impl Region {
         if self.shared.map.is_inherited() {
             return;
         }
-        let kept = match self.kept.is_keeping() {
-            true => self.kept.give(number, piece, self.share(number)),
+        let kept = match self.cache.is_keeping() {
+            true => self.cache.give(number, piece, self.share(number)),
             false => Some(piece),
         };
         if let Some(piece) = kept {
@@ -358,7 +357,7 @@ impl Region {
 
     /// How many slices of a list this user could take, were nobody else to.
     fn spare(&self, number: usize) -> i32 {
-        let kept = i32::try_from(self.kept.count(number)).unwrap_or(0);
+        let kept = i32::try_from(self.cache.count(number)).unwrap_or(0);
         self.shared.lists[number].free() + kept
     }
 
@@ -388,7 +387,7 @@ impl Region {
     }
 }
 
-impl Drop for Region {
+impl Drop for BufferRegion {
     fn drop(&mut self) {
         self.rest(true);
     }
@@ -417,3 +416,26 @@ pub struct ListCounts {
     /// Whether it is not taken from any more, because of that.
     pub is_stopped: bool,
 }
+
+/// Shared memory holds what no peer that keeps the rules writes. Whoever meets it ends the session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Damage {
+    what: &'static str,
+    found: u64,
+}
+
+impl Damage {
+    /// `what` is wrong, a whole phrase; `found` is the number that shows it.
+    #[cold]
+    pub(crate) fn new(what: &'static str, found: impl Into<u64>) -> Self {
+        Self { what, found: found.into() }
+    }
+}
+
+impl fmt::Display for Damage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} (found {} = {:#x})", self.what, self.found, self.found)
+    }
+}
+
+impl std::error::Error for Damage {}

@@ -6,7 +6,7 @@
 //!   │◀── len: what will be sent ──▶│     │      dropped: back to its list · sent: the other side's
 //! ```
 
-use super::Region;
+use super::BufferRegion;
 use partywall_sys::Piece;
 use std::fmt;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use std::sync::Arc;
 ///
 /// What it holds at first is whatever was last written there, by either process.
 pub struct Slice {
-    region: Arc<Region>,
+    region: Arc<BufferRegion>,
     list: usize,
     /// Something until it is given up.
     piece: Option<Piece>,
@@ -23,7 +23,7 @@ pub struct Slice {
 }
 
 impl Slice {
-    pub(super) fn new(region: Arc<Region>, list: usize, piece: Piece, len: usize) -> Self {
+    pub(super) fn new(region: Arc<BufferRegion>, list: usize, piece: Piece, len: usize) -> Self {
         Self { region, list, piece: Some(piece), len }
     }
 
@@ -71,7 +71,7 @@ impl Slice {
     }
 
     /// Makes it part of a message of `region`, before what begins at `next`; where it begins itself.
-    pub(super) fn give_up(mut self, region: &Arc<Region>, next: Option<u32>) -> u32 {
+    pub(super) fn give_up(mut self, region: &Arc<BufferRegion>, next: Option<u32>) -> u32 {
         assert!(self.region.is_same_as(region), "a slice of another region");
         let list = region.list(self.list);
         // Taken only here and in `drop`, which comes later.

@@ -15,10 +15,10 @@
 //! - An observer is called without any lock of the line, so that it may write.
 //! - What is written here is in order with everything else that the line writes on the socket.
 
+use super::counters::ConnectionCounters;
 use super::outlet::{Outlet, SharedOutlet};
-use super::tally::Tally;
-use crate::queue::FillWatch;
-use crate::stats::{Count, SessionMetrics};
+use crate::memory::queue::FillWatch;
+use crate::transport::metrics::{Count, SessionMetrics};
 use partywall::protocol::{DriverWaker, TrySendError};
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -31,7 +31,7 @@ pub(crate) struct Control {
     number: u64,
     is_client: bool,
     outlet: Weak<SharedOutlet>,
-    tally: Arc<Tally>,
+    counters: Arc<ConnectionCounters>,
     /// The ring that we send by, and the other.
     rings: (FillWatch, FillWatch),
     driver_waker: DriverWaker,
@@ -47,41 +47,41 @@ pub(crate) trait Observer: fmt::Debug + Send + Sync {
     fn number(&self) -> u64;
 
     /// There is a line, of which nothing was read yet.
-    fn joined(&self, line: &Arc<Control>);
+    fn joined(&self, connection: &Arc<Control>);
 
     /// The other side wakes us for the first time.
-    fn polled(&self, _line: &Control) {}
+    fn polled(&self, _connection: &Control) {}
 
     /// The other side hands over to a new process.
-    fn told(&self, _line: &Control, _epoch: u64) {}
+    fn restart_announced(&self, _connection: &Control, _epoch: u64) {}
 
     /// The other side has moved to the new process.
-    fn acknowledged(&self, _line: &Control, _epoch: u64) {}
+    fn restart_acknowledged(&self, _connection: &Control, _epoch: u64) {}
 
     /// The line has ended.
-    fn ended(&self, line: &Control);
+    fn ended(&self, connection: &Control);
 }
 
 /// What a control is made of.
-pub(super) struct Parts {
+pub(super) struct ControlParts {
     pub(super) is_client: bool,
     pub(super) outlet: Weak<SharedOutlet>,
-    pub(super) tally: Arc<Tally>,
+    pub(super) counters: Arc<ConnectionCounters>,
     pub(super) rings: (FillWatch, FillWatch),
     pub(super) driver_waker: DriverWaker,
     pub(super) observer: Arc<dyn Observer>,
 }
 
 impl Control {
-    pub(super) fn new(parts: Parts) -> Self {
-        let Parts { is_client, outlet, tally, rings, driver_waker, observer } = parts;
+    pub(super) fn new(parts: ControlParts) -> Self {
+        let ControlParts { is_client, outlet, counters, rings, driver_waker, observer } = parts;
         let (has_polled, is_ended) = (AtomicBool::new(false), AtomicBool::new(false));
         let number = observer.number();
         Self {
             number,
             is_client,
             outlet,
-            tally,
+            counters,
             rings,
             driver_waker,
             observer,
@@ -138,39 +138,39 @@ impl Control {
     }
 
     pub(crate) fn count(&self, what: Count) {
-        self.tally.add(what, 1);
+        self.counters.add(what, 1);
     }
 
     /// How many messages went by the socket, either way.
     #[cfg(feature = "tokio")]
     pub(crate) fn fallbacks(&self) -> u64 {
-        self.tally.fallbacks()
+        self.counters.fallbacks()
     }
 
     /// How it stands.
     pub(crate) fn metrics(&self) -> SessionMetrics {
         SessionMetrics {
-            performance: self.tally.performance(self.pending()),
-            stability: self.tally.stability(),
-            share_memory: self.tally.memory(),
+            performance: self.counters.performance(self.pending()),
+            stability: self.counters.stability(),
+            share_memory: self.counters.memory(),
         }
     }
 
     /// What tells regions apart: lines of one pool share one.
     #[cfg(feature = "tokio")]
     pub(crate) fn region(&self) -> usize {
-        self.tally.region()
+        self.counters.region()
     }
 
     /// Tells the monitor if it is time.
     pub(crate) fn tell_monitor(&self) {
-        self.tally.tell_monitor(false, || self.pending());
+        self.counters.tell_monitor(false, || self.pending());
     }
 
     /// When it is time to tell the monitor.
     #[cfg(feature = "tokio")]
     pub(crate) fn monitor_due(&self) -> Option<Instant> {
-        self.tally.monitor_due()
+        self.counters.monitor_due()
     }
 
     fn pending(&self) -> (u64, u64) {
@@ -190,19 +190,19 @@ impl Control {
         }
     }
 
-    pub(super) fn told(&self, epoch: u64) {
-        self.observer.told(self, epoch);
+    pub(super) fn restart_announced(&self, epoch: u64) {
+        self.observer.restart_announced(self, epoch);
     }
 
-    pub(super) fn acknowledged(&self, epoch: u64) {
-        self.observer.acknowledged(self, epoch);
+    pub(super) fn restart_acknowledged(&self, epoch: u64) {
+        self.observer.restart_acknowledged(self, epoch);
     }
 
     /// The line is over; said once.
     pub(super) fn end(&self) {
         // ORDER: Relaxed: only one finds that it was not so.
         if !self.is_ended.swap(true, Ordering::Relaxed) {
-            self.tally.tell_monitor(true, || (0, 0));
+            self.counters.tell_monitor(true, || (0, 0));
             self.observer.ended(self);
         }
     }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What comes on the socket, message by message.
 
-use super::Limits;
+use super::FallbackLimits;
 use crate::frame::{Frame, Parser};
 use partywall::protocol::ProtocolError;
 use partywall_sys::{Family, Socket};
@@ -36,7 +36,7 @@ pub(super) enum Inflow {
 }
 
 impl Inlet {
-    pub(super) fn new(socket: Arc<Socket>, read: &[u8], limits: Limits) -> Self {
+    pub(super) fn new(socket: Arc<Socket>, read: &[u8], limits: FallbackLimits) -> Self {
         let mut parser = Parser::new(limits.fallback_message_max);
         let fed = parser.feed(read);
         debug_assert_eq!(fed, read.len(), "a handshake reads ahead a few bytes at most");

@@ -2,10 +2,10 @@
 //! What we write on the socket: wake-ups, fallback data and ends of streams, in order, and kept where the system
 //! does not take it at once.
 
-use super::Limits;
-use super::tally::Tally;
+use super::FallbackLimits;
+use super::counters::ConnectionCounters;
 use crate::frame::encode;
-use crate::stats::Count;
+use crate::transport::metrics::Count;
 use partywall::Closed;
 use partywall::protocol::{ProtocolError, TrySendError};
 use partywall_sys::Socket;
@@ -45,8 +45,8 @@ impl SharedOutlet {
 pub(super) struct Outlet {
     socket: Arc<Socket>,
     version: u8,
-    limits: Limits,
-    tally: Arc<Tally>,
+    limits: FallbackLimits,
+    counters: Arc<ConnectionCounters>,
     /// What the system did not take yet, and how much of it went.
     rest: Vec<u8>,
     sent: usize,
@@ -56,14 +56,19 @@ pub(super) struct Outlet {
 }
 
 impl Outlet {
-    pub(super) fn new(socket: Arc<Socket>, version: u8, limits: Limits, tally: Arc<Tally>) -> Self {
+    pub(super) fn new(
+        socket: Arc<Socket>,
+        version: u8,
+        limits: FallbackLimits,
+        counters: Arc<ConnectionCounters>,
+    ) -> Self {
         let (rest, sent, is_closed, has_finished) = (Vec::new(), 0, false, false);
-        Self { socket, version, limits, tally, rest, sent, is_closed, has_finished }
+        Self { socket, version, limits, counters, rest, sent, is_closed, has_finished }
     }
 
     /// Wakes the other side.
     pub(super) fn poll(&mut self) -> Result<(), TrySendError> {
-        self.tally.add(Count::PollingSent, 1);
+        self.counters.add(Count::PollingSent, 1);
         self.write(&encode::polling(self.version), &[])
     }
 
@@ -186,7 +191,7 @@ impl Outlet {
                 TrySendError::Closed(Closed::Disconnected)
             }
             _ => {
-                self.tally.add(Count::SocketFailed, 1);
+                self.counters.add(Count::SocketFailed, 1);
                 TrySendError::Broken(ProtocolError::System {
                     what: "writing to the socket",
                     source,

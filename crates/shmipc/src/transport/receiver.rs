@@ -11,18 +11,18 @@
 //! The socket is looked at after a sleep, to believe an end, and now and then by one who never sleeps. Nothing waits
 //! for a ring that is never empty: what has to come before a frame is counted when the frame is read.
 
-use super::closing::Closing;
 use super::control::Control;
+use super::counters::{ConnectionCounters, RareCount};
 use super::heap::Heap;
 use super::inlet::{End, Inflow, Inlet};
+use super::pending_closes::PendingCloses;
 use super::sender::{CLOSE, DATA};
 use super::streams::{Owner, Streams};
-use super::tally::{More, Tally};
-use crate::backing::Backing;
 use crate::frame::Frame;
-use crate::queue::{Consumer, Element};
-use crate::region::{Damage, Region};
-use crate::stats::Count;
+use crate::memory::Backing;
+use crate::memory::queue::{Consumer, Element};
+use crate::region::{BufferRegion, Damage};
+use crate::transport::metrics::Count;
 use partywall::protocol::{ConnectionEvent, ConnectionReceiver, ProtocolError};
 use partywall::{Closed, Message, ReceiverStats};
 use std::collections::VecDeque;
@@ -32,20 +32,20 @@ use std::sync::Arc;
 #[derive(Debug)]
 pub(super) struct Receiver {
     inlet: Inlet,
-    region: Arc<Region>,
+    region: Arc<BufferRegion>,
     consumer: Consumer,
     streams: Arc<Streams>,
     heap: Heap,
     /// Messages are copied before anybody looks at them.
-    isolates: bool,
-    tally: Arc<Tally>,
+    copies: bool,
+    counters: Arc<ConnectionCounters>,
     control: Arc<Control>,
     /// Found, and not told yet: few.
     events: VecDeque<ConnectionEvent>,
     /// Came by the socket; waits until the ring is empty.
     frame: Option<Frame>,
     /// Streams whose end came through the ring; their last data may still be in the socket.
-    closing: Closing,
+    closing: PendingCloses,
     /// So many elements are taken before the socket is looked at, or what came by it is acted on.
     turn: u32,
     /// There is a reason to look at the socket.
@@ -54,7 +54,7 @@ pub(super) struct Receiver {
     is_resting: bool,
     /// Too much lies unread.
     is_held: bool,
-    looks: u32,
+    polls: u32,
     end: Option<End>,
     _backing: Vec<Arc<Backing>>,
 }
@@ -62,10 +62,10 @@ pub(super) struct Receiver {
 impl Receiver {
     pub(super) fn new(
         inlet: Inlet,
-        (region, consumer): (Arc<Region>, Consumer),
+        (region, consumer): (Arc<BufferRegion>, Consumer),
         streams: Arc<Streams>,
-        (heap, isolates): (Heap, bool),
-        (tally, control): (Arc<Tally>, Arc<Control>),
+        (heap, copies): (Heap, bool),
+        (counters, control): (Arc<ConnectionCounters>, Arc<Control>),
         backing: Vec<Arc<Backing>>,
     ) -> Self {
         Self {
@@ -74,24 +74,24 @@ impl Receiver {
             consumer,
             streams,
             heap,
-            isolates,
-            tally,
+            copies,
+            counters,
             control,
             events: VecDeque::new(),
             frame: None,
-            closing: Closing::default(),
+            closing: PendingCloses::default(),
             turn: TURN,
             must_read: true,
             is_resting: false,
             is_held: false,
-            looks: 0,
+            polls: 0,
             end: None,
             _backing: backing,
         }
     }
 
     /// What is behind the ring: on the socket, or the end.
-    fn look_behind(&mut self) -> Result<Option<ConnectionEvent>, ProtocolError> {
+    fn check_socket(&mut self) -> Result<Option<ConnectionEvent>, ProtocolError> {
         if let Some(frame) = self.frame.take() {
             return Ok(Some(self.act(frame)));
         }
@@ -112,7 +112,7 @@ impl Receiver {
         self.must_read = !matches!(inflow, Inflow::Dry);
         match inflow {
             Inflow::Frame(Frame::Polling) => {
-                self.tally.add(Count::PollingReceived, 1);
+                self.counters.add(Count::PollingReceived, 1);
                 self.control.polled();
                 Ok(Some(ConnectionEvent::Internal))
             }
@@ -171,16 +171,16 @@ impl Receiver {
                 // Of other statuses none is ever sent on purpose: a stream that is open has data, no other is opened.
                 let is_data = status == DATA || self.streams.lock().falls_back(stream).is_some();
                 if !is_data || chain.is_empty() {
-                    self.tally.note(More::Discarded);
+                    self.counters.note(RareCount::Discarded);
                     return Ok(ConnectionEvent::Internal);
                 }
                 let owner = self.streams.lock().owner(stream);
                 if owner == Owner::None {
-                    self.tally.note(More::Discarded);
+                    self.counters.note(RareCount::Discarded);
                     return Ok(ConnectionEvent::Internal);
                 }
-                self.tally.received(chain.len(), !self.isolates);
-                let message = if self.isolates {
+                self.counters.received(chain.len(), !self.copies);
+                let message = if self.copies {
                     self.heap.message(chain.to_vec())
                 } else {
                     Message::from_recv_buffer(Box::new(chain))
@@ -206,8 +206,8 @@ impl Receiver {
                 if was_open { ConnectionEvent::Closed(stream) } else { ConnectionEvent::Internal }
             }
             Frame::Fallback { stream, payload, .. } => {
-                self.tally.add(Count::FallbackReceived, 1);
-                self.tally.received(payload.len(), false);
+                self.counters.add(Count::FallbackReceived, 1);
+                self.counters.received(payload.len(), false);
                 let owner = self.streams.lock().owner(stream);
                 if payload.is_empty() || owner == Owner::None {
                     return ConnectionEvent::Internal;
@@ -216,11 +216,11 @@ impl Receiver {
                 self.arrived(stream, owner, message)
             }
             Frame::HotRestart { epoch } => {
-                self.control.told(epoch);
+                self.control.restart_announced(epoch);
                 ConnectionEvent::Internal
             }
             Frame::HotRestartAck { epoch } => {
-                self.control.acknowledged(epoch);
+                self.control.restart_acknowledged(epoch);
                 ConnectionEvent::Internal
             }
             Frame::Polling => ConnectionEvent::Internal,
@@ -266,7 +266,7 @@ impl ConnectionReceiver for Receiver {
             self.turn = TURN;
             // However busy the ring is, the socket is read now and then.
             self.must_read |= is_their_turn;
-            match self.look_behind()? {
+            match self.check_socket()? {
                 // The ring may have more.
                 Some(ConnectionEvent::Nothing) if is_their_turn => {}
                 Some(event) => return Ok(event),
@@ -291,7 +291,7 @@ impl ConnectionReceiver for Receiver {
         let has_more = self.consumer.rest().map_err(damaged)?;
         self.is_resting = !has_more;
         if !has_more {
-            self.tally.note(More::Rests);
+            self.counters.note(RareCount::Rests);
             self.region.rest(self.streams.lock().count() == 0);
             self.control.tell_monitor();
         }
@@ -307,9 +307,9 @@ impl ConnectionReceiver for Receiver {
     }
 
     fn notice_end(&mut self) -> Result<bool, ProtocolError> {
-        self.looks = self.looks.wrapping_add(1);
+        self.polls = self.polls.wrapping_add(1);
         // The next look reads it; that there is something is not known yet, and nobody is to look longer for it.
-        self.must_read |= self.looks % LOOKS_PER_READ == 0;
+        self.must_read |= self.polls % LOOKS_PER_READ == 0;
         Ok(false)
     }
 
@@ -321,7 +321,7 @@ impl ConnectionReceiver for Receiver {
     }
 
     fn stats(&self) -> ReceiverStats {
-        self.tally.receiver_stats()
+        self.counters.receiver_stats()
     }
 }
 

@@ -11,13 +11,13 @@
 //! for. So whoever would wait falls back, as the peers do. Only who reserves waits a moment, because a slice that comes
 //! back saves a copy.
 
+use super::counters::{ConnectionCounters, RareCount};
 use super::outlet::{Outlet, SharedOutlet};
-use super::room::Room;
+use super::space_waiter::SpaceWaiter;
 use super::streams::Streams;
-use super::tally::{More, Tally};
-use crate::queue::{Element, Producer, PutError};
-use crate::region::{Damage, Region, Slice};
-use crate::stats::Count;
+use crate::memory::queue::{Element, Producer, PutError};
+use crate::region::{BufferRegion, Damage, Slice};
+use crate::transport::metrics::Count;
 use partywall::protocol::{
     ConnectionSender, ConnectionSpace, ProtocolError, SendBuffer, TrySendError,
 };
@@ -29,25 +29,25 @@ use std::time::{Duration, Instant};
 #[derive(Debug)]
 pub(super) struct Sender {
     outlet: Arc<SharedOutlet>,
-    region: Arc<Region>,
+    region: Arc<BufferRegion>,
     producer: Producer,
     streams: Arc<Streams>,
     policy: BackPressure,
-    room: Arc<Room>,
+    room: Arc<SpaceWaiter>,
     /// Since when no slice was found for what wanted one.
     scarce_since: Option<Instant>,
-    tally: Arc<Tally>,
+    counters: Arc<ConnectionCounters>,
 }
 
 impl Sender {
     pub(super) fn new(
         outlet: Arc<SharedOutlet>,
-        (region, producer): (Arc<Region>, Producer),
+        (region, producer): (Arc<BufferRegion>, Producer),
         (streams, policy): (Arc<Streams>, BackPressure),
-        room: Arc<Room>,
-        tally: Arc<Tally>,
+        room: Arc<SpaceWaiter>,
+        counters: Arc<ConnectionCounters>,
     ) -> Self {
-        Self { outlet, region, producer, streams, policy, room, scarce_since: None, tally }
+        Self { outlet, region, producer, streams, policy, room, scarce_since: None, counters }
     }
 
     /// Whether an element can be put, and data be written on the socket.
@@ -57,7 +57,7 @@ impl Sender {
         }
         self.check_memory()?;
         if self.producer.room().map_err(damaged)? == 0 {
-            self.tally.add(Count::QueueStayedFull, 1);
+            self.counters.add(Count::QueueStayedFull, 1);
             return Err(self.full());
         }
         Ok(())
@@ -116,8 +116,8 @@ impl Sender {
     fn fall_back(&mut self, stream: u32, payload: &[u8]) -> Result<(), TrySendError> {
         self.outlet.with(|outlet| outlet.fall_back(stream, payload))?;
         self.streams.fall_back(stream);
-        self.tally.add(Count::FallbackSent, 1);
-        self.tally.sent(payload.len(), false);
+        self.counters.add(Count::FallbackSent, 1);
+        self.counters.sent(payload.len(), false);
         Ok(())
     }
 }
@@ -138,7 +138,7 @@ impl ConnectionSender for Sender {
         }
         let Some(slices) = self.copied(payload) else {
             self.check_memory()?;
-            self.tally.add(Count::AllocationFailed, 1);
+            self.counters.add(Count::AllocationFailed, 1);
             if self.policy == BackPressure::Error {
                 let bytes_max = self.region.chain_bytes_max();
                 if payload.len() as u64 > bytes_max {
@@ -149,7 +149,7 @@ impl ConnectionSender for Sender {
             return self.fall_back(stream, payload);
         };
         let Some(offset) = self.region.send(slices) else { return Ok(()) };
-        self.tally.sent(payload.len(), false);
+        self.counters.sent(payload.len(), false);
         self.put(stream, offset, DATA)
     }
 
@@ -173,23 +173,23 @@ impl ConnectionSender for Sender {
     fn commit(
         &mut self,
         stream: u32,
-        loan: &mut Option<Box<dyn SendBuffer>>,
+        buffer: &mut Option<Box<dyn SendBuffer>>,
     ) -> Result<(), TrySendError> {
         self.check_room()?;
         let falls_back = self.streams.falls_back(stream);
         if falls_back == Some(true) {
-            if let Some(loan) = loan {
-                self.fall_back(stream, loan.as_slice())?;
+            if let Some(buffer) = buffer {
+                self.fall_back(stream, buffer.as_slice())?;
             }
         }
-        let Some(lent) = loan.take() else { return Ok(()) };
+        let Some(taken) = buffer.take() else { return Ok(()) };
         if falls_back != Some(false) {
             return Ok(());
         }
-        let Ok(slice) = lent.into_any().downcast::<Slice>() else { return Ok(()) };
+        let Ok(slice) = taken.into_any().downcast::<Slice>() else { return Ok(()) };
         let len = slice.len();
         let Some(offset) = self.region.send_one(*slice) else { return Ok(()) };
-        self.tally.sent(len, true);
+        self.counters.sent(len, true);
         self.put(stream, offset, DATA)
     }
 
@@ -228,7 +228,7 @@ impl ConnectionSender for Sender {
     }
 
     fn arm(&mut self) -> io::Result<()> {
-        self.tally.note(More::RoomSleeps);
+        self.counters.note(RareCount::RoomSleeps);
         self.room.arm(self.outlet.keeps())
     }
 
@@ -248,7 +248,7 @@ impl ConnectionSender for Sender {
     }
 
     fn stats(&self) -> SenderStats {
-        self.tally.sender_stats()
+        self.counters.sender_stats()
     }
 }
 

@@ -9,7 +9,7 @@
 //! The protocol opens a stream by its first data, and answers no close. So data that was under way when a server
 //! closed a stream would open it again, a ghost with half a message; whoever closed remembers for a while.
 
-use partywall::protocol::NameMap;
+use partywall::protocol::StreamIdMap;
 use std::collections::{HashSet, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -26,7 +26,7 @@ pub(super) struct Streams {
 pub(super) struct Table {
     is_client: bool,
     /// Open ones: whether their data goes by the socket from now on.
-    open: NameMap<bool>,
+    open: StreamIdMap<bool>,
     /// Closed here, in the order of closing.
     closed: VecDeque<u32>,
     is_closed: HashSet<u32>,
@@ -51,7 +51,7 @@ impl Streams {
     pub(super) fn new(is_client: bool, ring_capacity: usize) -> Self {
         let table = Table {
             is_client,
-            open: NameMap::default(),
+            open: StreamIdMap::default(),
             closed: VecDeque::new(),
             is_closed: HashSet::new(),
             last: FIRST_NAME - 1,

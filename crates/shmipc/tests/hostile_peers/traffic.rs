@@ -5,7 +5,7 @@
 
 use crate::support_foe;
 
-use partywall_shmipc::inside::{Element, Queue};
+use partywall_shmipc::regions::{Element, Queue};
 use partywall_shmipc::wire::encode;
 use partywall_testkit::Random;
 use std::time::Instant;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What a peer names or sends is opened only where, whose and as large as allowed, and not removed by who only opens it.
 
-use partywall_shmipc::inside::{
-    Allowed, Backing, BackingError, Class, Given, create_buffer, create_queue, open_buffer,
-    open_queue,
+use partywall_shmipc::regions::{
+    Backing, BackingError, Class, MemoryRules, PeerMemory, create_buffer, create_queue,
+    open_buffer, open_queue,
 };
 use partywall_sys::SharedFileStat;
 use partywall_sys::shared_file::create_memfd;
@@ -15,9 +15,14 @@ use std::path::Path;
 
 const CLASSES: [Class; 1] = [Class { size: 4096, percent: 100 }];
 
-fn allowed(directory: &Path) -> Allowed {
+fn allowed(directory: &Path) -> MemoryRules {
     let owner = fs::metadata(directory).unwrap().uid();
-    Allowed { size_max: 1 << 20, directory: directory.into(), owner: Some(owner), is_guarded: true }
+    MemoryRules {
+        size_max: 1 << 20,
+        directory: directory.into(),
+        owner: Some(owner),
+        is_guarded: true,
+    }
 }
 
 #[test]
@@ -30,7 +35,7 @@ fn a_file_is_made_for_its_user_alone_and_shared_by_identity() {
     let hard_link = directory.path().join("another_name");
     fs::hard_link(&path, &hard_link).unwrap();
     for name in [&path, &hard_link] {
-        let given = Given::path(name, &allowed(directory.path())).unwrap();
+        let given = PeerMemory::path(name, &allowed(directory.path())).unwrap();
         assert!(!given.is_sealed());
         assert!(region.is_same_as(&open_buffer(&given).unwrap()));
     }
@@ -40,7 +45,7 @@ fn a_file_is_made_for_its_user_alone_and_shared_by_identity() {
     assert!(!path.exists() && hard_link.exists());
 
     // Whoever only opened it removes nothing.
-    let given = Given::path(&hard_link, &allowed(directory.path())).unwrap();
+    let given = PeerMemory::path(&hard_link, &allowed(directory.path())).unwrap();
     drop(open_buffer(&given).unwrap());
     drop(given);
     assert!(hard_link.exists());
@@ -60,8 +65,8 @@ fn paths_that_lead_elsewhere_are_refused() {
     fs::write(directory.join("large"), vec![0; (1 << 20) + 1]).unwrap();
     let allowed = allowed(&directory);
 
-    assert!(Given::path(&directory.join("sub/file"), &allowed).is_ok());
-    let open = |path: &Path| Given::path(path, &allowed).unwrap_err();
+    assert!(PeerMemory::path(&directory.join("sub/file"), &allowed).is_ok());
+    let open = |path: &Path| PeerMemory::path(path, &allowed).unwrap_err();
     let up = directory.join("../secret");
     for path in [&secret, &up, &directory, Path::new("sub/file")] {
         let error = open(path);
@@ -72,10 +77,10 @@ fn paths_that_lead_elsewhere_are_refused() {
     }
     assert!(matches!(open(&directory.join("empty")), BackingError::Size { size: 0, .. }));
     assert!(matches!(open(&directory.join("large")), BackingError::Size { .. }));
-    assert!(Given::path(&directory.join("sub"), &allowed).is_err());
+    assert!(PeerMemory::path(&directory.join("sub"), &allowed).is_err());
 
-    let another = Allowed { owner: allowed.owner.map(|owner| owner + 1), ..allowed.clone() };
-    let error = Given::path(&directory.join("sub/file"), &another).unwrap_err();
+    let another = MemoryRules { owner: allowed.owner.map(|owner| owner + 1), ..allowed.clone() };
+    let error = PeerMemory::path(&directory.join("sub/file"), &another).unwrap_err();
     assert!(matches!(error, BackingError::Owner { .. }), "{error}");
     // Nothing was removed or changed.
     assert_eq!(fs::read(&secret).unwrap(), [0; 4096]);
@@ -84,26 +89,26 @@ fn paths_that_lead_elsewhere_are_refused() {
 
 #[test]
 fn descriptors_of_other_kinds_are_refused() {
-    let allowed = Allowed::new(1 << 20, None);
+    let allowed = MemoryRules::new(1 << 20, None);
     let (read, _write) = std::io::pipe().unwrap();
-    let error = Given::descriptor(OwnedFd::from(read), &allowed).unwrap_err();
+    let error = PeerMemory::descriptor(OwnedFd::from(read), &allowed).unwrap_err();
     assert!(matches!(error, BackingError::NoFile));
     let zero = OpenOptions::new().read(true).write(true).open("/dev/zero").unwrap();
-    assert!(matches!(Given::descriptor(zero.into(), &allowed), Err(BackingError::NoFile)));
+    assert!(matches!(PeerMemory::descriptor(zero.into(), &allowed), Err(BackingError::NoFile)));
     let large = create_memfd("large", (1 << 20) + 4096).unwrap();
-    assert!(matches!(Given::descriptor(large, &allowed), Err(BackingError::Size { .. })));
+    assert!(matches!(PeerMemory::descriptor(large, &allowed), Err(BackingError::Size { .. })));
     // A file on a disk, whose pages may come from anywhere.
     let file = tempfile::NamedTempFile::new_in(env!("CARGO_MANIFEST_DIR")).unwrap();
     file.as_file().set_len(1 << 20).unwrap();
     let opened = file.reopen().unwrap();
-    assert!(matches!(Given::descriptor(opened.into(), &allowed), Err(BackingError::NoMemory)));
+    assert!(matches!(PeerMemory::descriptor(opened.into(), &allowed), Err(BackingError::NoMemory)));
     // Of the right kind, but not writable.
     let memory = create_memfd("memory", 1 << 20).unwrap();
     let read_only = File::open(format!("/proc/self/fd/{}", memory.as_raw_fd())).unwrap();
-    let given = Given::descriptor(read_only.into(), &allowed).unwrap();
+    let given = PeerMemory::descriptor(read_only.into(), &allowed).unwrap();
     assert!(matches!(
         open_buffer(&given).unwrap_err(),
-        partywall_shmipc::inside::RegionError::Backing(_)
+        partywall_shmipc::regions::RegionError::Backing(_)
     ));
 }
 
@@ -119,11 +124,11 @@ fn what_we_make_in_memory_is_sealed_and_stays_writable() {
     other.store(0, other.load(0));
     drop(region);
 
-    let size = partywall_shmipc::inside::Queue::size_bytes(8192).unwrap();
+    let size = partywall_shmipc::regions::Queue::size_bytes(8192).unwrap();
     let (backing, map) = Backing::create_memfd("/queue", size).unwrap();
     create_queue(&backing, map, 8192).unwrap();
     let fd = backing.fd().try_clone_to_owned().unwrap();
-    let given = Given::descriptor(fd, &Allowed::new(1 << 20, None)).unwrap();
+    let given = PeerMemory::descriptor(fd, &MemoryRules::new(1 << 20, None)).unwrap();
     assert_eq!(open_queue(&given).unwrap().capacity(), 8192);
 }
 
@@ -137,8 +142,8 @@ fn memory_that_one_session_does_not_guard_is_guarded_for_the_next() {
     File::from(backing.fd().try_clone_to_owned().unwrap()).read_to_end(&mut content).unwrap();
     File::from(unsealed.try_clone().unwrap()).write_all_at(&content, 0).unwrap();
     let open = |is_guarded| {
-        let allowed = Allowed { is_guarded, ..Allowed::new(1 << 20, None) };
-        let given = Given::descriptor(unsealed.try_clone().unwrap(), &allowed).unwrap();
+        let allowed = MemoryRules { is_guarded, ..MemoryRules::new(1 << 20, None) };
+        let given = PeerMemory::descriptor(unsealed.try_clone().unwrap(), &allowed).unwrap();
         open_buffer(&given).unwrap()
     };
     let careless = open(false);
@@ -153,7 +158,7 @@ fn memory_that_one_session_does_not_guard_is_guarded_for_the_next() {
 #[test]
 fn files_of_what_is_mounted_beneath_the_directory_are_refused() {
     let comm = format!("/proc/{}/comm", std::process::id());
-    let allowed = Allowed { directory: "/".into(), ..Allowed::new(1 << 20, None) };
-    let error = Given::path(Path::new(&comm), &allowed).unwrap_err().to_string();
+    let allowed = MemoryRules { directory: "/".into(), ..MemoryRules::new(1 << 20, None) };
+    let error = PeerMemory::path(Path::new(&comm), &allowed).unwrap_err().to_string();
     assert!(error.contains("in another mount than /, ") && error.contains("choose"), "{error}");
 }

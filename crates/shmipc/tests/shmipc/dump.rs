@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Regions looked at from outside, in the middle of their work and broken.
 
-use partywall_shmipc::inside::{
-    Backing, Class, Element, Queue, QueueLayout, Region, Report, Side, look, read_memory,
+use partywall_shmipc::regions::{
+    Backing, BufferRegion, Class, Element, Queue, QueueLayout, Report, Side, inspect, read_memory,
 };
 use partywall_sys::SharedMap;
 use proptest::prelude::*;
@@ -18,13 +18,13 @@ fn path(backing: &Backing) -> PathBuf {
 
 fn look_at(region: &Backing, queue: &Backing) -> Report {
     let queue = read_memory(&path(queue)).unwrap();
-    look(&read_memory(&path(region)).unwrap(), &[&queue], LAYOUT).unwrap()
+    inspect(&read_memory(&path(region)).unwrap(), &[&queue], LAYOUT).unwrap()
 }
 
 #[test]
 fn pending_held_and_lost_slices_are_told_apart() {
     let (region_memory, map) = Backing::create_memfd("/region", 4096).unwrap();
-    let region = Region::create(map, &CLASSES).unwrap();
+    let region = BufferRegion::create(map, &CLASSES).unwrap();
     let (queue_memory, map) =
         Backing::create_memfd("/queue", Queue::size_bytes(16).unwrap()).unwrap();
     let queue = Queue::create(map, 16, LAYOUT).unwrap();
@@ -77,7 +77,7 @@ proptest! {
         garbage in proptest::collection::vec(any::<u8>(), 0..600),
     ) {
         let (region_memory, map) = Backing::create_memfd("/region", 4096).unwrap();
-        Region::create(map, &CLASSES).unwrap();
+        BufferRegion::create(map, &CLASSES).unwrap();
         let (queue_memory, map) =
             Backing::create_memfd("/queue", Queue::size_bytes(16).unwrap()).unwrap();
         Queue::create(map, 16, LAYOUT).unwrap();
@@ -87,10 +87,10 @@ proptest! {
             let into = if at < 1024 { &mut region[at * 4..] } else { &mut queue[(at - 1024) * 4..] };
             into[..4].copy_from_slice(&word.to_le_bytes());
         }
-        if let Ok(report) = look(&region, &[&queue, &queue], LAYOUT) {
+        if let Ok(report) = inspect(&region, &[&queue, &queue], LAYOUT) {
             report.to_string();
         }
-        let _ = look(&garbage, &[], LAYOUT);
-        let _ = look(&region, &[&garbage], LAYOUT);
+        let _ = inspect(&garbage, &[], LAYOUT);
+        let _ = inspect(&region, &[&garbage], LAYOUT);
     }
 }

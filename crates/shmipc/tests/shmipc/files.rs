@@ -10,7 +10,7 @@ use crate::support_foe;
 
 use partywall::Config;
 use partywall::blocking::{Session, connect_with_protocol};
-use partywall_shmipc::inside::Queue;
+use partywall_shmipc::regions::Queue;
 use partywall_shmipc::wire::encode;
 use partywall_shmipc::{MemMapType, Shmipc};
 use std::fs::{self, File, OpenOptions};

@@ -14,8 +14,8 @@ use crate::support_golden;
 
 use partywall::Config;
 use partywall::blocking::{Session, connect_with_protocol};
-use partywall_shmipc::inside::{Class, Consumer, Element, Producer, Queue, QueueLayout};
-use partywall_shmipc::inside::{Region, Side};
+use partywall_shmipc::regions::{BufferRegion, Side};
+use partywall_shmipc::regions::{Class, Consumer, Element, Producer, Queue, QueueLayout};
 use partywall_shmipc::{MemMapType, Shmipc};
 use partywall_sys::shared_file::{CreatedFile, create_memfd};
 use partywall_sys::{Listener, SharedMap, Socket};
@@ -30,7 +30,7 @@ use support_golden::{
 
 /// The recorded side's use of the shared memory: one message each way.
 struct Ends {
-    region: Arc<Region>,
+    region: Arc<BufferRegion>,
     producer: Producer,
     consumer: Consumer,
 }
@@ -38,7 +38,7 @@ struct Ends {
 impl Ends {
     /// What our client made.
     fn opened(buffer: BorrowedFd<'_>, queue: BorrowedFd<'_>) -> Self {
-        let region = Region::map(map(buffer)).unwrap();
+        let region = BufferRegion::map(map(buffer)).unwrap();
         let queue = Queue::map(map(queue), QueueLayout::NATIVE).unwrap();
         let (producer, consumer) = queue.split(Side::Server).unwrap();
         Self { region, producer, consumer }
@@ -48,7 +48,7 @@ impl Ends {
     fn made(buffer: BorrowedFd<'_>, queue: BorrowedFd<'_>) -> Self {
         let classes = [(8172, 50), (32_748, 30), (131_052, 20)];
         let classes = classes.map(|(size, percent)| Class { size, percent });
-        let region = Region::create(map(buffer), &classes).unwrap();
+        let region = BufferRegion::create(map(buffer), &classes).unwrap();
         let queue = Queue::create(map(queue), QUEUE_ENTRIES, QueueLayout::NATIVE).unwrap();
         let (producer, consumer) = queue.split(Side::Client).unwrap();
         Self { region, producer, consumer }

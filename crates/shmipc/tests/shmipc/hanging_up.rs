@@ -13,7 +13,7 @@ use crate::support_foe;
 
 use partywall::blocking::{Listener as BlockingListener, Session, connect_with_protocol};
 use partywall::{Config, StreamSendError, WaitError};
-use partywall_shmipc::inside::Slice;
+use partywall_shmipc::regions::Slice;
 use partywall_shmipc::wire::encode;
 use partywall_shmipc::{MemMapType, Shmipc};
 use partywall_sys::{Listener, Socket};

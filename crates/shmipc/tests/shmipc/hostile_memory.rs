@@ -3,8 +3,8 @@
 
 use crate::support_hostile;
 
-use partywall_shmipc::inside::{
-    Allowed, Class, Given, Queue, QueueLayout, Region, Side, open_buffer,
+use partywall_shmipc::regions::{
+    BufferRegion, Class, MemoryRules, PeerMemory, Queue, QueueLayout, Side, open_buffer,
 };
 use partywall_sys::SharedMap;
 use partywall_sys::shared_file::create_memfd;
@@ -58,7 +58,7 @@ proptest! {
 fn received_after(change: impl FnOnce(&SharedMap, usize, usize)) -> (String, Vec<usize>) {
     let (ours, theirs) = support_hostile::mappings(4096);
     let classes = [Class { size: 60, percent: 50 }, Class { size: 252, percent: 50 }];
-    let region = Region::create(ours, &classes).unwrap();
+    let region = BufferRegion::create(ours, &classes).unwrap();
     let offset = region.send(region.reserve_chain(300).unwrap()).unwrap();
     let first = offset as usize;
     change(&theirs, first, first + 272);
@@ -97,7 +97,7 @@ fn each_lie_about_a_message_is_told_apart_and_nothing_stays_claimed() {
 fn a_list_that_is_seen_to_be_wrong_is_not_taken_from_again() {
     let (ours, theirs) = support_hostile::mappings(4096);
     let classes = [Class { size: 60, percent: 50 }, Class { size: 252, percent: 50 }];
-    let region = Region::create(ours, &classes).unwrap();
+    let region = BufferRegion::create(ours, &classes).unwrap();
     let held = region.reserve(60).unwrap();
     // As a stale head after ABA: the slice that we have is free once more.
     let list = region.geometry().lists()[0];
@@ -119,7 +119,7 @@ fn a_list_that_is_seen_to_be_wrong_is_not_taken_from_again() {
 fn a_region_is_used_while_the_peer_scribbles() {
     let (ours, theirs) = support_hostile::mappings(1 << 16);
     let classes = [Class { size: 60, percent: 50 }, Class { size: 1020, percent: 50 }];
-    let region = Region::create(ours, &classes).unwrap();
+    let region = BufferRegion::create(ours, &classes).unwrap();
     let is_over = AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| {
@@ -151,8 +151,8 @@ fn truncated_memory_ends_the_session_and_nothing_else() {
     let fd = create_memfd("unsealed", SIZE).unwrap();
     let file = File::from(fd.try_clone().unwrap());
     let classes = [Class { size: 4096, percent: 100 }];
-    let theirs = Region::create(SharedMap::map(fd.as_fd(), SIZE).unwrap(), &classes).unwrap();
-    let given = Given::descriptor(fd, &Allowed::new(SIZE as u64, None)).unwrap();
+    let theirs = BufferRegion::create(SharedMap::map(fd.as_fd(), SIZE).unwrap(), &classes).unwrap();
+    let given = PeerMemory::descriptor(fd, &MemoryRules::new(SIZE as u64, None)).unwrap();
     assert!(!given.is_sealed());
     let region = open_buffer(&given).unwrap();
     let mut slice = theirs.reserve(4096).unwrap();
@@ -179,7 +179,7 @@ fn a_truncated_queue_is_damaged_or_empty() {
     let file = File::from(fd.try_clone().unwrap());
     let map = SharedMap::map(fd.as_fd(), size).unwrap();
     Queue::create(map, 8192, QueueLayout::NATIVE).unwrap();
-    let given = Given::descriptor(fd, &Allowed::new(size as u64, None)).unwrap();
+    let given = PeerMemory::descriptor(fd, &MemoryRules::new(size as u64, None)).unwrap();
     let queue = Queue::map(given.map().unwrap(), QueueLayout::NATIVE).unwrap();
     let (sender, mut receiver) = queue.split(Side::Server).unwrap();
     file.set_len(0).unwrap();

@@ -6,7 +6,7 @@ use crate::support_foe;
 
 use partywall::blocking::{Listener, Session};
 use partywall::{StreamRecvError, StreamSendError};
-use partywall_shmipc::inside::Element;
+use partywall_shmipc::regions::Element;
 use partywall_shmipc::wire::encode;
 use partywall_shmipc::{MemMapType, Shmipc};
 use std::sync::Arc;

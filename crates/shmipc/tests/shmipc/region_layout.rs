@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Fresh regions and queues, byte by byte as unmodified peers make them.
 
-use partywall_shmipc::inside::{
-    Backing, CLASSES_DEFAULT, Class, Element, Geometry, ListGeometry, PlanError, Queue,
-    QueueLayout, Region, Side, create_buffer, open_buffer,
+use partywall_shmipc::regions::{
+    Backing, BufferRegion, CLASSES_DEFAULT, Class, Element, Geometry, ListGeometry, PlanError,
+    Queue, QueueLayout, Side, create_buffer, open_buffer,
 };
 use partywall_sys::SharedMap;
 use std::os::fd::AsFd;
@@ -28,7 +28,7 @@ fn words(words: &[u32]) -> Vec<u8> {
 #[test]
 fn the_default_region_is_the_golden_image() {
     let (map, seen) = twice(REGION_BYTES);
-    let region = Region::create(map, &CLASSES_DEFAULT).unwrap();
+    let region = BufferRegion::create(map, &CLASSES_DEFAULT).unwrap();
     assert_eq!(read(&seen, 0, 8), [3, 0, 0, 0, 0x6c, 0x60, 0xff, 1]);
 
     let golden = [
@@ -54,7 +54,7 @@ fn the_default_region_is_the_golden_image() {
     assert_eq!(golden[1].area(), 16_769_104);
     assert_eq!(golden[2].area(), 26_828_916);
 
-    let mapped = Region::map(seen).unwrap();
+    let mapped = BufferRegion::map(seen).unwrap();
     assert_eq!(mapped.geometry(), region.geometry());
     assert!(mapped.is_all_free());
     assert_eq!(mapped.walk_free(), [Some(2047), Some(307), Some(51)]);
@@ -99,7 +99,7 @@ fn elements_and_counters_lie_where_the_peers_look() {
 fn a_message_lies_in_memory_as_the_peers_read_it() {
     let (map, seen) = twice(1 << 20);
     let classes = [Class { size: 64, percent: 50 }, Class { size: 256, percent: 50 }];
-    let region = Region::create(map, &classes).unwrap();
+    let region = BufferRegion::create(map, &classes).unwrap();
     let mut chain = region.reserve_chain(300).unwrap();
     for (slice, byte) in chain.iter_mut().zip([7, 8]) {
         slice.as_mut_slice().fill(byte);
@@ -117,7 +117,7 @@ fn a_message_lies_in_memory_as_the_peers_read_it() {
         words(&[list.slices - 2, list.slices, 2 * 276, (list.slices - 1) * 276, 256, 2, 0]);
     assert_eq!(read(&seen, list.header as usize, 28), header);
 
-    let mapper = Region::map(seen).unwrap();
+    let mapper = BufferRegion::map(seen).unwrap();
     drop(mapper.receive(offset).unwrap());
     assert!(region.is_all_free());
     assert_eq!(mapper.counts()[1].counters, [2, -2]);
@@ -147,13 +147,13 @@ fn what_cannot_be_laid_out_is_refused_with_advice() {
 
 #[test]
 fn a_region_given_twice_is_mapped_once() {
-    use partywall_shmipc::inside::{Allowed, Given};
+    use partywall_shmipc::regions::{MemoryRules, PeerMemory};
     let (backing, map) = Backing::create_memfd("/twice", 1 << 20).unwrap();
     let classes = [Class { size: 4096, percent: 100 }];
     let region = create_buffer(&backing, map, &classes).unwrap();
     let given = || {
         let fd = backing.fd().try_clone_to_owned().unwrap();
-        Given::descriptor(fd, &Allowed::new(1 << 20, None)).unwrap()
+        PeerMemory::descriptor(fd, &MemoryRules::new(1 << 20, None)).unwrap()
     };
     assert!(given().is_sealed());
     let first = open_buffer(&given()).unwrap();

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Two sides exchange messages: each arrives as it was sent, and at the end every slice is free on both sides.
 
-use partywall_shmipc::inside::{
-    Backing, Chain, Class, Element, Queue, QueueLayout, Region, Side, Slice,
+use partywall_shmipc::regions::{
+    Backing, BufferRegion, Chain, Class, Element, Queue, QueueLayout, Side, Slice,
 };
 use partywall_sys::SharedMap;
 use proptest::prelude::*;
@@ -21,14 +21,14 @@ const CLASSES: [Class; 3] = [
 const LARGE: usize = 1 << 17;
 
 /// The region as its maker and as the other side sees it.
-fn sides(size: usize) -> [Arc<Region>; 2] {
+fn sides(size: usize) -> [Arc<BufferRegion>; 2] {
     let (backing, map) = Backing::create_memfd("/pair", size).unwrap();
-    let creator = Region::create(map, &CLASSES).unwrap();
-    let mapper = Region::map(SharedMap::map(backing.fd(), size).unwrap()).unwrap();
+    let creator = BufferRegion::create(map, &CLASSES).unwrap();
+    let mapper = BufferRegion::map(SharedMap::map(backing.fd(), size).unwrap()).unwrap();
     [creator, mapper]
 }
 
-fn assert_all_free(sides: &[Arc<Region>; 2]) {
+fn assert_all_free(sides: &[Arc<BufferRegion>; 2]) {
     let slices: Vec<_> = sides[0].geometry().lists().iter().map(|list| Some(list.slices)).collect();
     for side in sides {
         assert!(side.is_all_free(), "{:?}", side.counts());
@@ -196,7 +196,7 @@ proptest! {
 }
 
 /// One direction of the exchange between two threads.
-fn pump(region: &Arc<Region>, queue: Queue, side: Side, messages: u32, seed: u32) {
+fn pump(region: &Arc<BufferRegion>, queue: Queue, side: Side, messages: u32, seed: u32) {
     let deadline = Instant::now() + Duration::from_secs(60);
     let (mut sender, mut receiver) = queue.split(side).unwrap();
     let (mut sent, mut received) = (0, 0);

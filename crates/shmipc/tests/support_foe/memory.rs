@@ -2,7 +2,9 @@
 //! The shared memory of a foe: used by the rules through `region`, `producer` and `consumer`, and against them
 //! through the maps.
 
-use partywall_shmipc::inside::{Class, Consumer, Producer, Queue, QueueLayout, Region, Side};
+use partywall_shmipc::regions::{
+    BufferRegion, Class, Consumer, Producer, Queue, QueueLayout, Side,
+};
 use partywall_sys::shared_file::{create_memfd, seal_size};
 use partywall_sys::{SharedFileStat, SharedMap};
 use std::fs::File;
@@ -14,7 +16,7 @@ use std::sync::Arc;
 pub struct Memory {
     pub queue_map: SharedMap,
     pub buffer_map: SharedMap,
-    pub region: Arc<Region>,
+    pub region: Arc<BufferRegion>,
     pub producer: Producer,
     pub consumer: Consumer,
     queue_file: File,
@@ -38,21 +40,21 @@ impl Memory {
     /// What a client makes of zeros.
     pub fn client_of(buffer: OwnedFd, queue: OwnedFd, queue_entries: u32) -> Self {
         let classes = [Class { size: 4096, percent: 50 }, Class { size: 65_536, percent: 50 }];
-        let region = Region::create(map(&buffer), &classes).unwrap();
+        let region = BufferRegion::create(map(&buffer), &classes).unwrap();
         let made = Queue::create(map(&queue), queue_entries, QueueLayout::NATIVE).unwrap();
         Self::new((buffer, queue), region, made.split(Side::Client).unwrap())
     }
 
     /// What a server gets.
     pub fn server(buffer: OwnedFd, queue: OwnedFd) -> Self {
-        let region = Region::map(map(&buffer)).unwrap();
+        let region = BufferRegion::map(map(&buffer)).unwrap();
         let made = Queue::map(map(&queue), QueueLayout::NATIVE).unwrap();
         Self::new((buffer, queue), region, made.split(Side::Server).unwrap())
     }
 
     fn new(
         (buffer, queue): (OwnedFd, OwnedFd),
-        region: Arc<Region>,
+        region: Arc<BufferRegion>,
         (producer, consumer): (Producer, Consumer),
     ) -> Self {
         let (queue_map, buffer_map) = (map(&queue), map(&buffer));

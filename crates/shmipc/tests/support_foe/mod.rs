@@ -19,7 +19,7 @@ pub use memory::Memory;
 #[allow(unused_imports, reason = "each test file uses a part")]
 pub use partywall_testkit::{TIMEOUT, alone, soon, until};
 
-use partywall_shmipc::inside::{Element, PutError};
+use partywall_shmipc::regions::{Element, PutError};
 use partywall_shmipc::wire::encode;
 use partywall_sys::process::{Process, mappings, open_descriptors, resident_bytes};
 use partywall_sys::{Socket, connect_unix_path};

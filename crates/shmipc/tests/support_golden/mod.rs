@@ -100,12 +100,12 @@ impl Transcript {
 
     /// Writes a descriptor that our client sent, which is sealed where those of peers cannot be.
     pub fn write_descriptor(&mut self, descriptor: &OwnedFd, mask: &Mask) {
-        let facts = SharedFileStat::of(descriptor.as_fd()).unwrap();
-        assert!(facts.is_sealed, "not sealed");
+        let stat = SharedFileStat::of(descriptor.as_fd()).unwrap();
+        assert!(stat.is_sealed, "not sealed");
         let link = format!("/proc/self/fd/{}", descriptor.as_raw_fd());
         let name = std::fs::read_link(link).unwrap();
         let name = mask.name(name.to_str().unwrap());
-        writeln!(self.0, "client-descriptor {} {SEALS_OF_PEERS} {name}", facts.size).unwrap();
+        writeln!(self.0, "client-descriptor {} {SEALS_OF_PEERS} {name}", stat.size).unwrap();
     }
 }
 

@@ -12,8 +12,9 @@
 // Not every user of this file plays both games.
 #![allow(dead_code)]
 
-use partywall_shmipc::inside::{
-    Backing, Chain, Class, Element, ListGeometry, PutError, Queue, QueueLayout, Region, Side, Slice,
+use partywall_shmipc::regions::{
+    Backing, BufferRegion, Chain, Class, Element, ListGeometry, PutError, Queue, QueueLayout, Side,
+    Slice,
 };
 use partywall_sys::SharedMap;
 use std::collections::VecDeque;
@@ -55,7 +56,7 @@ fn steps(input: &[u8]) -> impl Iterator<Item = Step> + '_ {
 pub fn region(input: &[u8]) {
     let (ours, theirs) = mappings(REGION_BYTES);
     let mut game = RegionGame {
-        region: Region::create(ours, &CLASSES).expect("a sensible plan"),
+        region: BufferRegion::create(ours, &CLASSES).expect("a sensible plan"),
         theirs,
         slices: VecDeque::new(),
         chains: VecDeque::new(),
@@ -72,7 +73,7 @@ pub fn image(input: &[u8]) {
     let size = input.len().max(1);
     let (ours, theirs) = mappings(size);
     theirs.copy_in(0, input);
-    if let Ok(region) = Region::map(ours) {
+    if let Ok(region) = BufferRegion::map(ours) {
         assert!(region.geometry().end() as usize <= size);
         let slices = region.reserve_chain(size / 2);
         region.reserve(1);
@@ -96,7 +97,7 @@ pub fn image(input: &[u8]) {
 }
 
 struct RegionGame {
-    region: Arc<Region>,
+    region: Arc<BufferRegion>,
     theirs: SharedMap,
     slices: VecDeque<Slice>,
     chains: VecDeque<Chain>,

@@ -12,7 +12,7 @@ use partywall_layout::record_ring::RingSize;
 use partywall_reconcile::{Incarnation, StoreId};
 use partywall_ring::{OwnMem, Writable};
 use partywall_sys::FileMap;
-use partywall_sys::kept_file::reopen_read_only;
+use partywall_sys::persistent_file::reopen_read_only;
 use zerocopy::IntoBytes;
 
 use crate::link_state::PeerMapping;

@@ -16,19 +16,15 @@
 //!
 //! Nothing here waits, and nothing is known of any protocol.
 
-mod driver_waker;
-mod names;
 mod receiver;
 mod sender;
 mod streams;
 
-pub use driver_waker::DriverWaker;
-pub use names::{NameHasher, NameMap, NameSecrets};
 pub(crate) use receiver::ProtocolReceiver;
 pub(crate) use sender::ProtocolSender;
 
 use crate::error::{Fault, Limit, TooLarge};
-use crate::protocol::{Connection, ConnectionSpace, ProtocolError, TrySendError};
+use crate::protocol::{Connection, ConnectionSpace, DriverWaker, ProtocolError, TrySendError};
 use crate::transport::{ProgressSnapshot, Unsent};
 use partywall_sys::poll::{self, PollFd, PollFlags};
 use partywall_sys::{EpollSet, ForkGuard, epoll::EventFlags};

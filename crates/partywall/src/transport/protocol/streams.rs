@@ -9,7 +9,7 @@
 //!
 //! Both ends of the line share it; its lock is held for moments, and never while the protocol is called.
 
-use super::names::NameMap;
+use crate::protocol::StreamIdMap;
 use partywall_layout::Kind;
 use partywall_layout::stream::{RECEIVING, index, number};
 use std::collections::VecDeque;
@@ -41,7 +41,7 @@ pub(super) struct Table {
     theirs: Vec<Option<Entry>>,
     /// Places in `theirs` that are free.
     free: Vec<usize>,
-    numbers: NameMap<u32>,
+    numbers: StreamIdMap<u32>,
     /// What the session is to be told.
     pub(super) made: VecDeque<Made>,
 }
@@ -64,7 +64,7 @@ impl Streams {
             own: Vec::new(),
             theirs: Vec::new(),
             free: Vec::new(),
-            numbers: NameMap::default(),
+            numbers: StreamIdMap::default(),
             made: VecDeque::new(),
         };
         Self { table: Mutex::new(table), has_made: AtomicBool::new(false) }

@@ -2,8 +2,8 @@
 //! Where a sender waits for room: nobody tells when the other side has taken elements from the ring, or given
 //! slices back, so one looks again after a while; what the socket takes again, the system tells.
 
-use crate::queue::RoomWatch;
-use crate::region::Region;
+use crate::memory::queue::RoomWatch;
+use crate::region::BufferRegion;
 use partywall::protocol::ConnectionSpace;
 use partywall_sys::epoll::EventFlags;
 use partywall_sys::poll::{self, PollFd, PollFlags};
@@ -15,23 +15,23 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 #[derive(Debug)]
-pub(super) struct Room {
+pub(super) struct SpaceWaiter {
     set: EpollSet,
     timer: Timer,
     socket: Arc<Socket>,
     ring: RoomWatch,
-    region: Arc<Region>,
+    region: Arc<BufferRegion>,
     /// Bytes wait for the socket.
     waits_for_socket: AtomicBool,
     /// The other side had gone when this was armed.
     has_hung_up: AtomicBool,
 }
 
-impl Room {
+impl SpaceWaiter {
     pub(super) fn new(
         socket: &Arc<Socket>,
         ring: RoomWatch,
-        region: Arc<Region>,
+        region: Arc<BufferRegion>,
     ) -> io::Result<Self> {
         let (set, timer) = (EpollSet::new()?, Timer::new()?);
         set.add(&timer, EventFlags::IN, 0)?;
@@ -68,19 +68,19 @@ impl Room {
     }
 
     /// Whether the socket is in the set: watched for nothing, it would still tell of a hang-up, without end.
-    fn watch(&self, is_watched: bool) -> io::Result<()> {
+    fn watch(&self, is_polled: bool) -> io::Result<()> {
         // ORDER: Relaxed: one thread at a time arms and disarms; for others it is a hint.
-        if self.waits_for_socket.swap(is_watched, Ordering::Relaxed) == is_watched {
+        if self.waits_for_socket.swap(is_polled, Ordering::Relaxed) == is_polled {
             return Ok(());
         }
-        match is_watched {
+        match is_polled {
             true => self.set.add(self.socket.as_fd(), EventFlags::OUT | EventFlags::RDHUP, 1),
             false => self.set.remove(self.socket.as_fd()),
         }
     }
 }
 
-impl ConnectionSpace for Room {
+impl ConnectionSpace for SpaceWaiter {
     fn snapshot(&self) -> [u64; 3] {
         [u64::from(self.ring.snapshot()), self.region.largest_free(), 0]
     }

@@ -8,11 +8,11 @@ use std::collections::BTreeSet;
 
 /// See the module documentation.
 #[derive(Debug, Default)]
-pub(super) struct Closing {
+pub(super) struct PendingCloses {
     streams: BTreeSet<u32>,
 }
 
-impl Closing {
+impl PendingCloses {
     pub(super) fn is_empty(&self) -> bool {
         self.streams.is_empty()
     }
@@ -43,7 +43,7 @@ mod tests {
 
     #[test]
     fn streams_that_are_gone_do_not_pile_up() {
-        let mut closing = Closing::default();
+        let mut closing = PendingCloses::default();
         for stream in 0..100_000 {
             // Two are open, of which one stays.
             closing.note(stream, 2, |asked| asked == 0 || asked == stream);
@@ -55,7 +55,7 @@ mod tests {
 
     #[test]
     fn an_end_counts_once_and_only_of_what_is_open() {
-        let mut closing = Closing::default();
+        let mut closing = PendingCloses::default();
         for stream in [7, 8, 7] {
             closing.note(stream, 1, |asked| asked == 7);
         }

@@ -14,8 +14,8 @@
 //! - Nothing is taken from a region that is not in here.
 //! - An entry does not keep its region; as long as it lives, its identity cannot become another file's.
 
-use super::{Backing, BackingError, Given, RegionError};
-use crate::region::{Class, Region, Shared};
+use super::{Backing, BackingError, PeerMemory, RegionError};
+use crate::region::{BufferRegion, Class, Shared};
 use partywall_sys::shared_file::AdoptedFile;
 use partywall_sys::{FileIdentity, SharedMap};
 use std::collections::HashMap;
@@ -30,8 +30,8 @@ pub fn create_buffer(
     backing: &Backing,
     map: SharedMap,
     classes: &[Class],
-) -> Result<Arc<Region>, RegionError> {
-    let region = Region::create(map, classes)?;
+) -> Result<Arc<BufferRegion>, RegionError> {
+    let region = BufferRegion::create(map, classes)?;
     backing.seal()?;
     let mut regions = regions();
     regions.retain(|_, region| region.strong_count() > 0);
@@ -45,30 +45,30 @@ pub fn create_buffer(
 /// # Errors
 ///
 /// Fails for one of the reasons in [`RegionError`].
-pub fn open_buffer(given: &Given) -> Result<Arc<Region>, RegionError> {
-    open_or(given, || Ok(Region::map(given.map()?)?))
+pub fn open_buffer(given: &PeerMemory) -> Result<Arc<BufferRegion>, RegionError> {
+    open_or(given, || Ok(BufferRegion::map(given.map()?)?))
 }
 
 /// Sees to it that the file in `given`, which a client named and a session has, is removed once no session of this
 /// process keeps it; `None` if that is not for us to do.
-pub fn keep(given: Given) -> Option<Arc<Backing>> {
+pub fn keep(given: PeerMemory) -> Option<Arc<Backing>> {
     AdoptedFile::remove_unlocked();
-    let mut kept = kept();
+    let mut adopted = adopted();
     // None is dropped under the lock: its file would be removed there.
-    if let Some(backing) = kept.get(&given.identity()).and_then(Weak::upgrade) {
+    if let Some(backing) = adopted.get(&given.identity()).and_then(Weak::upgrade) {
         return Some(backing);
     }
     let backing = Arc::new(given.backing()?);
-    kept.retain(|_, backing| backing.strong_count() > 0);
-    kept.insert(backing.identity(), Arc::downgrade(&backing));
+    adopted.retain(|_, backing| backing.strong_count() > 0);
+    adopted.insert(backing.identity(), Arc::downgrade(&backing));
     Some(backing)
 }
 
 /// `map` is not called under the lock: to map and to read the headers may take as long as the file system likes.
 fn open_or(
-    given: &Given,
-    map: impl FnOnce() -> Result<Arc<Region>, RegionError>,
-) -> Result<Arc<Region>, RegionError> {
+    given: &PeerMemory,
+    map: impl FnOnce() -> Result<Arc<BufferRegion>, RegionError>,
+) -> Result<Arc<BufferRegion>, RegionError> {
     let known = find(&regions(), given);
     let region = match known {
         Some(region) => region,
@@ -91,17 +91,17 @@ fn open_or(
 
 type Regions = HashMap<FileIdentity, Weak<Shared>>;
 
-fn find(regions: &Regions, given: &Given) -> Option<Arc<Region>> {
-    regions.get(&given.identity()).and_then(Weak::upgrade).map(Region::of)
+fn find(regions: &Regions, given: &PeerMemory) -> Option<Arc<BufferRegion>> {
+    regions.get(&given.identity()).and_then(Weak::upgrade).map(BufferRegion::of)
 }
 
-type Kept = HashMap<FileIdentity, Weak<Backing>>;
+type Adopted = HashMap<FileIdentity, Weak<Backing>>;
 
-fn kept() -> MutexGuard<'static, Kept> {
-    KEPT.lock().unwrap_or_else(PoisonError::into_inner)
+fn adopted() -> MutexGuard<'static, Adopted> {
+    ADOPTED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-static KEPT: LazyLock<Mutex<Kept>> = LazyLock::new(Mutex::default);
+static ADOPTED: LazyLock<Mutex<Adopted>> = LazyLock::new(Mutex::default);
 
 fn regions() -> MutexGuard<'static, Regions> {
     REGIONS.lock().unwrap_or_else(PoisonError::into_inner)
@@ -111,17 +111,17 @@ static REGIONS: LazyLock<Mutex<Regions>> = LazyLock::new(Mutex::default);
 
 #[cfg(test)]
 mod tests {
-    use super::super::Allowed;
+    use super::super::MemoryRules;
     use super::*;
     use std::sync::mpsc;
     use std::time::Duration;
 
-    fn given() -> (Backing, Given) {
+    fn given() -> (Backing, PeerMemory) {
         let (backing, map) = Backing::create_memfd("/registry", 1 << 20).unwrap();
         let classes = [Class { size: 4096, percent: 100 }];
         drop(create_buffer(&backing, map, &classes).unwrap());
         let fd = backing.fd().try_clone_to_owned().unwrap();
-        let given = Given::descriptor(fd, &Allowed::new(1 << 20, None)).unwrap();
+        let given = PeerMemory::descriptor(fd, &MemoryRules::new(1 << 20, None)).unwrap();
         (backing, given)
     }
 
@@ -134,7 +134,7 @@ mod tests {
                 scope.spawn(|| tell.send(open_buffer(&other).is_ok()));
                 let opened = opened.recv_timeout(Duration::from_secs(10));
                 assert_eq!(opened, Ok(true), "another session waits for this one's file");
-                Ok(Region::map(slow.map()?)?)
+                Ok(BufferRegion::map(slow.map()?)?)
             });
             assert!(region.unwrap().is_same_as(&open_buffer(&slow).unwrap()));
         });
@@ -146,7 +146,7 @@ mod tests {
         let mut faster = None;
         let region = open_or(&given, || {
             faster = Some(open_buffer(&given)?);
-            Ok(Region::map(given.map()?)?)
+            Ok(BufferRegion::map(given.map()?)?)
         });
         assert!(region.unwrap().is_same_as(&faster.unwrap()));
     }

@@ -147,7 +147,7 @@ impl Queue {
         receiving.pending(low(head), low(receiving.counter(self.layout.tail)))?;
         Ok((
             Producer { ring: sending, tail },
-            Consumer { ring: receiving, head, told: head, tail: low(head) },
+            Consumer { ring: receiving, head, published: head, tail: low(head) },
         ))
     }
 }
@@ -324,7 +324,7 @@ pub struct Consumer {
     ring: Ring,
     head: u64,
     /// What the other side was told of it.
-    told: u64,
+    published: u64,
     /// The other side's count, as far as it was read.
     tail: u32,
 }
@@ -347,7 +347,8 @@ impl Consumer {
         let at = self.ring.element(self.head);
         let [stream, offset, status] = [0, 4, 8].map(|word| self.ring.map.load(at + word));
         self.head = self.head.wrapping_add(1);
-        if self.head.wrapping_sub(self.told) >= u64::from(self.ring.capacity / TOLD_PARTS) {
+        if self.head.wrapping_sub(self.published) >= u64::from(self.ring.capacity / PUBLISHED_PARTS)
+        {
             self.tell();
         }
         Ok(Some(Element { stream, offset, status }))
@@ -355,11 +356,11 @@ impl Consumer {
 
     /// Tells the other side what was taken: at the latest when the ring is empty, or an eighth of it was taken.
     pub fn tell(&mut self) {
-        if self.told == self.head {
+        if self.published == self.head {
             return;
         }
-        self.ring.store_counter(self.ring.layout.head, self.told, self.head);
-        self.told = self.head;
+        self.ring.store_counter(self.ring.layout.head, self.published, self.head);
+        self.published = self.head;
     }
 
     /// How many elements there are.
@@ -419,7 +420,7 @@ impl Consumer {
 }
 
 /// The other side is told after this part of the ring.
-const TOLD_PARTS: u32 = 8;
+const PUBLISHED_PARTS: u32 = 8;
 
 #[allow(clippy::cast_possible_truncation, reason = "that is what it is for")]
 const fn low(counter: u64) -> u32 {

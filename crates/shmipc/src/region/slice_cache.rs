@@ -14,13 +14,13 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// What one user keeps, list by list.
 #[derive(Debug)]
-pub(super) struct Kept {
+pub(super) struct SliceCache {
     lists: Vec<Mutex<Vec<Piece>>>,
     /// Whether anything is kept at all.
     is_keeping: AtomicBool,
 }
 
-impl Kept {
+impl SliceCache {
     /// Of so many lists; nothing is kept before [`keep`](Self::keep) says so.
     pub(super) fn new(lists: usize) -> Self {
         let lists = (0..lists).map(|_| Mutex::default()).collect();

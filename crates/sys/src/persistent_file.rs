@@ -35,7 +35,7 @@ use crate::sigbus::{Guarded, TableFull};
 
 /// A directory that holds such files.
 #[derive(Debug)]
-pub struct KeptDirectory {
+pub struct PersistentDirectory {
     fd: OwnedFd,
     path: PathBuf,
 }
@@ -96,16 +96,16 @@ pub enum MakeError {
     },
 }
 
-impl KeptDirectory {
+impl PersistentDirectory {
     /// Opens an existing directory.
     ///
     /// # Errors
     ///
     /// The error that the system returned.
-    pub fn open(path: &Path) -> io::Result<KeptDirectory> {
+    pub fn open(path: &Path) -> io::Result<PersistentDirectory> {
         let flags = OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC;
         let fd = open(path, flags, Mode::empty())?;
-        Ok(KeptDirectory { fd, path: path.to_owned() })
+        Ok(PersistentDirectory { fd, path: path.to_owned() })
     }
 
     /// The path it was opened with.

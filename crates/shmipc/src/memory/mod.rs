@@ -24,12 +24,14 @@
 //! After a hot restart, clients call everything otherwise (`…_epoch_…`), so an old process that ends removes nothing that
 //! a client names to the new one.
 
+pub mod names;
+pub mod queue;
 mod registry;
 
 pub use registry::{create_buffer, keep, open_buffer};
 
-use crate::names::maker;
-use crate::queue::{Queue, QueueLayout};
+use crate::memory::names::maker;
+use crate::memory::queue::{Queue, QueueLayout};
 use crate::region::{Damage, PlanError};
 use partywall_sys::shared_file::{
     AdoptedFile, create_memfd, open_beneath, remove_abandoned, seal_size,
@@ -54,7 +56,7 @@ pub struct Backing {
 enum Kind {
     Memfd(OwnedFd),
     File(CreatedFile),
-    Given(AdoptedFile),
+    PeerMemory(AdoptedFile),
 }
 
 impl Backing {
@@ -66,8 +68,8 @@ impl Backing {
     pub fn create_memfd(name: &str, size: usize) -> Result<(Self, SharedMap), BackingError> {
         let fd = create_memfd(&format!("shmipc{name}"), size)?;
         let map = map(fd.as_fd(), size)?;
-        let facts = facts(fd.as_fd())?;
-        Ok((Self { kind: Kind::Memfd(fd), identity: facts.identity }, map))
+        let stat = stat(fd.as_fd())?;
+        Ok((Self { kind: Kind::Memfd(fd), identity: stat.identity }, map))
     }
 
     /// Makes a file of `size` zeros where there was none, and maps it.
@@ -93,7 +95,7 @@ impl Backing {
     pub fn seal(&self) -> Result<(), BackingError> {
         match &self.kind {
             Kind::Memfd(fd) => Ok(seal_size(fd.as_fd())?),
-            Kind::File(_) | Kind::Given(_) => Ok(()),
+            Kind::File(_) | Kind::PeerMemory(_) => Ok(()),
         }
     }
 
@@ -102,7 +104,7 @@ impl Backing {
         match &self.kind {
             Kind::Memfd(fd) => fd.as_fd(),
             Kind::File(file) => file.fd(),
-            Kind::Given(file) => file.fd(),
+            Kind::PeerMemory(file) => file.fd(),
         }
     }
 
@@ -114,7 +116,7 @@ impl Backing {
     /// Whether the other side still finds it by its name, which a server may have removed; memfds need none.
     pub fn is_in_place(&self) -> bool {
         match &self.kind {
-            Kind::Memfd(_) | Kind::Given(_) => true,
+            Kind::Memfd(_) | Kind::PeerMemory(_) => true,
             Kind::File(file) => file.is_in_place(),
         }
     }
@@ -138,7 +140,7 @@ pub fn sweep(prefix: &str) -> usize {
 
 /// What we accept from the other side.
 #[derive(Clone, Debug)]
-pub struct Allowed {
+pub struct MemoryRules {
     /// The most bytes that a region may have.
     pub size_max: u64,
     /// Beneath which files may lie, in the same mount.
@@ -149,7 +151,7 @@ pub struct Allowed {
     pub is_guarded: bool,
 }
 
-impl Allowed {
+impl MemoryRules {
     /// Regions of up to `size_max` bytes, files beneath `/dev/shm` that belong to `owner`.
     pub fn new(size_max: u64, owner: Option<u32>) -> Self {
         Self { size_max, directory: PathBuf::from(DIRECTORY_DEFAULT), owner, is_guarded: true }
@@ -158,28 +160,28 @@ impl Allowed {
 
 /// Something that the other side made, opened and found to be allowed; not mapped yet.
 #[derive(Debug)]
-pub struct Given {
+pub struct PeerMemory {
     fd: OwnedFd,
-    facts: SharedFileStat,
+    stat: SharedFileStat,
     is_guarded: bool,
     /// Beneath which directory it lies, and where, if its owner is whom it was to be.
     place: Option<(PathBuf, PathBuf)>,
 }
 
-impl Given {
+impl PeerMemory {
     /// A descriptor that was received.
     ///
     /// # Errors
     ///
     /// Fails for one of the reasons in [`BackingError`].
-    pub fn descriptor(fd: OwnedFd, allowed: &Allowed) -> Result<Self, BackingError> {
-        let facts = facts(fd.as_fd())?;
-        check(&facts, allowed.size_max)?;
-        if !facts.is_memory {
+    pub fn descriptor(fd: OwnedFd, allowed: &MemoryRules) -> Result<Self, BackingError> {
+        let stat = stat(fd.as_fd())?;
+        check(&stat, allowed.size_max)?;
+        if !stat.is_memory {
             // Its pages might come from a process of the other side's, and each access wait for that.
             return Err(BackingError::NoMemory);
         }
-        Ok(Self { fd, facts, is_guarded: allowed.is_guarded, place: None })
+        Ok(Self { fd, stat, is_guarded: allowed.is_guarded, place: None })
     }
 
     /// A file that was named. Its file system is that of the directory, which the one who allows it chose: so it need
@@ -188,34 +190,34 @@ impl Given {
     /// # Errors
     ///
     /// Fails for one of the reasons in [`BackingError`].
-    pub fn path(path: &Path, allowed: &Allowed) -> Result<Self, BackingError> {
+    pub fn path(path: &Path, allowed: &MemoryRules) -> Result<Self, BackingError> {
         let fd = open_beneath(&allowed.directory, path)?;
-        let facts = facts(fd.as_fd())?;
-        check(&facts, allowed.size_max)?;
+        let stat = stat(fd.as_fd())?;
+        check(&stat, allowed.size_max)?;
         match allowed.owner {
-            Some(expected) if facts.owner != expected => {
-                Err(BackingError::Owner { path: path.into(), owner: facts.owner, expected })
+            Some(expected) if stat.owner != expected => {
+                Err(BackingError::Owner { path: path.into(), owner: stat.owner, expected })
             }
             owner => {
                 let place = owner.map(|_| (allowed.directory.clone(), path.to_owned()));
-                Ok(Self { fd, facts, is_guarded: allowed.is_guarded, place })
+                Ok(Self { fd, stat, is_guarded: allowed.is_guarded, place })
             }
         }
     }
 
     /// Which file it is.
     pub fn identity(&self) -> FileIdentity {
-        self.facts.identity
+        self.stat.identity
     }
 
     /// Whether its seals keep everybody from shrinking it.
     pub fn is_sealed(&self) -> bool {
-        self.facts.is_sealed
+        self.stat.is_sealed
     }
 
     /// Whether somebody may shrink it, and that is to be survived.
     pub fn needs_guard(&self) -> bool {
-        self.is_guarded && !self.facts.is_sealed
+        self.is_guarded && !self.stat.is_sealed
     }
 
     /// Maps it, guarded if somebody may shrink it and guarding was asked for.
@@ -224,7 +226,7 @@ impl Given {
     ///
     /// Fails for one of the reasons in [`BackingError`].
     pub fn map(&self) -> Result<SharedMap, BackingError> {
-        let size = usize::try_from(self.facts.size).unwrap_or(usize::MAX);
+        let size = usize::try_from(self.stat.size).unwrap_or(usize::MAX);
         let map = map(self.fd.as_fd(), size)?;
         if self.needs_guard() {
             map.guard()?;
@@ -235,8 +237,8 @@ impl Given {
     /// What removes it; `None` if that is not for us to do.
     fn backing(self) -> Option<Backing> {
         let (directory, path) = self.place?;
-        let file = AdoptedFile::new(self.fd, &self.facts, &directory, &path);
-        Some(Backing { identity: file.identity(), kind: Kind::Given(file) })
+        let file = AdoptedFile::new(self.fd, &self.stat, &directory, &path);
+        Some(Backing { identity: file.identity(), kind: Kind::PeerMemory(file) })
     }
 }
 
@@ -260,7 +262,7 @@ pub fn create_queue(
 /// # Errors
 ///
 /// Fails for one of the reasons in [`RegionError`].
-pub fn open_queue(given: &Given) -> Result<Queue, RegionError> {
+pub fn open_queue(given: &PeerMemory) -> Result<Queue, RegionError> {
     Ok(Queue::map(given.map()?, QueueLayout::NATIVE)?)
 }
 
@@ -268,16 +270,16 @@ fn map(fd: BorrowedFd<'_>, size: usize) -> Result<SharedMap, BackingError> {
     SharedMap::map(fd, size).map_err(|source| BackingError::System { what: "mmap", source })
 }
 
-fn facts(fd: BorrowedFd<'_>) -> Result<SharedFileStat, BackingError> {
+fn stat(fd: BorrowedFd<'_>) -> Result<SharedFileStat, BackingError> {
     SharedFileStat::of(fd).map_err(|source| BackingError::System { what: "fstat", source })
 }
 
-fn check(facts: &SharedFileStat, size_max: u64) -> Result<(), BackingError> {
-    if !facts.is_regular {
+fn check(stat: &SharedFileStat, size_max: u64) -> Result<(), BackingError> {
+    if !stat.is_regular {
         return Err(BackingError::NoFile);
     }
-    if facts.size == 0 || facts.size > size_max {
-        return Err(BackingError::Size { size: facts.size, size_max });
+    if stat.size == 0 || stat.size > size_max {
+        return Err(BackingError::Size { size: stat.size, size_max });
     }
     Ok(())
 }

@@ -2,8 +2,8 @@
 //! What a line counts: for sessions, under partywall's names, and for a monitor, under the peers'.
 
 use super::streams::Streams;
-use crate::region::Region;
-use crate::stats::{
+use crate::region::BufferRegion;
+use crate::transport::metrics::{
     Count, Counters, Monitor, PerformanceMetrics, ShareMemoryMetrics, StabilityMetrics,
 };
 use partywall::{ReceiverStats, SenderStats};
@@ -13,12 +13,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// The counters of one line.
-pub(super) struct Tally {
-    counters: Counters,
-    more: [AtomicU64; More::COUNT],
+pub(super) struct ConnectionCounters {
+    counts: Counters,
+    more: [AtomicU64; RareCount::COUNT],
     sent: Flow,
     received: Flow,
-    region: Arc<Region>,
+    region: Arc<BufferRegion>,
     streams: Arc<Streams>,
     monitor: Option<Monitoring>,
 }
@@ -62,19 +62,19 @@ impl Flow {
 
 /// What peers do not count, and is rare.
 #[derive(Clone, Copy)]
-pub(super) enum More {
+pub(super) enum RareCount {
     Discarded,
     RoomSleeps,
     Rests,
 }
 
-impl More {
+impl RareCount {
     const COUNT: usize = Self::Rests as usize + 1;
 }
 
-impl Tally {
+impl ConnectionCounters {
     pub(super) fn new(
-        region: Arc<Region>,
+        region: Arc<BufferRegion>,
         streams: Arc<Streams>,
         monitor: Option<(Arc<dyn Monitor>, Duration)>,
     ) -> Self {
@@ -83,7 +83,7 @@ impl Tally {
             Monitoring { monitor, interval, due }
         });
         Self {
-            counters: Counters::default(),
+            counts: Counters::default(),
             more: Default::default(),
             sent: Flow::default(),
             received: Flow::default(),
@@ -94,22 +94,22 @@ impl Tally {
     }
 
     pub(super) fn add(&self, what: Count, amount: u64) {
-        self.counters.add(what, amount);
+        self.counts.add(what, amount);
     }
 
-    pub(super) fn note(&self, what: More) {
+    pub(super) fn note(&self, what: RareCount) {
         // ORDER: Relaxed: nothing else is read on the strength of a counter.
         self.more[what as usize].fetch_add(1, Ordering::Relaxed);
     }
 
-    fn total(&self, what: More) -> u64 {
+    fn total(&self, what: RareCount) -> u64 {
         // ORDER: Relaxed: see `note`.
         self.more[what as usize].load(Ordering::Relaxed)
     }
 
     /// A message was sent; by whoever holds the sender.
-    pub(super) fn sent(&self, bytes: usize, lent: bool) {
-        self.sent.count(bytes, lent);
+    pub(super) fn sent(&self, bytes: usize, in_place: bool) {
+        self.sent.count(bytes, in_place);
     }
 
     /// A message came; by the driver.
@@ -120,9 +120,9 @@ impl Tally {
     pub(super) fn sender_stats(&self) -> SenderStats {
         let mut stats = SenderStats::default();
         [stats.messages, stats.bytes, stats.zero_copy] = self.sent.totals();
-        stats.overflows = self.counters.total(Count::FallbackSent);
-        stats.wakeups_sent = self.counters.total(Count::PollingSent);
-        stats.sleeps = self.total(More::RoomSleeps);
+        stats.overflows = self.counts.total(Count::FallbackSent);
+        stats.wakeups_sent = self.counts.total(Count::PollingSent);
+        stats.sleeps = self.total(RareCount::RoomSleeps);
         let memory = self.memory();
         stats.memory_bytes = memory.capacity_of_share_memory_in_bytes;
         stats.memory_used_bytes = memory.all_in_used_share_memory_in_bytes;
@@ -132,17 +132,17 @@ impl Tally {
     pub(super) fn receiver_stats(&self) -> ReceiverStats {
         let mut stats = ReceiverStats::default();
         [stats.messages, stats.bytes, stats.zero_copy] = self.received.totals();
-        stats.sleeps = self.total(More::Rests);
+        stats.sleeps = self.total(RareCount::Rests);
         stats
     }
 
     pub(super) fn performance(&self, pending: (u64, u64)) -> PerformanceMetrics {
         let ([_, sent, _], [_, received, _]) = (self.sent.totals(), self.received.totals());
-        self.counters.performance([sent, received], [pending.0, pending.1])
+        self.counts.performance([sent, received], [pending.0, pending.1])
     }
 
     pub(super) fn stability(&self) -> StabilityMetrics {
-        self.counters.stability(self.streams.lock().count() as u64)
+        self.counts.stability(self.streams.lock().count() as u64)
     }
 
     pub(super) fn memory(&self) -> ShareMemoryMetrics {
@@ -157,7 +157,7 @@ impl Tally {
     /// How many messages went by the socket, either way.
     #[cfg(feature = "tokio")]
     pub(super) fn fallbacks(&self) -> u64 {
-        let counters = &self.counters;
+        let counters = &self.counts;
         counters.total(Count::FallbackSent) + counters.total(Count::FallbackReceived)
     }
 
@@ -192,8 +192,8 @@ impl Tally {
     }
 }
 
-impl fmt::Debug for Tally {
+impl fmt::Debug for ConnectionCounters {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.counters.fmt(f)
+        self.counts.fmt(f)
     }
 }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Kept files get their name when they are complete, replace no file, follow no link, and are
-//! absent in a child.
+//! Persistent files get their name when they are complete, replace no file, follow no link, and
+//! are absent in a child.
 #![forbid(unsafe_code)]
 
-use partywall_sys::{FileMap, FileView, KeptDirectory, MakeError};
+use partywall_sys::{FileMap, FileView, MakeError, PersistentDirectory};
 use std::fs;
 use std::io::ErrorKind;
 use std::os::fd::AsFd;
@@ -18,18 +18,18 @@ fn entries(directory: &tempfile::TempDir) -> usize {
 #[test]
 fn file_is_invisible_until_named() {
     let directory = tempfile::tempdir().unwrap();
-    let kept = KeptDirectory::open(directory.path()).unwrap();
-    drop(kept.make(SIZE).unwrap());
-    let made = kept.make(SIZE).unwrap();
+    let store = PersistentDirectory::open(directory.path()).unwrap();
+    drop(store.make(SIZE).unwrap());
+    let made = store.make(SIZE).unwrap();
     made.file().write_all_at(b"whole", 0).unwrap();
     assert_eq!(entries(&directory), 0);
-    kept.name(&made, "file").unwrap();
-    let (mut file, stat) = kept.open_file("file", true).unwrap();
+    store.name(&made, "file").unwrap();
+    let (mut file, stat) = store.open_file("file", true).unwrap();
     assert_eq!((stat.size, stat.mode, stat.is_regular), (SIZE as u64, 0o600, true));
     let mut map = FileMap::writable(file.as_fd(), SIZE).unwrap();
     assert_eq!(&map.as_mut_slice()[..5], b"whole");
     map.as_mut_slice()[SIZE - 1] = 7;
-    file = kept.open_file("file", false).unwrap().0;
+    file = store.open_file("file", false).unwrap().0;
     assert_eq!(FileView::read_only(file.as_fd(), SIZE).unwrap().cells().len(), SIZE);
     assert!(FileMap::writable(file.as_fd(), SIZE).is_err(), "it was opened for reading");
     assert_eq!(fs::read(directory.path().join("file")).unwrap()[SIZE - 1], 7);
@@ -38,21 +38,21 @@ fn file_is_invisible_until_named() {
 #[test]
 fn taken_name_is_not_replaced() {
     let directory = tempfile::tempdir().unwrap();
-    let kept = KeptDirectory::open(directory.path()).unwrap();
+    let store = PersistentDirectory::open(directory.path()).unwrap();
     fs::write(directory.path().join("file"), "before").unwrap();
-    let made = kept.make(SIZE).unwrap();
-    assert_eq!(kept.name(&made, "file").unwrap_err().kind(), ErrorKind::AlreadyExists);
+    let made = store.make(SIZE).unwrap();
+    assert_eq!(store.name(&made, "file").unwrap_err().kind(), ErrorKind::AlreadyExists);
     assert_eq!(fs::read(directory.path().join("file")).unwrap(), b"before");
     symlink("file", directory.path().join("link")).unwrap();
-    assert!(kept.open_file("link", false).is_err());
-    assert_eq!(kept.open_file("none", true).unwrap_err().kind(), ErrorKind::NotFound);
+    assert!(store.open_file("link", false).is_err());
+    assert_eq!(store.open_file("none", true).unwrap_err().kind(), ErrorKind::NotFound);
 }
 
 #[test]
 fn file_without_room_leaves_nothing() {
     let directory = tempfile::tempdir().unwrap();
-    let kept = KeptDirectory::open(directory.path()).unwrap();
-    let error = kept.make(1 << 45).unwrap_err();
+    let store = PersistentDirectory::open(directory.path()).unwrap();
+    let error = store.make(1 << 45).unwrap_err();
     assert!(matches!(error, MakeError::NoSpace { .. }), "{error:?}");
     assert_eq!(entries(&directory), 0);
 }

@@ -16,7 +16,7 @@
 //! - Nothing is written to a line under the lock: a write may end a line, which takes the lock.
 
 use crate::hot_restart::{Handover, HandoverError, HandoverState};
-use crate::stats::{Count, SessionMetrics};
+use crate::transport::metrics::{Count, SessionMetrics};
 use crate::transport::{Control, Observer};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -25,7 +25,7 @@ use std::time::{Duration, Instant};
 
 /// The lines of one value.
 #[derive(Debug, Default)]
-pub(crate) struct Lines {
+pub(crate) struct Connections {
     table: Mutex<Table>,
     numbers: AtomicU64,
     /// A handover may have gone on.
@@ -38,35 +38,38 @@ struct Table {
     live: BTreeMap<u64, Live>,
     handover: Handover,
     /// To be told, later: which epoch, and since when they are old enough.
-    owed: BTreeMap<u64, (u64, Instant)>,
+    pending: BTreeMap<u64, (u64, Instant)>,
 }
 
 #[derive(Debug)]
 struct Live {
-    line: Weak<Control>,
+    connection: Weak<Control>,
     since: Instant,
 }
 
 /// Lines to be told of an epoch once the lock is free.
 type Announcements = Vec<(Arc<Control>, u64)>;
 
-impl Lines {
+impl Connections {
     /// Announces a hot restart to all lines that were accepted.
     pub(crate) fn begin(&self, epoch: u64, now: Instant) -> Result<(), HandoverError> {
         let mut table = self.lock();
         let accepted = table.live.iter().filter_map(|(&number, live)| {
-            let line = live.line.upgrade().filter(|line| !line.is_client() && !line.is_ended())?;
-            Some((number, line, live.since + SETTLED))
+            let connection = live
+                .connection
+                .upgrade()
+                .filter(|connection| !connection.is_client() && !connection.is_ended())?;
+            Some((number, connection, live.since + SETTLED))
         });
         let accepted: Vec<_> = accepted.collect();
         table.handover.begin(epoch, accepted.iter().map(|(number, ..)| *number), now)?;
-        table.owed.clear();
+        table.pending.clear();
         let mut announcements = Announcements::new();
-        for (number, line, settled) in accepted {
-            if line.has_polled() || now >= settled {
-                announcements.push((line, epoch));
+        for (number, connection, settled) in accepted {
+            if connection.has_polled() || now >= settled {
+                announcements.push((connection, epoch));
             } else {
-                table.owed.insert(number, (epoch, settled));
+                table.pending.insert(number, (epoch, settled));
             }
         }
         drop(table);
@@ -76,21 +79,24 @@ impl Lines {
     }
 
     /// How far it is; tells those who have become old enough.
-    pub(crate) fn look(&self, now: Instant) -> HandoverState {
+    pub(crate) fn poll(&self, now: Instant) -> HandoverState {
         let mut table = self.lock();
-        let was_pending = table.handover.next_look().is_some();
-        let state = table.handover.look(now);
+        let was_pending = table.handover.next_deadline().is_some();
+        let state = table.handover.poll(now);
         if was_pending && matches!(state, HandoverState::TimedOut { .. }) {
             for number in table.handover.staying() {
-                if let Some(line) = table.live.get(&number).and_then(|live| live.line.upgrade()) {
-                    line.count(Count::RestartFailed);
+                if let Some(connection) =
+                    table.live.get(&number).and_then(|live| live.connection.upgrade())
+                {
+                    connection.count(Count::RestartFailed);
                 }
             }
-            table.owed.clear();
+            table.pending.clear();
         }
         let is_due = |(number, (_, at)): (&u64, &(u64, Instant))| (now >= *at).then_some(*number);
-        let due: Vec<u64> = table.owed.iter().filter_map(is_due).collect();
-        let announcements = due.into_iter().filter_map(|number| table.take_owed(number)).collect();
+        let due: Vec<u64> = table.pending.iter().filter_map(is_due).collect();
+        let announcements =
+            due.into_iter().filter_map(|number| table.take_pending(number)).collect();
         drop(table);
         announce(announcements);
         state
@@ -103,30 +109,30 @@ impl Lines {
             let mut changed = std::pin::pin!(self.changed.notified());
             // From here on no change is missed.
             changed.as_mut().enable();
-            let state = self.look(Instant::now());
+            let state = self.poll(Instant::now());
             let is_pending =
                 matches!(state, HandoverState::Pending { epoch, .. } if epoch == awaited);
             if !is_pending {
                 return state;
             }
             // It may have ended since it was looked at: then the next look says how.
-            let Some(next) = self.lock().next_look() else { continue };
+            let Some(next) = self.lock().next_deadline() else { continue };
             let _ = tokio::time::timeout_at(next.into(), changed).await;
         }
     }
 
     /// How all lines that are there stand, in the order of their beginning.
     pub(crate) fn metrics(&self) -> Vec<SessionMetrics> {
-        self.alive().iter().map(|line| line.metrics()).collect()
+        self.alive().iter().map(|connection| connection.metrics()).collect()
     }
 
     /// Tells the monitor of each line for which it is time.
     pub(crate) fn tell_monitor(&self) {
-        self.alive().iter().for_each(|line| line.tell_monitor());
+        self.alive().iter().for_each(|connection| connection.tell_monitor());
     }
 
     fn alive(&self) -> Vec<Arc<Control>> {
-        self.lock().live.values().filter_map(|live| live.line.upgrade()).collect()
+        self.lock().live.values().filter_map(|live| live.connection.upgrade()).collect()
     }
 
     fn note_change(&self) {
@@ -141,63 +147,63 @@ impl Lines {
 
 impl Table {
     /// What a line is to be told, which it is from now on.
-    fn take_owed(&mut self, number: u64) -> Option<(Arc<Control>, u64)> {
-        let (epoch, _) = self.owed.remove(&number)?;
-        Some((self.live.get(&number)?.line.upgrade()?, epoch))
+    fn take_pending(&mut self, number: u64) -> Option<(Arc<Control>, u64)> {
+        let (epoch, _) = self.pending.remove(&number)?;
+        Some((self.live.get(&number)?.connection.upgrade()?, epoch))
     }
 
     #[cfg(feature = "tokio")]
-    fn next_look(&self) -> Option<Instant> {
-        let settled = self.owed.values().map(|(_, at)| *at).min();
-        let over = self.handover.next_look()?;
+    fn next_deadline(&self) -> Option<Instant> {
+        let settled = self.pending.values().map(|(_, at)| *at).min();
+        let over = self.handover.next_deadline()?;
         Some(settled.map_or(over, |settled| settled.min(over)))
     }
 }
 
-impl Observer for Lines {
+impl Observer for Connections {
     fn number(&self) -> u64 {
         // ORDER: Relaxed: a number to count by.
         self.numbers.fetch_add(1, Ordering::Relaxed)
     }
 
-    fn joined(&self, line: &Arc<Control>) {
-        let (number, since) = (line.number(), Instant::now());
+    fn joined(&self, connection: &Arc<Control>) {
+        let (number, since) = (connection.number(), Instant::now());
         let mut table = self.lock();
-        table.live.insert(number, Live { line: Arc::downgrade(line), since });
-        if !line.is_client() {
+        table.live.insert(number, Live { connection: Arc::downgrade(connection), since });
+        if !connection.is_client() {
             if let Some(epoch) = table.handover.joined(number) {
-                table.owed.insert(number, (epoch, since + SETTLED));
+                table.pending.insert(number, (epoch, since + SETTLED));
             }
         }
         drop(table);
         self.note_change();
     }
 
-    fn polled(&self, line: &Control) {
-        let owed = self.lock().take_owed(line.number());
-        announce(owed.into_iter().collect());
+    fn polled(&self, connection: &Control) {
+        let pending = self.lock().take_pending(connection.number());
+        announce(pending.into_iter().collect());
     }
 
-    fn acknowledged(&self, line: &Control, epoch: u64) {
-        if self.lock().handover.acknowledged(line.number(), epoch) {
-            line.count(Count::RestartSucceeded);
+    fn restart_acknowledged(&self, connection: &Control, epoch: u64) {
+        if self.lock().handover.acknowledged(connection.number(), epoch) {
+            connection.count(Count::RestartSucceeded);
             self.note_change();
         }
     }
 
-    fn ended(&self, line: &Control) {
+    fn ended(&self, connection: &Control) {
         let mut table = self.lock();
-        table.live.remove(&line.number());
-        table.owed.remove(&line.number());
-        table.handover.left(line.number());
+        table.live.remove(&connection.number());
+        table.pending.remove(&connection.number());
+        table.handover.left(connection.number());
         drop(table);
         self.note_change();
     }
 }
 
 fn announce(announcements: Announcements) {
-    for (line, epoch) in announcements {
-        line.announce(epoch);
+    for (connection, epoch) in announcements {
+        connection.announce(epoch);
     }
 }
 
@@ -243,8 +249,8 @@ mod tests {
             assert_eq!(stream.recv().await.unwrap().unwrap(), b"answer");
         }
 
-        fn line(of: &Shmipc) -> Arc<Control> {
-            Arc::clone(&of.lines().alive()[0])
+        fn connection(of: &Shmipc) -> Arc<Control> {
+            Arc::clone(&of.connections().alive()[0])
         }
     }
 
@@ -252,10 +258,10 @@ mod tests {
     async fn acknowledgements_that_nobody_asked_for_mean_nothing() {
         let pair = pair().await;
         for epoch in [0, 7, u64::MAX] {
-            Pair::line(&pair.client).acknowledge(epoch);
+            Pair::connection(&pair.client).acknowledge(epoch);
             // The wrong way round: a client announces, a server acknowledges.
-            Pair::line(&pair.client).announce(epoch);
-            Pair::line(&pair.server).acknowledge(epoch);
+            Pair::connection(&pair.client).announce(epoch);
+            Pair::connection(&pair.server).acknowledge(epoch);
         }
         pair.exchange().await;
         assert_eq!(pair.server.hot_restart_state(), HandoverState::Never);
@@ -269,11 +275,11 @@ mod tests {
         let pair = pair().await;
         pair.exchange().await;
         pair.server.hot_restart(7).unwrap();
-        Pair::line(&pair.client).acknowledge(6);
+        Pair::connection(&pair.client).acknowledge(6);
         pair.exchange().await;
         let pending = HandoverState::Pending { epoch: 7, moved: 0, left: 0 };
         assert_eq!(pair.server.hot_restart_state(), pending);
-        Pair::line(&pair.client).acknowledge(7);
+        Pair::connection(&pair.client).acknowledge(7);
         let done = HandoverState::Done { epoch: 7, moved: 1, left: 0 };
         assert_eq!(pair.server.hot_restarted(7).await, done);
         assert_eq!(pair.server.metrics()[0].stability.hot_restart_success_count, 1);
@@ -283,34 +289,34 @@ mod tests {
     async fn who_has_just_connected_is_told_when_it_has_settled() {
         let pair = pair().await;
         let now = Instant::now();
-        pair.server.lines().begin(7, now).unwrap();
-        assert_eq!(pair.server.lines().lock().owed.len(), 1);
-        pair.server.lines().look(now);
-        assert_eq!(pair.server.lines().lock().owed.len(), 1);
+        pair.server.connections().begin(7, now).unwrap();
+        assert_eq!(pair.server.connections().lock().pending.len(), 1);
+        pair.server.connections().poll(now);
+        assert_eq!(pair.server.connections().lock().pending.len(), 1);
         pair.exchange().await;
         // The message may be found before the wake-up that came with it is read.
         let deadline = Instant::now() + std::time::Duration::from_secs(20);
-        while !pair.server.lines().lock().owed.is_empty() {
+        while !pair.server.connections().lock().pending.is_empty() {
             assert!(Instant::now() < deadline, "it has woken us");
             tokio::task::yield_now().await;
         }
 
         let pair = self::pair().await;
         let now = Instant::now();
-        pair.server.lines().begin(7, now).unwrap();
-        pair.server.lines().look(now + SETTLED);
-        assert_eq!(pair.server.lines().lock().owed.len(), 0, "it is old enough");
+        pair.server.connections().begin(7, now).unwrap();
+        pair.server.connections().poll(now + SETTLED);
+        assert_eq!(pair.server.connections().lock().pending.len(), 0, "it is old enough");
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn a_line_that_has_ended_is_forgotten_and_writes_nothing() {
         let pair = pair().await;
-        let line = Pair::line(&pair.client);
+        let connection = Pair::connection(&pair.client);
         pair.session.close(0, "");
         pair.session.finished().await;
         pair.accepted.finished().await;
-        assert!(line.is_ended());
-        line.acknowledge(7);
+        assert!(connection.is_ended());
+        connection.acknowledge(7);
         assert!(pair.client.metrics().is_empty() && pair.server.metrics().is_empty());
     }
 }

@@ -18,12 +18,12 @@
 //!   come after it have another: what a dead server held of the old one nobody gives back.
 //! - A server that tells its new clients to move again and again is followed every 100 ms, and in one epoch for 2 s.
 
-use super::notices::{Notices, Watched, Watcher};
+use super::notices::{Notices, ObservedShmipc, PoolObserver};
 use super::place::Place;
-use crate::hot_restart::{Due, HANDOVER_TIMEOUT, Mover, Told};
-use crate::names::Naming;
-use crate::stats::{Count, SessionMetrics};
+use crate::hot_restart::{Due, HANDOVER_TIMEOUT, Migrator, RestartAction};
+use crate::memory::names::Naming;
 use crate::transport::Control;
+use crate::transport::metrics::{Count, SessionMetrics};
 use crate::{Config, Shmipc};
 use partywall::tokio::{Session, connect_with_protocol};
 use partywall::{Address, ConnectError, HandshakeError};
@@ -70,13 +70,13 @@ pub(super) struct View {
 /// The lines that have not ended, and what those counted that have.
 #[derive(Debug, Default)]
 pub(super) struct Ledger {
-    pub(super) lines: BTreeMap<u64, Arc<Control>>,
+    pub(super) connections: BTreeMap<u64, Arc<Control>>,
     pub(super) past: SessionMetrics,
 }
 
 /// The task.
 #[derive(Debug)]
-pub(super) struct Keeper {
+pub(super) struct Supervisor {
     shared: Arc<Shared>,
     /// What the sessions that are connected from now on share.
     shmipc: Shmipc,
@@ -84,7 +84,7 @@ pub(super) struct Keeper {
     epoch: u64,
     /// Until when hot restarts of this epoch are followed.
     followed_until: Option<Instant>,
-    mover: Mover,
+    migrator: Migrator,
     attempts: JoinSet<(u64, Result<Connected, ConnectError>)>,
     under_way: BTreeMap<u64, Attempt>,
     numbers: u64,
@@ -103,7 +103,7 @@ struct Attempt {
     replaces: Option<u64>,
 }
 
-impl Keeper {
+impl Supervisor {
     pub(super) fn new(shared: Arc<Shared>, naming: Naming) -> Self {
         Self {
             shmipc: Shmipc::named(shared.config.clone(), naming.clone()),
@@ -111,7 +111,7 @@ impl Keeper {
             naming,
             epoch: 0,
             followed_until: None,
-            mover: Mover::default(),
+            migrator: Migrator::default(),
             attempts: JoinSet::new(),
             under_way: BTreeMap::new(),
             numbers: 0,
@@ -135,40 +135,45 @@ impl Keeper {
     /// Keeps them until the pool is closed.
     pub(super) async fn run(mut self) {
         while !self.shared.view.borrow().is_closed {
-            let next_look = self.next_look();
-            let look = async {
-                match next_look {
+            let next_deadline = self.next_deadline();
+            let deadline = async {
+                match next_deadline {
                     Some(at) => tokio::time::sleep_until(at.into()).await,
                     None => pending().await,
                 }
             };
             tokio::select! {
-                () = self.shared.notices.came() => self.heed(),
+                () = self.shared.notices.came() => self.handle_notices(),
                 Some(finished) = self.attempts.join_next() => self.finished(finished),
-                () = look => {}
+                () = deadline => {}
             }
-            self.look();
+            self.poll();
         }
         self.close().await;
     }
 
     /// When to look though nothing was told.
-    fn next_look(&self) -> Option<Instant> {
+    fn next_deadline(&self) -> Option<Instant> {
         let over = self.replaced.iter().map(|(until, _)| *until).min();
-        let monitor =
-            self.shared.ledger().lines.values().filter_map(|line| line.monitor_due()).min();
-        [self.mover.next_look(), self.rebuild, over, monitor].into_iter().flatten().min()
+        let monitor = self
+            .shared
+            .ledger()
+            .connections
+            .values()
+            .filter_map(|connection| connection.monitor_due())
+            .min();
+        [self.migrator.next_deadline(), self.rebuild, over, monitor].into_iter().flatten().min()
     }
 
     /// What time brings, and what is wanted.
-    fn look(&mut self) {
+    fn poll(&mut self) {
         let now = Instant::now();
-        while let Some(due) = self.mover.look(now) {
+        while let Some(due) = self.migrator.poll(now) {
             match due {
                 Due::Connect(number) => self.move_on(number),
                 Due::GiveUp(number) => {
-                    if let Some(line) = self.shared.ledger().lines.get(&number) {
-                        line.count(Count::RestartFailed);
+                    if let Some(connection) = self.shared.ledger().connections.get(&number) {
+                        connection.count(Count::RestartFailed);
                     }
                 }
             }
@@ -189,20 +194,20 @@ impl Keeper {
                 self.connect_missing();
             }
         }
-        let lines: Vec<_> = self.shared.ledger().lines.values().cloned().collect();
-        lines.iter().for_each(|line| line.tell_monitor());
+        let connections: Vec<_> = self.shared.ledger().connections.values().cloned().collect();
+        connections.iter().for_each(|connection| connection.tell_monitor());
     }
 
     /// What lines have told.
-    fn heed(&mut self) {
+    fn handle_notices(&mut self) {
         for (number, notice) in self.shared.notices.take() {
             if self.under_way.contains_key(&number) {
                 // It is not known yet: then this is looked at again.
                 self.shared.notices.put_back(number, notice);
                 continue;
             }
-            if let Some(epoch) = notice.told {
-                self.told(number, epoch);
+            if let Some(epoch) = notice.restart_epoch {
+                self.follow_restart(number, epoch);
             }
             if notice.is_ended {
                 self.ended(number);
@@ -211,27 +216,31 @@ impl Keeper {
     }
 
     /// A server hands over.
-    fn told(&mut self, number: u64, epoch: u64) {
-        let Some(line) = self.shared.ledger().lines.get(&number).cloned() else { return };
+    fn follow_restart(&mut self, number: u64, epoch: u64) {
+        let Some(connection) = self.shared.ledger().connections.get(&number).cloned() else {
+            return;
+        };
         let now = Instant::now();
         let is_same = self.epoch == epoch;
         let is_following = self.followed_until.is_some_and(|until| now < until);
         if is_same && !is_following {
             return;
         }
-        match self.mover.told(number, epoch, now) {
-            Told::Ignore => {}
+        match self.migrator.on_hot_restart(number, epoch, now) {
+            RestartAction::Ignore => {}
             // One who asks again and again, and reads no answer, gets no more.
-            Told::Acknowledge(epoch) if !line.keeps() => line.acknowledge(epoch),
-            Told::Acknowledge(_) => {}
-            Told::Connect => {
+            RestartAction::Acknowledge(epoch) if !connection.keeps() => {
+                connection.acknowledge(epoch)
+            }
+            RestartAction::Acknowledge(_) => {}
+            RestartAction::Connect => {
                 if !is_same {
                     self.begin_epoch(epoch, now);
                 }
                 let is_of_epoch = self.place(number).is_some_and(|place| place.epoch == epoch);
                 if is_of_epoch || (!is_same && is_following) {
                     // The old process still accepts, or one restart follows another: not at once again.
-                    self.mover.failed(number, now);
+                    self.migrator.failed(number, now);
                 } else {
                     self.move_on(number);
                 }
@@ -249,15 +258,15 @@ impl Keeper {
     fn move_on(&mut self, number: u64) {
         match self.place(number) {
             Some(place) => self.connect(place.index, Some(number)),
-            None => self.mover.left(number),
+            None => self.migrator.left(number),
         }
     }
 
     fn ended(&mut self, number: u64) {
-        self.mover.left(number);
+        self.migrator.left(number);
         let mut ledger = self.shared.ledger();
-        if let Some(line) = ledger.lines.remove(&number) {
-            ledger.past.add(&line.metrics(), false);
+        if let Some(connection) = ledger.connections.remove(&number) {
+            ledger.past.add(&connection.metrics(), false);
         }
         drop(ledger);
         self.sweep();
@@ -312,18 +321,22 @@ impl Keeper {
             false
         });
         self.under_way.insert(number, Attempt { index, epoch: self.epoch, replaces });
-        let watcher = Arc::new(Watcher::new(number, Arc::clone(&self.shared.notices)));
-        let watched = Watched { shmipc: self.shmipc.clone(), watcher: Arc::clone(&watcher) };
+        let observer = Arc::new(PoolObserver::new(number, Arc::clone(&self.shared.notices)));
+        let protocol =
+            ObservedShmipc { shmipc: self.shmipc.clone(), observer: Arc::clone(&observer) };
         let config = self.shared.session.clone();
         let address = self.shared.address.clone();
         self.attempts.spawn(async move {
             let connected =
-                match connect_with_protocol(address.clone(), &config, Arc::new(watched)).await {
-                    Ok(session) => watcher.line().map(|line| (session, line)).ok_or_else(|| {
-                        let (peer, what) = (address.to_string(), "starting the session");
-                        let source = ErrorKind::ConnectionReset.into();
-                        HandshakeError::System { peer, what, source }.into()
-                    }),
+                match connect_with_protocol(address.clone(), &config, Arc::new(protocol)).await {
+                    Ok(session) => observer
+                        .connection()
+                        .map(|connection| (session, connection))
+                        .ok_or_else(|| {
+                            let (peer, what) = (address.to_string(), "starting the session");
+                            let source = ErrorKind::ConnectionReset.into();
+                            HandshakeError::System { peer, what, source }.into()
+                        }),
                     Err(error) => Err(error),
                 };
             (number, connected)
@@ -343,7 +356,7 @@ impl Keeper {
             (Ok(connected), _) => self.fill_place(attempt, connected),
             // As long as the old one serves, nobody has to know.
             (Err(_), Some(replaces)) if self.place(replaces).is_some() => {
-                self.mover.failed(replaces, Instant::now());
+                self.migrator.failed(replaces, Instant::now());
             }
             (Err(error), _) => {
                 let at = Instant::now() + self.shared.config.rebuild_interval;
@@ -358,11 +371,11 @@ impl Keeper {
         self.shared.notices.call();
     }
 
-    fn fill_place(&mut self, attempt: Attempt, (session, line): Connected) {
+    fn fill_place(&mut self, attempt: Attempt, (session, connection): Connected) {
         let Attempt { index, epoch, replaces } = attempt;
-        let kept_max = self.shared.config.max_stream_num;
-        self.shared.ledger().lines.insert(line.number(), Arc::clone(&line));
-        let place = Arc::new(Place::new(session, line, (index, epoch), kept_max));
+        let idle_max = self.shared.config.max_stream_num;
+        self.shared.ledger().connections.insert(connection.number(), Arc::clone(&connection));
+        let place = Arc::new(Place::new(session, connection, (index, epoch), idle_max));
         let mut before = None;
         self.shared.view.send_modify(|view| {
             view.failure = None;
@@ -371,7 +384,7 @@ impl Keeper {
         // From here on nobody gets a new stream of the old one.
         let Some(old) = before else { return };
         old.replace();
-        if let Some(epoch) = replaces.and_then(|replaced| self.mover.moved(replaced)) {
+        if let Some(epoch) = replaces.and_then(|replaced| self.migrator.moved(replaced)) {
             old.control.count(Count::RestartSucceeded);
             old.control.acknowledge(epoch);
         }
@@ -394,9 +407,9 @@ impl Keeper {
     }
 }
 
-impl Drop for Keeper {
+impl Drop for Supervisor {
     fn drop(&mut self) {
-        self.heed();
+        self.handle_notices();
         self.shared.view.send_modify(|view| {
             view.live.iter_mut().for_each(|place| *place = None);
             view.is_over = true;
