@@ -44,7 +44,7 @@ pub fn main(arguments: &[String]) -> Result<(), String> {
                 .variable("PARTYWALL_SWEEP_KILLS", &kills.to_string())
         }
         What::Idle => test_step()
-            .args("--test idle_crowds")
+            .args("--test idle_links")
             .variable("PARTYWALL_IDLE_LINKS", &IDLE_LINKS.to_string()),
     };
     for (name, number) in [("SEED", chosen.seed), ("MINUTES", chosen.minutes)] {

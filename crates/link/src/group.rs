@@ -22,7 +22,7 @@ use partywall_wait::{SpinOutcome, Spinner, Wait};
 
 /// Which link of its group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct LinkId(pub(super) u64);
+pub struct MemberId(pub(super) u64);
 
 /// Links that are driven together. Clones are the same group.
 ///
@@ -57,7 +57,7 @@ pub(super) struct GroupInner {
 
 /// A link, as its group sees it.
 pub(super) trait Member: Send + Sync {
-    fn id(&self) -> LinkId;
+    fn id(&self) -> MemberId;
     /// Whether the application should check the link. `is_reported`: the application is being told so.
     fn has_events(&self, is_reported: bool) -> bool;
 }
@@ -127,7 +127,7 @@ impl Group {
 
     /// The links with news. One that has messages is told again, until all of them are received; anything else once.
     #[must_use]
-    pub fn ready(&self) -> Vec<LinkId> {
+    pub fn ready(&self) -> Vec<MemberId> {
         let links = self.inner.links_with_events(true);
         links.iter().map(|link| link.id()).collect()
     }
@@ -161,9 +161,9 @@ impl fmt::Debug for Group {
 }
 
 impl GroupInner {
-    pub(super) fn next_id(&self) -> LinkId {
+    pub(super) fn next_id(&self) -> MemberId {
         let mut next = self.next_id.lock().unwrap_or_else(PoisonError::into_inner);
-        let id = LinkId(*next);
+        let id = MemberId(*next);
         *next += 1;
         id
     }

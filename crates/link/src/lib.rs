@@ -62,7 +62,7 @@ pub use error::{
     AcceptError, AckError, BindError, ConfigError, OpenError, RecvError, ReplyError, SendError,
     Stopped, SwitchError, TryRecvError, TrySendError, WaitError,
 };
-pub use group::{Group, LinkId};
+pub use group::{Group, MemberId};
 pub use handle::batch::Batch;
 pub use handle::client::Client;
 pub use handle::halves::{Receiver, Sender};
@@ -70,7 +70,7 @@ pub use handle::link::{EpochError, Link, StreamPosition};
 pub use handle::message::{Message, Token};
 pub use handle::message_ref::MessageRef;
 #[cfg(feature = "tokio")]
-pub(crate) use handle::observer::{LinkSnapshot, Look, Observer};
+pub(crate) use handle::observer::{Observation, Observer, Snapshot};
 pub use handle::server::Server;
 pub use handle::view::MessageView;
 pub use partywall_layout::link::FileFault;

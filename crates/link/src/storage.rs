@@ -53,9 +53,9 @@ impl OpenStorage {
             }
             Self::Memory => {
                 let names = [key.local(), key.remote(), key.link()];
-                let shown = shares.then(|| StoreParts::in_memfd(sizes, names, INLINE_MAX));
+                let in_memfd = shares.then(|| StoreParts::in_memfd(sizes, names, INLINE_MAX));
                 // Without it the link goes over its socket.
-                let parts = shown.and_then(Result::ok);
+                let parts = in_memfd.and_then(Result::ok);
                 let parts = parts.or_else(|| StoreParts::on_heap(sizes, INLINE_MAX));
                 parts.ok_or(ConfigError {
                     setting: "slab_bytes",

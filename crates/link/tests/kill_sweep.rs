@@ -20,7 +20,7 @@ fn sweep_worker() {
 }
 
 #[test]
-fn no_instruction_is_a_wrong_one_to_die_at() {
+fn kill_at_any_instruction_keeps_the_link_whole() {
     let settings = Settings::from_variables();
     // The worker on the processor of whoever leads it: a step is then a switch between two threads, and wakes no processor.
     let cpus = partywall_sys::cpu::affinity().unwrap();

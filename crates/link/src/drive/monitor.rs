@@ -52,15 +52,15 @@ impl<T: Send + 'static> Monitor<T> {
     pub(crate) fn wait_for<R>(
         self: &Arc<Self>,
         deadline: Option<Instant>,
-        mut look: impl FnMut(&mut MonitorGuard<'_, T>) -> Option<R>,
+        mut check: impl FnMut(&mut MonitorGuard<'_, T>) -> Option<R>,
     ) -> io::Result<Option<R>> {
-        let mut passed_on = HandOver(None);
+        let mut hand_over = HandOver(None);
         // Only who follows has to give up being favoured, as waiting for another thread takes the mutex.
         let mut follows = false;
         let mut lead = None;
         loop {
             let mut guard = if follows { self.lock_to_wait() } else { self.lock() };
-            if let Some(found) = look(&mut guard) {
+            if let Some(found) = check(&mut guard) {
                 return Ok(Some(found));
             }
             if has_passed(deadline) {
@@ -71,7 +71,7 @@ impl<T: Send + 'static> Monitor<T> {
                     Role::Leader(taken) => lead = Some(taken),
                     Role::Follower(ticket) => {
                         // Told to lead, it may have no reason to any more.
-                        passed_on.0 = Some(&self.reactor);
+                        hand_over.0 = Some(&self.reactor);
                         if follows {
                             self.follow(guard, deadline);
                         }
@@ -160,7 +160,7 @@ mod tests {
 
     /// A number goes round among threads that wait for it, each at its own spot, so one leads and the others follow.
     #[test]
-    fn no_wake_up_is_lost_between_leaders_and_followers() {
+    fn wake_ups_between_leaders_and_followers_are_not_lost() {
         let (threads, rounds) = (6, 3_000);
         let reactor = Reactor::new().unwrap();
         let monitors: Vec<_> =
@@ -187,7 +187,7 @@ mod tests {
 
     /// Followers whose time is up leave while the leader is told to hand over.
     #[test]
-    fn a_follower_that_gives_up_takes_nobody_s_turn_with_it() {
+    fn follower_that_gives_up_passes_its_turn_on() {
         let reactor = Reactor::new().unwrap();
         let monitors: Vec<_> = (0..4).map(|_| Monitor::new(Arc::clone(&reactor), 0_u32)).collect();
         std::thread::scope(|scope| {
@@ -199,15 +199,16 @@ mod tests {
                     }
                 });
             }
-            let patient = &monitors[3];
+            let waited_for = &monitors[3];
             let waits = scope.spawn(move || {
                 for round in 1..=200 {
-                    let found = patient.wait_for(soon(), |value| (**value >= round).then_some(()));
+                    let found =
+                        waited_for.wait_for(soon(), |value| (**value >= round).then_some(()));
                     assert_eq!(found.unwrap(), Some(()), "round {round}");
                 }
             });
             for _ in 0..200 {
-                let mut value = patient.lock();
+                let mut value = waited_for.lock();
                 *value += 1;
                 value.changed();
                 drop(value);
@@ -218,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_waits_in_vain_stops_at_the_deadline() {
+    fn wait_in_vain_ends_at_the_deadline() {
         let monitor = Monitor::new(Reactor::new().unwrap(), ());
         let started = Instant::now();
         let until = started + Duration::from_millis(20);

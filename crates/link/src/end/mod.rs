@@ -52,7 +52,7 @@ use self::wakeups::{WakeupDriver, Wakeups};
 use super::config::Config;
 use super::drive::{Monitor, MonitorGuard};
 use super::error::Stopped;
-use super::group::{GroupInner, LinkId, Member};
+use super::group::{GroupInner, Member, MemberId};
 use super::link_state::LinkState;
 use super::protocol::frame::Names;
 use super::status::{Stats, Status};
@@ -66,7 +66,7 @@ pub(super) use self::wire::{read_some, refuse};
 /// See the module.
 pub(super) struct Endpoint {
     me: Weak<Endpoint>,
-    id: LinkId,
+    id: MemberId,
     key: Key,
     group: Arc<GroupInner>,
     config: Config,
@@ -222,7 +222,7 @@ impl Endpoint {
         Shutdown { end: self }
     }
 
-    pub(super) const fn id(&self) -> LinkId {
+    pub(super) const fn id(&self) -> MemberId {
         self.id
     }
 
@@ -329,7 +329,7 @@ impl Endpoint {
 }
 
 impl Member for Endpoint {
-    fn id(&self) -> LinkId {
+    fn id(&self) -> MemberId {
         self.id
     }
 

@@ -35,7 +35,7 @@ impl Source for ServerShared {
         if is_listener {
             self.admit(token)
         } else {
-            self.hear(token)
+            self.receive(token)
         }
         self.arrange();
     }
@@ -70,7 +70,7 @@ impl Source for ServerShared {
 
 impl ServerShared {
     /// Takes new connections, as many as may be silent.
-    fn admit(&self, door: u64) {
+    fn admit(&self, listener_token: u64) {
         let mut state = self.monitor.lock();
         for _ in 0..ADMITTED_MAX {
             let is_full = state.greetings.len() >= self.config.handshakes_max;
@@ -78,7 +78,9 @@ impl ServerShared {
             if is_full && silent.is_none() {
                 return;
             }
-            let Some(Listening { listener, address }) = state.listeners.get(&door) else { return };
+            let Some(Listening { listener, address }) = state.listeners.get(&listener_token) else {
+                return;
+            };
             let is_abstract = matches!(address, Address::Abstract(_));
             let socket = match listener.accept() {
                 Ok(Some(socket)) => socket,
@@ -111,11 +113,11 @@ impl ServerShared {
         state.greetings.insert(token, greeting);
     }
 
-    fn hear(&self, token: u64) {
+    fn receive(&self, token: u64) {
         let (greeting, asked) = {
             let mut state = self.monitor.lock();
             let Some(greeting) = state.greetings.get_mut(&token) else { return };
-            match greeting.hear() {
+            match greeting.receive() {
                 Ok(None) => return,
                 Ok(Some(asked)) => match state.greetings.remove(&token) {
                     Some(greeting) => (greeting, asked),
@@ -123,8 +125,8 @@ impl ServerShared {
                 },
                 Err(unfit) => {
                     if let Unfit::Version { nonce, .. } = unfit {
-                        let spoken = Refusal::Version(FRAME_VERSION_MIN, FRAME_VERSION_MAX);
-                        refuse(&greeting.socket, nonce, spoken);
+                        let ours = Refusal::Version(FRAME_VERSION_MIN, FRAME_VERSION_MAX);
+                        refuse(&greeting.socket, nonce, ours);
                     }
                     self.drop_greeting(&mut state, token, &unfit.to_string());
                     return;

@@ -37,7 +37,7 @@ pub(crate) struct Greeting {
     /// What came with the first byte.
     pub(crate) descriptors: Vec<OwnedFd>,
     credentials: Option<Credentials>,
-    was_heard: bool,
+    has_received: bool,
 }
 
 /// What a client asks.
@@ -71,7 +71,7 @@ impl fmt::Display for Unfit {
         match self {
             Self::Foreign => f.write_str("a connection did not begin as that of a link"),
             Self::Version { min, max, .. } => {
-                write!(f, "a client speaks only versions {min} to {max} of the protocol of links")
+                write!(f, "a client supports only versions {min} to {max} of the protocol of links")
             }
         }
     }
@@ -92,15 +92,15 @@ impl Greeting {
             spared_until,
             descriptors: Vec::new(),
             credentials: None,
-            was_heard: false,
+            has_received: false,
         }
     }
 
     /// Reads what is there; the question once it is whole.
-    pub(crate) fn hear(&mut self) -> Result<Option<Asked>, Unfit> {
+    pub(crate) fn receive(&mut self) -> Result<Option<Asked>, Unfit> {
         match self.read() {
             Ok(0) => return Err(Unfit::Foreign),
-            Ok(_) => self.was_heard = true,
+            Ok(_) => self.has_received = true,
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
             Err(_) => return Err(Unfit::Foreign),
         }
@@ -126,7 +126,7 @@ impl Greeting {
 
     /// Nothing was heard of it.
     pub(crate) const fn is_silent(&self) -> bool {
-        !self.was_heard
+        !self.has_received
     }
 
     pub(crate) fn transport(&self) -> Transport {

@@ -18,7 +18,7 @@ use crate::end::{Endpoint, Load};
 use crate::error::{
     AckError, RecvError, SendError, Stopped, SwitchError, TryRecvError, TrySendError, WaitError,
 };
-use crate::group::LinkId;
+use crate::group::MemberId;
 use crate::handle::batch::Batch;
 use crate::handle::halves::{Receiver, Sender};
 use crate::handle::message::{Message, OwnedSink, Token};
@@ -87,7 +87,7 @@ impl Link {
 
     /// What [`Group::ready`](crate::Group::ready) calls it.
     #[must_use]
-    pub fn id(&self) -> LinkId {
+    pub fn id(&self) -> MemberId {
         self.end().id()
     }
 

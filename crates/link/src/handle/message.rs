@@ -33,7 +33,7 @@ impl MessageInfo {
     }
 
     #[inline]
-    pub(crate) fn commit(&self, link: &Endpoint) -> Result<(), AckError> {
+    pub(crate) fn ack(&self, link: &Endpoint) -> Result<(), AckError> {
         if self.is_acked {
             return Ok(());
         }
@@ -110,7 +110,7 @@ impl Message {
     /// See [`AckError`].
     #[inline]
     pub fn ack(self) -> Result<(), AckError> {
-        self.info.commit(&self.link)
+        self.info.ack(&self.link)
     }
 
     /// Sends `answer` over the same link and consumes the message and all before it: after a crash both have happened, or

@@ -84,7 +84,7 @@ impl<'a> MessageRef<'a> {
     /// As there.
     #[inline]
     pub fn ack(self) -> Result<(), AckError> {
-        self.buffer.info.commit(self.link)
+        self.buffer.info.ack(self.link)
     }
 
     /// See [`Message::reply`](crate::Message::reply).

@@ -15,7 +15,7 @@ use std::time::Instant;
 
 use crate::end::Endpoint;
 use crate::error::{Stopped, WaitError};
-use crate::group::LinkId;
+use crate::group::MemberId;
 use crate::handle::link::Link;
 
 /// See the module.
@@ -26,7 +26,7 @@ pub(crate) struct Observer {
 
 /// What changes for those who wait for room, for consumption, or for a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct LinkSnapshot {
+pub(crate) struct Snapshot {
     pub(crate) epoch: u64,
     /// How far the neighbour has consumed what is sent.
     pub(crate) acked: u64,
@@ -39,8 +39,8 @@ pub(crate) struct LinkSnapshot {
 
 /// How a link stands, and what else is asked with it.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Look {
-    pub(crate) snapshot: LinkSnapshot,
+pub(crate) struct Observation {
+    pub(crate) snapshot: Snapshot,
     /// The end of what was sent.
     pub(crate) tail: u64,
     /// There is a message that was not handed out.
@@ -54,15 +54,15 @@ impl Observer {
         Self { end: link.shared_end() }
     }
 
-    pub(crate) fn id(&self) -> LinkId {
+    pub(crate) fn id(&self) -> MemberId {
         self.end.id()
     }
 
     /// # Errors
     /// It is closed.
-    pub(crate) fn look(&self) -> Result<Look, Stopped> {
-        self.end.observe(|core, connections| Look {
-            snapshot: LinkSnapshot {
+    pub(crate) fn observe(&self) -> Result<Observation, Stopped> {
+        self.end.observe(|core, connections| Observation {
+            snapshot: Snapshot {
                 epoch: core.epoch(),
                 acked: core.acked().0,
                 is_attached: core.is_active(),
@@ -80,7 +80,7 @@ impl Observer {
     ///
     /// # Errors
     /// It is closed.
-    pub(crate) fn await_consumption(&self) -> Result<(), Stopped> {
+    pub(crate) fn await_acks(&self) -> Result<(), Stopped> {
         self.end.send_driver().unconsumed_bytes().map(drop)
     }
 
@@ -95,7 +95,7 @@ impl Observer {
     }
 }
 
-impl LinkSnapshot {
+impl Snapshot {
     /// Why the link takes or gives nothing more, if so.
     pub(crate) fn stopped(&self) -> Option<Stopped> {
         if self.is_fenced {

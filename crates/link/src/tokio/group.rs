@@ -23,7 +23,7 @@ use tokio::sync::Notify;
 
 use super::drive;
 use super::notices::Notices;
-use crate::{Config, LinkId, Observer, Stopped};
+use crate::{Config, MemberId, Observer, Stopped};
 use partywall_wait::Wait;
 
 /// Links that are driven by one task. Clones are the same group.
@@ -61,15 +61,15 @@ pub(super) struct GroupShared {
     pub(super) nudge: Notify,
     /// Servers may have links that nobody has.
     pub(super) offered: Notify,
-    book: Mutex<Book>,
+    registry: Mutex<Registry>,
 }
 
 #[derive(Default)]
-struct Book {
+struct Registry {
     holds: usize,
     /// Links that are being closed by threads of the runtime, which drive meanwhile.
     closings: usize,
-    links: HashMap<LinkId, Weak<Notices>>,
+    links: HashMap<MemberId, Weak<Notices>>,
     /// Why nobody drives any more.
     fault: Option<Arc<io::Error>>,
 }
@@ -88,7 +88,7 @@ impl Group {
             group,
             nudge: Notify::new(),
             offered: Notify::new(),
-            book: Mutex::default(),
+            registry: Mutex::default(),
         });
         let hold = Hold::new(&shared);
         drive::start(shared)?;
@@ -98,7 +98,7 @@ impl Group {
 
 impl Hold {
     fn new(shared: &Arc<GroupShared>) -> Self {
-        shared.book().holds += 1;
+        shared.registry().holds += 1;
         Self { shared: Arc::clone(shared) }
     }
 }
@@ -111,7 +111,7 @@ impl Clone for Hold {
 
 impl Drop for Hold {
     fn drop(&mut self) {
-        self.shared.book().holds -= 1;
+        self.shared.registry().holds -= 1;
         self.shared.nudge.notify_one();
     }
 }
@@ -132,7 +132,7 @@ impl GroupShared {
     /// # Errors
     /// Nobody drives the group any more, so that nobody would be woken.
     pub(super) fn is_driven(&self) -> Result<(), Arc<io::Error>> {
-        self.book().fault.clone().map_or(Ok(()), Err)
+        self.registry().fault.clone().map_or(Ok(()), Err)
     }
 
     /// As [`is_driven`](Self::is_driven), for links.
@@ -142,20 +142,20 @@ impl GroupShared {
 
     /// What the futures of this link wait for: the same for all its handles.
     pub(super) fn notices_of(self: &Arc<Self>, link: Observer) -> Arc<Notices> {
-        let mut book = self.book();
-        if let Some(notices) = book.links.get(&link.id()).and_then(Weak::upgrade) {
+        let mut registry = self.registry();
+        if let Some(notices) = registry.links.get(&link.id()).and_then(Weak::upgrade) {
             return notices;
         }
         let (id, notices) = (link.id(), Arc::new(Notices::new(link, Arc::clone(self))));
-        book.links.insert(id, Arc::downgrade(&notices));
+        registry.links.insert(id, Arc::downgrade(&notices));
         notices
     }
 
-    pub(super) fn forget(&self, id: LinkId) {
-        let mut book = self.book();
+    pub(super) fn forget(&self, id: MemberId) {
+        let mut registry = self.registry();
         // There may be news of the same link again.
-        if book.links.get(&id).is_some_and(|notices| notices.strong_count() == 0) {
-            book.links.remove(&id);
+        if registry.links.get(&id).is_some_and(|notices| notices.strong_count() == 0) {
+            registry.links.remove(&id);
         }
     }
 
@@ -163,7 +163,7 @@ impl GroupShared {
     pub(super) fn deliver(&self, is_nudged: bool) {
         let mut is_anyone_s = is_nudged;
         for id in self.group.ready() {
-            let notices = self.book().links.get(&id).and_then(Weak::upgrade);
+            let notices = self.registry().links.get(&id).and_then(Weak::upgrade);
             match notices {
                 // One that a message still refers to may be nobody's, too.
                 Some(notices) => is_anyone_s |= notices.arrived(),
@@ -176,35 +176,35 @@ impl GroupShared {
     }
 
     pub(super) fn is_held(&self) -> bool {
-        self.book().holds > 0
+        self.registry().holds > 0
     }
 
     pub(super) fn has_closings(&self) -> bool {
-        self.book().closings > 0
+        self.registry().closings > 0
     }
 
     pub(super) fn begin_closing(&self) {
-        self.book().closings += 1;
+        self.registry().closings += 1;
         self.nudge.notify_one();
     }
 
     pub(super) fn end_closing(&self) {
-        self.book().closings -= 1;
+        self.registry().closings -= 1;
         self.nudge.notify_one();
     }
 
     /// From here on nobody drives: all who wait are told.
     pub(super) fn over(&self, fault: io::Error) {
         let links: Vec<_> = {
-            let mut book = self.book();
-            book.fault.get_or_insert_with(|| Arc::new(fault));
-            book.links.values().filter_map(Weak::upgrade).collect()
+            let mut registry = self.registry();
+            registry.fault.get_or_insert_with(|| Arc::new(fault));
+            registry.links.values().filter_map(Weak::upgrade).collect()
         };
         links.iter().for_each(|notices| notices.over());
         self.offered.notify_waiters();
     }
 
-    fn book(&self) -> MutexGuard<'_, Book> {
-        self.book.lock().unwrap_or_else(PoisonError::into_inner)
+    fn registry(&self) -> MutexGuard<'_, Registry> {
+        self.registry.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -84,7 +84,7 @@ impl Sender {
     /// # Errors
     /// As there.
     pub async fn wait_acked(&self) -> Result<(), WaitError> {
-        self.handle.flush().await
+        self.handle.wait_acked().await
     }
 
     /// See [`Link::unconsumed_bytes`].

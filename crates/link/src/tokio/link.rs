@@ -13,9 +13,9 @@ use super::message::Message;
 use super::notices::Notices;
 use super::shutdown;
 use crate::{
-    EpochError, Event, Key, LinkId, Look, MessageView, Observer, RecvError, ReportSnapshot,
-    SendError, Stats, Status, Stopped, StreamPosition, SwitchError, Token, TryRecvError,
-    TrySendError, WaitError,
+    EpochError, Event, Key, MemberId, MessageView, Observation, Observer, RecvError,
+    ReportSnapshot, SendError, Stats, Status, Stopped, StreamPosition, SwitchError, Token,
+    TryRecvError, TrySendError, WaitError,
 };
 use partywall::{Address, AddressError};
 
@@ -207,7 +207,7 @@ impl Link {
     /// # Errors
     /// [`WaitError::Stopped`].
     pub async fn wait_acked(&self) -> Result<(), WaitError> {
-        self.handle.flush().await
+        self.handle.wait_acked().await
     }
 
     /// Waits until records flow.
@@ -217,7 +217,8 @@ impl Link {
     /// # Errors
     /// [`WaitError::Stopped`]. What keeps it from attaching is told by [`next_event`](Self::next_event).
     pub async fn wait_attached(&self) -> Result<(), WaitError> {
-        let flows = |look: &Look| look.snapshot.is_attached && look.snapshot.stopped().is_none();
+        let flows =
+            |seen: &Observation| seen.snapshot.is_attached && seen.snapshot.stopped().is_none();
         self.handle.notices.until(flows).await
     }
 
@@ -232,15 +233,15 @@ impl Link {
         let notices = &self.handle.notices;
         consume_budget().await;
         loop {
-            let told = notices.events.notified();
+            let notified = notices.events.notified();
             // Before the event is looked for: it is told before the link stops.
-            let stopped = notices.observer.look()?.snapshot.stopped();
+            let stopped = notices.observer.observe()?.snapshot.stopped();
             if let Some(event) = self.try_event() {
                 return Ok(event);
             }
             stopped.map_or(Ok(()), Err)?;
             notices.shared.goes_on()?;
-            told.await;
+            notified.await;
         }
     }
 
@@ -252,7 +253,7 @@ impl Link {
 
     /// Which link of its group it is.
     #[must_use]
-    pub fn id(&self) -> LinkId {
+    pub fn id(&self) -> MemberId {
         self.blocking().id()
     }
 
@@ -431,7 +432,7 @@ impl Handle {
     }
 
     pub(super) fn try_recv(&self) -> Result<Option<Message>, TryRecvError> {
-        self.look_for_next()?;
+        self.check_for_next()?;
         let received = self.notices.act(|| self.link.try_recv())?;
         Ok(received.map(|received| Message::new(received, Arc::clone(&self.notices))))
     }
@@ -453,7 +454,7 @@ impl Handle {
         &self,
         read: impl FnOnce(MessageView<'_>) -> R,
     ) -> Result<Option<R>, TryRecvError> {
-        self.look_for_next()?;
+        self.check_for_next()?;
         let value = self.notices.act(|| self.link.try_recv_with(read))?;
         self.notices.committed();
         Ok(value)
@@ -467,33 +468,33 @@ impl Handle {
         consume_budget().await;
         loop {
             // It is told from here on, before it is looked for.
-            let told = self.notices.messages.notified();
+            let notified = self.notices.messages.notified();
             match receive() {
                 Err(TryRecvError::Empty) => {}
                 Err(TryRecvError::Stopped(stopped)) => return Err(stopped.into()),
                 Ok(received) => return Ok(received),
             }
             self.shared().goes_on()?;
-            told.await;
+            notified.await;
         }
     }
 
     /// Whether it is worth to ask the link itself.
-    fn look_for_next(&self) -> Result<(), TryRecvError> {
-        let look = self.notices.observer.look()?;
-        let (is_attached, stopped) = (look.snapshot.is_attached, look.snapshot.stopped());
-        if !is_attached && !look.has_next && !look.has_finished && stopped.is_none() {
+    fn check_for_next(&self) -> Result<(), TryRecvError> {
+        let seen = self.notices.observer.observe()?;
+        let (is_attached, stopped) = (seen.snapshot.is_attached, seen.snapshot.stopped());
+        if !is_attached && !seen.has_next && !seen.has_finished && stopped.is_none() {
             // It would make a turn of the whole group, which is the task's to make.
             return Err(TryRecvError::Empty);
         }
         Ok(())
     }
 
-    pub(super) async fn flush(&self) -> Result<(), WaitError> {
-        let before = self.notices.observer.look()?;
+    pub(super) async fn wait_acked(&self) -> Result<(), WaitError> {
+        let before = self.notices.observer.observe()?;
         let (epoch, tail) = (before.snapshot.epoch, before.tail);
         // What was sent in an epoch that is over is consumed, or in the reports.
-        self.notices.until(|look| look.snapshot.acked >= tail || look.snapshot.epoch != epoch).await
+        self.notices.until(|seen| seen.snapshot.acked >= tail || seen.snapshot.epoch != epoch).await
     }
 
     fn shared(&self) -> &GroupShared {

@@ -15,7 +15,7 @@ use std::time::Instant;
 
 use super::link::Handle;
 use super::notices::Notices;
-use crate::{Look, Stopped, WaitError};
+use crate::{Observation, Stopped, WaitError};
 
 pub(super) async fn close(handle: &Handle) -> Result<(), WaitError> {
     let mut closing = Closing { notices: &handle.notices, phase: Phase::Waiting };
@@ -32,8 +32,8 @@ pub(super) async fn close(handle: &Handle) -> Result<(), WaitError> {
 }
 
 /// Whether there is nothing to wait for but that bytes go out.
-fn can_leave(look: &Look) -> bool {
-    look.snapshot.is_attached || look.snapshot.acked >= look.tail
+fn can_leave(seen: &Observation) -> bool {
+    seen.snapshot.is_attached || seen.snapshot.acked >= seen.tail
 }
 
 /// Closes the link at once if nobody waits for it any more.

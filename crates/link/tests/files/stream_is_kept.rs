@@ -299,7 +299,7 @@ fn an_acknowledgement_beyond_the_tail_is_refused() {
     retained.publish();
     assert_eq!(retained.acknowledged(Position(end.0 + 64)), Err(AckUnfit::BeyondTail));
     assert_eq!((retained.acknowledged(end), retained.acked()), (Ok(()), end));
-    assert_eq!(retained.acknowledged(Position::START), Ok(()), "no news");
+    assert_eq!(retained.acknowledged(Position::START), Ok(()), "nothing new");
     assert_eq!(retained.acked(), end);
 }
 

@@ -298,7 +298,7 @@ fn killed_between_any_two_stores() {
 
 /// Stale records of the former stream at the very positions of the new one, and whole: only the tag tells.
 #[test]
-fn a_former_stream_never_comes_alive() {
+fn former_stream_never_comes_back() {
     let image = Image::zeroed(1024, 64);
     let (ring, slab, memory) = image.memory();
     let (first, next) = (State::new(1), State::new(2));
@@ -347,7 +347,7 @@ fn half_a_record_is_not_left_where_the_next_stream_begins() {
 
 #[test]
 #[should_panic(expected = "another tag")]
-fn streams_that_cannot_be_told_apart_do_not_follow_each_other() {
+fn streams_with_equal_bytes_do_not_follow_each_other() {
     let image = Image::zeroed(1024, 64);
     let (ring, slab, _) = image.memory();
     let mut retained = Retained::empty(ring, image.size(), slab, State::new(7).stream);

@@ -63,7 +63,7 @@ fn messages_of_every_length_come_back() {
 }
 
 #[test]
-fn a_flood_in_one_direction_is_acknowledged_without_traffic_back() {
+fn stream_in_one_direction_is_acked_without_traffic_back() {
     for ground in Ground::all() {
         let Pair { server: _server, served, link } = ground.pair(&config());
         let count = 20_000;
@@ -114,7 +114,7 @@ fn a_spinning_pair_and_a_parking_pair_echo() {
 }
 
 #[test]
-fn any_thread_may_send_and_each_of_them_keeps_its_order() {
+fn messages_of_each_sending_thread_keep_their_order() {
     for ground in [Ground::new(Via::SharedMemory, true), Ground::new(Via::Tcp, false)] {
         let Pair { server: _server, served, link } = ground.pair(&config());
         let (sender, receiver) = link.split();
@@ -170,7 +170,7 @@ fn a_batch_appears_at_once_or_not_at_all() {
 }
 
 #[test]
-fn a_full_link_says_so_and_has_room_once_the_peer_has_consumed() {
+fn try_send_on_a_full_link_succeeds_after_acks() {
     let ground = Ground::new(Via::Tcp, true);
     let Pair { server: _server, served, link } = ground.pair(&config());
     let mut sent = 0_u64;
@@ -196,7 +196,7 @@ fn a_full_link_says_so_and_has_room_once_the_peer_has_consumed() {
 }
 
 #[test]
-fn what_is_not_committed_comes_again_after_a_rewind() {
+fn message_without_ack_is_received_again_after_rewind() {
     let ground = Ground::new(Via::SharedMemory, false);
     let group = Group::new().unwrap();
     let Pair { server: _server, served, link } = ground.pair(&config().group(&group));

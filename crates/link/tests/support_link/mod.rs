@@ -35,7 +35,7 @@ pub fn open(directory: &Path) -> Result<OwnFile, StorageError> {
     OwnFile::open(&Directory::open(directory)?, &key(), SIZES)
 }
 
-pub fn look(directory: &Path) -> Inspection {
+pub fn inspection_of(directory: &Path) -> Inspection {
     *inspect_link(directory, &key()).unwrap().expect("there is a file").facts.unwrap()
 }
 

@@ -72,7 +72,7 @@ impl Judge {
                 let mode = fs::Permissions::from_mode(0o600);
                 fs::set_permissions(path, mode).map_err(|error| error.to_string())?;
             }
-            self.look(ground.path(), which)?;
+            self.check(ground.path(), which)?;
         }
         let findings = settle(ground.path(), self.act)?;
         let is_after = self.may_be(&findings)?;
@@ -119,15 +119,16 @@ impl Judge {
     }
 
     /// What the file itself says.
-    fn look(&mut self, ground: &Path, which: usize) -> Result<(), String> {
+    fn check(&mut self, ground: &Path, which: usize) -> Result<(), String> {
         let found = inspect(&place(ground, which)).map_err(|error| error.to_string())?;
         for found in found {
-            let facts = found.facts.map_err(|error| format!("damaged: {error}"))?;
-            if facts.base > facts.acked || facts.quarantine.is_some() {
-                return Err(format!("{facts:?}"));
+            let inspection = found.facts.map_err(|error| format!("damaged: {error}"))?;
+            if inspection.base > inspection.acked || inspection.quarantine.is_some() {
+                return Err(format!("{inspection:?}"));
             }
-            let rising = [facts.incarnation, facts.base, facts.acked, facts.consumed];
-            let marks = Marks { store_id: facts.store_id, epoch: facts.epoch, rising };
+            let rising =
+                [inspection.incarnation, inspection.base, inspection.acked, inspection.consumed];
+            let marks = Marks { store_id: inspection.store_id, epoch: inspection.epoch, rising };
             if let Some(last) = self.marks[which] {
                 let is_same = last.epoch == marks.epoch;
                 let has_fallen = last.rising.iter().zip(rising).any(|(last, now)| now < *last);
@@ -163,7 +164,7 @@ fn settle(ground: &Path, act: Act) -> Result<Findings, String> {
             let (worker, peer) = (worker.link.status(), peer.link.status());
             return Err(format!("no end: the worker is {worker}, the peer {peer}"));
         }
-        group.poll(Some(Instant::now() + GLANCE)).map_err(text)?;
+        group.poll(Some(Instant::now() + POLL_TIME)).map_err(text)?;
         let _ = group.ready();
     }
     let epoch = worker.link.epoch().map_err(|error| error.to_string())?;
@@ -176,4 +177,4 @@ fn settle(ground: &Path, act: Act) -> Result<Findings, String> {
     Ok(Findings { view, got: [there, here].concat() })
 }
 
-const GLANCE: Duration = Duration::from_millis(1);
+const POLL_TIME: Duration = Duration::from_millis(1);

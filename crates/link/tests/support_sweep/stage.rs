@@ -99,7 +99,7 @@ impl Stage {
         if !act.opens() {
             stage.play()?;
         }
-        let drive = || if act.opens() { Ok(()) } else { stage.drive(GLANCE) };
+        let drive = || if act.opens() { Ok(()) } else { stage.drive(POLL_TIME) };
         let stepper = Stepper::meet(worker, stage.ground.path(), drive)?;
         Ok((stage, stepper))
     }
@@ -131,7 +131,7 @@ impl Stage {
     pub fn until(&self, what: &str, mut is_so: impl FnMut() -> bool) -> Result<(), String> {
         let deadline = Instant::now() + TIMEOUT;
         while !is_so() {
-            self.drive(GLANCE)?;
+            self.drive(POLL_TIME)?;
             if Instant::now() > deadline {
                 return Err(format!("{what}: not in time; {}", self.peer.link.status()));
             }
@@ -163,7 +163,7 @@ impl Stage {
                         return Err(format!("{number} did not come first"));
                     }
                     came.ack().map_err(|error| error.to_string())?;
-                    self.drive(GLANCE)?;
+                    self.drive(POLL_TIME)?;
                 }
                 Line::Worker(..) => {}
             }
@@ -173,4 +173,4 @@ impl Stage {
 }
 
 const NAMES: [&str; 2] = ["worker", "peer"];
-const GLANCE: Duration = Duration::from_millis(1);
+const POLL_TIME: Duration = Duration::from_millis(1);

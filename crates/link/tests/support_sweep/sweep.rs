@@ -123,13 +123,13 @@ impl Path {
         let mut changing = HashSet::new();
         for calls in 0..STEPS_MAX {
             let is_over = stepper.to_call()? == Stop::Marked;
-            if images.look(calls, false).map_err(text)? {
+            if images.check(calls, false).map_err(text)? {
                 changing.insert(calls);
             }
             if is_over || stepper.through_call(&mut || stage.answer())? == Stop::Marked {
                 return Ok(changing);
             }
-            images.look(calls, act.opens()).map_err(text)?;
+            images.check(calls, act.opens()).map_err(text)?;
         }
         Err(ENDLESS.to_owned())
     }
@@ -156,7 +156,7 @@ impl Path {
             if stop == Stop::Marked {
                 return Ok(path);
             }
-            path.images.look(path.boundaries, has_moved).map_err(text)?;
+            path.images.check(path.boundaries, has_moved).map_err(text)?;
             if is_call {
                 path.calls.push(path.boundaries);
             }

@@ -105,7 +105,7 @@ fn succeed(act: Act, ground: &Path) {
             return say(ground, GOT, &why);
         }
         assert!(Instant::now() < deadline, "no end: {}", link.status());
-        worker.group.poll(Some(Instant::now() + GLANCE)).unwrap();
+        worker.group.poll(Some(Instant::now() + POLL_TIME)).unwrap();
         let _ = worker.group.ready();
     }
     let epoch = link.epoch().unwrap();
@@ -173,7 +173,7 @@ impl Worker {
                     } else {
                         came.ack().unwrap();
                         // Until somebody waits the peer does not hear of it.
-                        self.group.poll(Some(Instant::now() + GLANCE)).unwrap();
+                        self.group.poll(Some(Instant::now() + POLL_TIME)).unwrap();
                     }
                 }
             }
@@ -200,5 +200,5 @@ fn say(ground: &Path, name: &str, text: &str) {
 const PART: &str = "PARTYWALL_SWEEP_PART";
 const ACT: &str = "PARTYWALL_SWEEP_ACT";
 const GROUND: &str = "PARTYWALL_SWEEP_GROUND";
-const GLANCE: Duration = Duration::from_millis(1);
+const POLL_TIME: Duration = Duration::from_millis(1);
 const PARENT_LOOK: Duration = Duration::from_millis(500);

@@ -184,12 +184,12 @@ impl Pair {
     }
 
     fn write(&self, to: usize, mut bytes: &[u8], descriptors: &[OwnedFd]) -> bool {
-        let mut beside: Vec<_> = descriptors.iter().map(AsFd::as_fd).collect();
+        let mut pending: Vec<_> = descriptors.iter().map(AsFd::as_fd).collect();
         while !bytes.is_empty() {
-            let sent = self.sockets[to].send(&[IoSlice::new(bytes)], &beside, false, false);
+            let sent = self.sockets[to].send(&[IoSlice::new(bytes)], &pending, false, false);
             let Ok(sent) = sent else { return false };
             bytes = &bytes[sent..];
-            beside.clear();
+            pending.clear();
         }
         true
     }

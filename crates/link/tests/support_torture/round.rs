@@ -271,7 +271,7 @@ impl Round {
             if is_so(&self.oracle) || now >= until {
                 return Ok(());
             }
-            thread::park_timeout(GLANCE);
+            thread::park_timeout(POLL_TIME);
         }
     }
 
@@ -312,7 +312,7 @@ impl Round {
 /// What is found is expected, and nobody will look at it.
 const FORGET: &str = "PARTYWALL_TORTURE_FORGET";
 /// How long until the journal is looked at again.
-const GLANCE: Duration = Duration::from_micros(200);
+const POLL_TIME: Duration = Duration::from_micros(200);
 /// Now and then so much happens between two kills.
 const HARMS_MAX: u64 = 24;
 /// It is waited for no longer that an end begins some act.

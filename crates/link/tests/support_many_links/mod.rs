@@ -12,7 +12,7 @@
 
 pub mod client;
 pub mod cost;
-pub mod crowd;
 #[path = "../support_directory/mod.rs"]
 mod directory;
 pub mod figures;
+pub mod many;
