@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A value under a lock, and those who wait for it to change. See the module above for why no wake-up is lost.
+//! A value under a lock, and the threads that wait for it to change. The module above says why no
+//! wake-up is lost.
 
 use std::io;
 use std::ops::{Deref, DerefMut};
@@ -11,7 +12,7 @@ use partywall_sys::{Biased, BiasedGuard};
 use super::reactor::{Before, Reactor, Role, Wake};
 use partywall_wait::has_passed;
 
-/// See the module.
+/// A value under a lock, with a condition variable and the reactor of its group.
 pub(crate) struct Monitor<T> {
     reactor: Arc<Reactor>,
     inner: Biased<Inner<T>>,
@@ -21,11 +22,11 @@ pub(crate) struct Monitor<T> {
 struct Inner<T> {
     value: T,
     followers: u32,
-    /// Threads that wait for this value and sleep, or are about to, as the leader; at most one.
+    /// A thread that waits for this value sleeps as the leader, or is about to.
     is_leader_asleep: bool,
 }
 
-/// The value, locked.
+/// The locked value.
 pub(crate) struct MonitorGuard<'a, T> {
     monitor: &'a Monitor<T>,
     inner: BiasedGuard<'a, Inner<T>>,
@@ -46,16 +47,18 @@ impl<T: Send + 'static> Monitor<T> {
         MonitorGuard { monitor: self, inner: self.inner.lock_to_wait() }
     }
 
-    /// Waits until `look` gives something, and drives the group meanwhile if nobody else does. `None` at the deadline.
+    /// Waits until `check` returns something; `None` at the deadline. Meanwhile it drives the group
+    /// if no other thread does.
     ///
-    /// The caller must hold the lock of no spot.
+    /// The caller must hold the lock of no monitor.
     pub(crate) fn wait_for<R>(
         self: &Arc<Self>,
         deadline: Option<Instant>,
         mut check: impl FnMut(&mut MonitorGuard<'_, T>) -> Option<R>,
     ) -> io::Result<Option<R>> {
         let mut hand_over = HandOver(None);
-        // Only who follows has to give up being favoured, as waiting for another thread takes the mutex.
+        // Only a follower has to give up the lock's bias, because waiting for another thread takes
+        // the mutex.
         let mut follows = false;
         let mut lead = None;
         loop {
@@ -70,7 +73,7 @@ impl<T: Send + 'static> Monitor<T> {
                 match self.reactor.join(|| Arc::clone(self) as Arc<dyn Wake>) {
                     Role::Leader(taken) => lead = Some(taken),
                     Role::Follower(ticket) => {
-                        // Told to lead, it may have no reason to any more.
+                        // This thread may have been chosen to lead, and have no reason to any more.
                         hand_over.0 = Some(&self.reactor);
                         if follows {
                             self.follow(guard, deadline);
@@ -101,7 +104,7 @@ impl<T: Send + 'static> Monitor<T> {
 
 impl<T: Send + 'static> Wake for Monitor<T> {
     fn wake(&self) {
-        // With the lock, so that whoever looked in vain sleeps by now.
+        // The lock is held, so that a follower whose check was in vain sleeps by now.
         let _guard = self.lock();
         self.changed.notify_all();
     }
@@ -114,7 +117,7 @@ impl<T> MonitorGuard<'_, T> {
         self.inner.is_wanted()
     }
 
-    /// Something changed that somebody may wait for.
+    /// Wakes the threads that wait for the value, because it changed.
     pub(crate) fn changed(&self) {
         if self.inner.followers > 0 {
             self.monitor.changed.notify_all();
@@ -139,7 +142,7 @@ impl<T> DerefMut for MonitorGuard<'_, T> {
     }
 }
 
-/// Passes on what this thread may have been told to do.
+/// Passes the turn on when dropped: this thread may have been chosen to lead.
 struct HandOver<'a>(Option<&'a Reactor>);
 
 impl Drop for HandOver<'_> {
@@ -158,7 +161,8 @@ mod tests {
         Some(Instant::now() + Duration::from_secs(30))
     }
 
-    /// A number goes round among threads that wait for it, each at its own spot, so one leads and the others follow.
+    /// A number goes round among threads that wait for it, each at its own monitor: one leads and
+    /// the others follow.
     #[test]
     fn wake_ups_between_leaders_and_followers_are_not_lost() {
         let (threads, rounds) = (6, 3_000);
@@ -185,7 +189,7 @@ mod tests {
         assert_eq!(*monitors[0].lock(), rounds + 1);
     }
 
-    /// Followers whose time is up leave while the leader is told to hand over.
+    /// Followers whose time is up leave while the leader hands over.
     #[test]
     fn follower_that_gives_up_passes_its_turn_on() {
         let reactor = Reactor::new().unwrap();

@@ -2,9 +2,11 @@
 //! Messages of a link for the application, and acknowledging them.
 //!
 //! ```text
-//!   next ─ there ─▶ out                        ack ─▶ the peer learns of it at a quarter of the window, with the next
-//!     └ none ─▶ poll ─▶ next                          record, or when a thread is about to wait
+//!   next ─ there ─▶ out
+//!     └ none ─▶ poll ─▶ next
 //!                └ none ─▶ acknowledge ─▶ spin, wait ─▶ next …
+//!   ack ─▶ the peer learns of it at a quarter of the window, with the next record, or when a
+//!          thread is about to wait
 //! ```
 
 use std::mem::ManuallyDrop;
@@ -27,9 +29,10 @@ pub(crate) struct ReceiveDriver<'a> {
 }
 
 impl ReceiveDriver<'_> {
-    /// Takes the next message if there is one now, and returns what `taker` makes of it. `None`: the peer finished.
+    /// Takes the next message if there is one now, and returns what `sink` makes of it. `None`: the
+    /// peer has finished.
     pub(crate) fn try_recv<T: Sink>(&self, mut sink: T) -> Result<Option<T::Output>, TryRecvError> {
-        // What is not called is dropped once nothing is locked.
+        // A sink that is not called is dropped after the lock is released.
         let found = self.next_now(&mut sink, false)?;
         if found.is_some() {
             return Ok(found);
@@ -39,7 +42,7 @@ impl ReceiveDriver<'_> {
         self.end.wakeups().arm_later(&mut state);
         let stopped = state.stopped();
         let has_finished = stopped.is_none() && state.core()?.take_finished();
-        // Nobody may be waiting, and so nobody connecting, or hearing that the connection broke.
+        // If no thread waits, no other thread connects or notices that the connection broke.
         let must_turn = state.is_detached() || self.end.wakeups().is_poll_due(&mut state, false);
         drop(state);
         if let Some(stopped) = stopped {
@@ -51,7 +54,7 @@ impl ReceiveDriver<'_> {
         if has_finished { Ok(None) } else { Err(TryRecvError::Empty) }
     }
 
-    /// The same, and waits for one until `deadline`.
+    /// As [`try_recv`](Self::try_recv), but waits for a message until `deadline`.
     pub(crate) fn recv<T: Sink>(
         &self,
         deadline: Option<Instant>,
@@ -72,7 +75,7 @@ impl ReceiveDriver<'_> {
     ) -> Result<Option<T::Output>, RecvError> {
         let mut is_first = true;
         let found = self.end.waiter().wait_for(deadline, Waits::ForRecords, |state| {
-            // The socket was read just now; with what came since, it wakes whoever sleeps.
+            // The socket was read just now; bytes that came since wake a thread that sleeps.
             let is_read = std::mem::take(&mut is_first) && !state.is_shared();
             let found = if is_read {
                 self.take_here(state, &mut sink)
@@ -90,7 +93,8 @@ impl ReceiveDriver<'_> {
         Ok(found.ok_or(RecvError::TimedOut)??)
     }
 
-    /// The next message, if there is one now; or soon, for who would wait for it anyway.
+    /// Takes the next message if there is one now. A caller that `may_wait` also polls for a short
+    /// time.
     #[inline(always)]
     fn next_now<T: Sink>(&self, mut sink: T, may_wait: bool) -> Result<Option<T::Output>, Stopped> {
         let (found, must_turn) = {
@@ -108,13 +112,13 @@ impl ReceiveDriver<'_> {
             (found, must_turn)
         };
         if must_turn {
-            // The message is not to be lost; whoever waits meets the same fault.
+            // The message must not be lost. A thread that waits meets the same fault.
             let _ = self.end.group.reactor.try_turn(Before::Polling);
         }
         Ok(found)
     }
 
-    /// The next message that is here, in the neighbour's memory, or in the socket.
+    /// Takes the next message from the inbox, the peer's memory, or the socket.
     #[inline(always)]
     fn next<T: Sink>(&self, state: &mut Locked<'_>, mut sink: T) -> Option<T::Output> {
         match self.take_fast(state, &mut sink) {
@@ -123,7 +127,7 @@ impl ReceiveDriver<'_> {
         }
     }
 
-    /// The same, by the way that nearly all take over shared memory.
+    /// Takes the next message on the path that nearly all take over shared memory.
     #[inline(always)]
     fn take_fast<T: Sink>(&self, state: &mut Locked<'_>, mut sink: T) -> Option<T::Output> {
         if self.end.config.delivery == Delivery::AtMostOnce {
@@ -160,7 +164,7 @@ impl ReceiveDriver<'_> {
         self.take_here(state, sink)
     }
 
-    /// The next message that is here.
+    /// Takes the next message from the inbox.
     fn take_here<T: Sink>(&self, state: &mut Locked<'_>, mut sink: T) -> Option<T::Output> {
         let is_acked = self.end.config.delivery == Delivery::AtMostOnce;
         let mut taking = Taking { end: self.end, state, len: None };
@@ -183,7 +187,7 @@ impl ReceiveDriver<'_> {
         Some(taken)
     }
 
-    /// The application takes a message of so many bytes.
+    /// Counts a message of `len` bytes that the application took.
     #[inline(always)]
     fn count_received(&self, state: &mut Locked<'_>, len: u64) {
         self.end.wakeups().arm_later(state);
@@ -200,14 +204,15 @@ impl ReceiveDriver<'_> {
         Ok(())
     }
 
-    /// Something was committed.
+    /// Reports that a message was acknowledged.
     #[inline(always)]
     fn consumed(&self, state: &mut Locked<'_>) {
         self.end.exchange().acknowledge_later(state);
         notify_replying(state);
     }
 
-    /// Sends, and commits what it answers, both or none; waits for room first.
+    /// Sends a reply and acknowledges the message that it answers, both or neither. Waits for room
+    /// first.
     pub(crate) fn reply(
         &self,
         token: DeliveryId,
@@ -248,7 +253,7 @@ impl ReceiveDriver<'_> {
         state.wakeups.replying += 1;
         drop(state);
         let waited = self.end.waiter().wait_for(deadline, Waits::ForRoom, |state| {
-            // Room comes with what the neighbour says.
+            // Acknowledgements of the peer make room.
             self.end.exchange().poll_acks(state);
             attempt(state)
         });
@@ -256,7 +261,7 @@ impl ReceiveDriver<'_> {
         waited.map_err(SendError::from)?.unwrap_or(Err(SendError::TimedOut.into()))
     }
 
-    /// What was received and not committed is received again.
+    /// Delivers again everything that was received and not acknowledged.
     pub(crate) fn rewind(&self) -> Result<(), Stopped> {
         let mut state = self.end.lock()?;
         state.core()?.rewind();
@@ -269,22 +274,23 @@ impl ReceiveDriver<'_> {
     }
 }
 
-/// What is to be known of a message beside its bytes.
+/// A message's position, delivery count and state, without its bytes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct MessageInfo {
     pub(crate) token: DeliveryId,
-    /// 1 the first time.
+    /// Delivery count, from 1.
     pub(crate) attempt: u32,
-    /// It is consumed already.
+    /// The message was acknowledged before it was delivered.
     pub(crate) is_acked: bool,
 }
 
-/// What becomes of a message that is handed out. No closure, so that it can say that it is to be inlined: facts that are put together
-/// before they are handed on have to be waited for.
+/// Takes a message that is delivered. A trait instead of a closure, because a method can be marked
+/// to be inlined: a `MessageInfo` that is put together and then passed on would have to be waited
+/// for.
 pub(crate) trait Sink {
     type Output;
 
-    /// Whether what was taken is consumed with that.
+    /// Whether `take` acknowledges the message.
     const CONSUMES: bool = false;
 
     fn take(&mut self, payload: Payload<'_>, info: MessageInfo) -> Self::Output;
@@ -301,11 +307,12 @@ impl<T: Sink> Sink for &mut T {
     }
 }
 
-/// A message is being taken. If the application's code panics over it, it was, and comes next again.
+/// Guard of a message that is being taken. If the application's code panics, the message counts as
+/// delivered and comes next again.
 struct Taking<'a, 'b> {
     end: &'a Endpoint,
     state: &'a mut Locked<'b>,
-    /// How long it is, once it is known.
+    /// Its length in bytes, once it is known.
     len: Option<u64>,
 }
 
@@ -337,7 +344,7 @@ impl Drop for Taking<'_, '_> {
     }
 }
 
-/// A thread that waits for room for a reply may have nothing to reply to any more.
+/// Wakes threads that wait for room for a reply: the message they answer may be acknowledged now.
 #[inline]
 fn notify_replying(state: &Locked<'_>) {
     if state.wakeups.replying > 0 {

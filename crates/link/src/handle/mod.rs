@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the application holds of a link.
+//! The handles of an application: client, server, link, its halves and its messages.
 //!
 //! ```text
-//!   client.rs ─▶ link.rs ── split ──▶ halves.rs        batch.rs    messages that are sent at once
-//!   server.rs ─▶                        │
-//!                  message.rs  message_ref.rs  view.rs    a message: owned, borrowed until the next, read in place
-//!                                                        observer.rs   a link as the async front sees it
+//!   client.rs ─▶ link.rs ── split ──▶ halves.rs        batch.rs      messages sent all or none
+//!   server.rs ─▶    │                                  observer.rs   a link for the async front
+//!                   └─▶ message.rs  message_ref.rs  view.rs
+//!                       owned       borrowed        read in place
+//!
+//!   server.rs: accept_loop.rs accepts connections, greeting.rs reads for which link they are
 //! ```
 
 mod accept_loop;
