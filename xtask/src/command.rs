@@ -17,7 +17,8 @@ pub struct Step {
 impl Step {
     /// `cargo` with these arguments, separated by spaces.
     ///
-    /// It is looked up by name, not taken from `$CARGO`: only the rustup proxy understands `+nightly`.
+    /// It is looked up by name, not taken from `$CARGO`: only the rustup proxy understands
+    /// `+nightly`.
     pub fn cargo(arguments: &str) -> Self {
         Step::new("cargo").args(arguments)
     }

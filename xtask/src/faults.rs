@@ -5,35 +5,31 @@
 //! crates/ring/src/…:   if !seeded_fault("no_zero_next_slot") {
 //!                          self.mem.clear_word0(end);
 //!                      }
-//! REGISTRY:            "no_zero_next_slot" · tests/forged_words.rs
-//! faults:              with the fault chosen, run each test of the row, expect `test … ... FAILED`
+//! REGISTRY:            "no_zero_next_slot" · package ring · executable ring · module forged_words
+//! faults:              with the fault chosen, run the tests of each place of the row, and expect
+//!                      `test forged_words::… ... FAILED`
 //! ```
 //!
-//! To add a fault: guard the line as above, add one row to [`REGISTRY`]. `tidy` reports a guard without a row
-//! and a row without a guard. A test that hangs instead of failing is an error too: tests have deadlines.
-//! Of a loom model any failure counts: a model that finds a deadlock can end the process with it. Without a fault the
-//! same tests, of the same build, have to pass.
+//! To add a fault: guard the line as above, and add one row to [`REGISTRY`]. `tidy` reports a guard
+//! without a row, a row without a guard, and a place that does not exist. A failure elsewhere in
+//! the executable does not count. A test that hangs instead of failing is an error too: tests have
+//! deadlines. Of a loom model any failure counts: a model that finds a deadlock can end the process
+//! with it. Without a fault the same tests of the same executables have to pass.
 //!
-//! Guards exist only where `--cfg partywall_faults` is given, and there `PARTYWALL_FAULT` chooses among them: one build
-//! serves for all. The `cfg` reaches the compiler through a workspace wrapper, not through `RUSTFLAGS`: cargo then takes
-//! the dependencies that the `test` stage has built, and keeps our own crates with guards beside those without, under
-//! other names. `RUSTFLAGS='--cfg partywall_faults'` does the same by hand, and builds everything anew.
+//! Guards exist only in the builds of `builds.rs`, and there `PARTYWALL_FAULT` chooses among them:
+//! one build serves for all. In any other build the compiler knows that no fault is chosen.
 
+use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
-use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::fs;
-use std::os::unix::fs::PermissionsExt;
-use std::path::PathBuf;
 
-use crate::beside::{self, Executable};
+use crate::builds;
 use crate::command::Step;
-use crate::stages::{Done, loom_step, shuttle_step, test_step};
-use crate::torture;
+use crate::executables::{self, Executable, LIBRARY};
 
 /// One rule that can be taken out of the code.
 pub struct Fault {
-    /// What the guard asks for: `seeded_fault("…")`.
+    /// The argument of its guards: `seeded_fault("…")`.
     pub name: &'static str,
     /// The tests that must fail, each of them.
     pub caught_by: &'static [CaughtBy],
@@ -49,8 +45,8 @@ pub enum CaughtBy {
     Model(Place),
     /// A unit test under shuttle, or a module of them (partywall only).
     Shuttle(Place),
-    /// `cargo xtask torture --faults`: the oracle of `torture`, within two minutes. It is not in the
-    /// stage, because a fault of a race may take most of that time.
+    /// `cargo xtask torture --faults`: the oracle of `torture`, within two minutes. It is not in
+    /// the stage, because a fault of a race may take most of that time.
     Torture(Place),
 }
 
@@ -63,9 +59,6 @@ pub struct Place {
     /// Whole segments of the tests' paths: a module, or a test. Empty for all tests.
     pub path: &'static str,
 }
-
-/// The executable of a package's unit tests.
-pub const LIBRARY: &str = "lib";
 
 impl Place {
     /// Whether the test with this path lies here.
@@ -102,28 +95,31 @@ impl CaughtBy {
     }
 }
 
-/// All faults.
+/// All faults that can be chosen.
 pub const REGISTRY: &[Fault] = &[
-    // A record is published without a 0 in the slot after it: old payload there may read as a record.
+    // A record is published without a 0 in the slot after it: old payload there may read as a
+    // record.
     fault("no_zero_next_slot", &[test("ring", "ring", "forged_words")]),
-    // The first word of a batch is stored at once: a batch not yet published shows, an aborted one comes alive.
+    // The first word of a batch is stored at once: a batch not yet published shows, an aborted one
+    // comes alive.
     fault("early_first_word", &[test("ring", "ring", "forged_words"), model("ring")]),
-    // The id of a block is the same each time: a neighbour that returns it twice frees its next use.
+    // The id of a block is the same each time: a peer that releases it twice frees its next use.
     fault("same_generation", &[test("ring", "ring", "double_release")]),
-    // Release or acquire is missing: a word is seen before what it publishes.
+    // Release or acquire is missing: a word is visible before the bytes that it publishes.
     fault("relaxed_publish", &[model("ring"), model("release")]),
     fault("no_acquire_fence", &[model("ring"), model("release")]),
-    // A full fence of parking is missing: a sleeper and its neighbour overlook each other.
+    // A full fence of parking is missing: a sleeper and its peer overlook each other.
     fault("no_sleeper_fence", &[model("parking")]),
     fault("no_waker_fence", &[model("parking")]),
-    // A favoured thread looks whether it is favoured still before it is seen to be inside: two are inside.
+    // The favoured thread checks its favour before its flag is visible: two threads are inside.
     fault("no_light_barrier", &[model("bias")]),
-    // Whoever takes the favour away does not make the favoured thread's flag seen, or does not wait until it is down.
+    // The thread that revokes the favour skips the heavy barrier, or does not wait for the flag.
     fault("no_heavy_barrier", &[model("bias")]),
     fault("no_wait_for_vacancy", &[model("bias")]),
-    // All favoured threads have one flag: one that comes late says of another that it is outside.
+    // All favoured threads share one flag: a late one clears the flag of another.
     fault("one_slot_for_all", &[model("bias")]),
-    // A driver that finds room for one who has not called it yet looks for ever, and never tells.
+    // A driver that finds space for a waiter that has not called yet polls for ever, and never
+    // wakes it.
     fault(
         "no_look_for_uncalled",
         &[
@@ -134,83 +130,90 @@ pub const REGISTRY: &[Fault] = &[
             shuttle("races::who_waits_for_room_is_told_of_it"),
         ],
     ),
-    // A lock of the next incarnation is enough, whoever has become the owner meanwhile: two owners.
+    // The lock of the next incarnation is enough, although another owner has followed: two owners.
     fault("link_lock_is_enough", &[test("link", "owner", "")]),
-    // A lock that a dead owner's child keeps counts as its life: nobody follows.
+    // A lock that a dead owner's child keeps counts as the owner's life: no owner can follow.
     fault("link_lock_is_life", &[test("link", "owner", "")]),
-    // The seal of an image is stored before its body: who is killed between them leaves neither image.
+    // The seal of an image is stored before its body: a kill between them leaves neither image.
     fault("link_seal_first", &[test("link", "files", "state_survives_kills"), SWEEP]),
-    // What was consumed since another record is still beside the new one when that is put in force.
+    // The consumed position of another record is still in place when the new record takes effect.
     fault("link_since_later", &[unit("link", "store::slots::tests")]),
-    // A word is read with the records, and may be of the one that was in the slot before.
+    // A word is read with the records, and may belong to the record that was in the slot before.
     fault("link_since_early", &[unit("link", "store::slots::tests")]),
-    // Nobody looks whether a word is of the record that was read: it may be of the one that followed in its slot.
+    // A word is not checked against its record, and may belong to the next one in the slot.
     fault("link_seal_once", &[unit("link", "store::slots::tests")]),
-    // A newest image that rotted is taken for one that was not finished: an older one comes back.
+    // A damaged newest image is taken for an unfinished one: an older one comes back.
     fault("link_rot_is_unfinished", &[test("layout", "layout", "link_files")]),
-    // A half-written record stays where the next stream begins: nobody can tell it from a damaged one.
+    // A half-written record stays where the next stream begins, and looks like a damaged one.
     fault("link_half_record_first", &[test("link", "files", "stream_survives_kills")]),
-    // A whole record of the former stream, where the next begins, is taken for damage.
+    // A whole record of the former stream, where the next one begins, is taken for damage.
     fault("link_former_is_damage", &[test("link", "files", "stream_survives_kills")]),
-    // The bytes of a BLOB are not judged when a stream is found.
+    // The bytes of a BLOB are not checked when a stream is recovered.
     fault("link_blob_unchecked", &[test("link", "files", "stream_survives_kills")]),
-    // A record without a prefix lies where the ring begins: the neighbour refuses it, and so does the next owner.
+    // A record without a prefix begins a ring: the peer refuses it, and so does the next owner.
     fault("link_compact_first", &[test("link", "files", "compact_records"), SIMULATION]),
-    // A reply's record has no prefix, and so commits nothing: an owner that is killed behind it answers twice.
+    // A reply's record has no prefix and so acknowledges nothing: an owner killed after it answers
+    // twice.
     fault("link_compact_of_reply", &[unit("link", "link_state::shm::compact"), SWEEP]),
-    // An answer that was for another connection is taken: late bytes decide how a stream goes on.
+    // An answer to another connection is accepted: late bytes decide how a stream goes on.
     fault("link_echo_unchecked", &[SIMULATION]),
-    // A commit is not stored: the next owner is handed what was consumed.
+    // An acknowledgement is not stored: the next owner receives consumed messages.
     fault("link_consumed_now_and_then", &[TORTURE]),
-    // What arrived is acknowledged, not what was consumed: whoever is killed before it consumes it never gets it again.
+    // Messages are acknowledged on arrival: a receiver that is killed before it consumes one loses
+    // it.
     fault("link_ack_of_received", &[SIMULATION, TORTURE]),
-    // Acknowledgements wait for traffic back: what was consumed is kept for ever.
+    // Acknowledgements wait for traffic back: consumed messages are kept for ever.
     fault("link_ack_waits", &[TORTURE]),
-    // A connection goes on behind what the receiver has not got.
+    // A connection resumes behind messages that the receiver has not got.
     fault("link_resume_at_tail", &[TORTURE]),
-    // Room is used again before the base that gives it up is in force: an owner finds the middle of a record.
+    // Space is reused before the base that frees it is stored: an owner finds the middle of a
+    // record.
     fault("link_base_not_committed", &[SIMULATION, SWEEP, TORTURE]),
-    // What replies have committed is forgotten by the next owner: requests are answered twice.
+    // The next owner forgets what replies have acknowledged: requests are answered twice.
     fault("link_reply_commits_nothing", &[SIMULATION, TORTURE]),
-    // A request is consumed before its answer is sent: an owner that is killed in between never answers.
+    // A request is consumed before its answer is sent: an owner that is killed in between never
+    // answers.
     fault("link_reply_in_two_steps", &[SWEEP, TORTURE]),
     // A record that is here already is taken once more.
     fault("link_known_taken_again", &[TORTURE]),
     // Records of a batch are published one by one: half a batch survives.
     fault("link_batch_one_by_one", &[SWEEP, TORTURE]),
-    // What was agreed on a connection is not stored before records flow.
+    // The agreement of a connection is not stored before records flow.
     fault("link_attach_not_committed", &[TORTURE]),
-    // What was received before another owner decided anew stays, and comes twice.
+    // Messages from before another owner's decision stay, and come twice.
     fault("link_inbox_outlives_jump", &[TORTURE]),
     // Each connection claims the number of the one before: the server takes none of them for newer.
     fault("link_connection_number_kept", &[TORTURE]),
-    // An epoch drops what is left, and says nothing.
+    // An epoch drops the remaining messages without a report.
     fault("link_epoch_unreported", &[SIMULATION, TORTURE]),
-    // Messages that are handed out again make those behind them seem never attempted.
+    // Messages that are delivered again reset the attempts of those behind them.
     fault("link_attempts_fall", &[SIMULATION, TORTURE]),
-    // A message is noted as handed out once it was read: one that its readers die of is new to each owner.
+    // An attempt is stored only after the read: a message that kills its readers is new to each
+    // owner.
     fault("link_read_before_noted", &[test("link", "links", "read_in_place")]),
-    // What the application's code panics over is consumed.
+    // A message is consumed although the application panicked over it.
     fault("link_panic_consumes", &[test("link", "links", "read_in_place")]),
-    // A message is said to be sent while it is not published.
+    // A send reports success while the message is not published.
     fault("link_unpublished_now_and_then", &[TORTURE]),
-    // A session that is over waits for room for ever: one who never reads keeps its driver.
+    // An ended session waits for space for ever: a peer that never reads keeps its driver.
     fault(
         "no_bound_on_leaving",
         &[unit("partywall", "driver::tests::one_who_never_reads_is_not_waited_for_after_the_end")],
     ),
-    // What a waiter compares with is read after its attempt: room that came in between is overlooked.
+    // A waiter takes its snapshot after its attempt: space that came in between is overlooked.
     fault("late_glance", &[shuttle("races::who_waits_for_room_is_told_of_it")]),
-    // A driver does not wait until whoever wrote OPEN has noted the stream: its answer is of no stream.
+    // A driver does not wait until the sender of OPEN has registered the stream: the answer has no
+    // stream.
     fault("no_wait_for_open", &[shuttle("races::a_stream_that_is_answered_at_once_is_known")]),
-    // Credit that goes along with a message is taken before the outbox: newer credit may go first.
+    // Credit for a message is taken before the outbox is locked: newer credit may go first.
     fault(
         "credit_before_lock",
         &[shuttle("races::credit_beside_messages_is_never_older_than_what_was_told")],
     ),
-    // A message is not checked again behind the lock: it may come behind END, on the next stream of that number.
+    // A message is not checked again under the lock: it may follow END, on the next stream of its
+    // number.
     fault("no_check_behind_end", &[shuttle("races::nothing_comes_behind_the_end_of_a_stream")]),
-    // A stream is opened, or room awaited, just when the session has ended: nobody tells it.
+    // A stream is opened, or space awaited, just when the session has ended: it is not notified.
     fault(
         "no_look_after_open",
         &[shuttle("ends::who_opens_a_stream_as_the_session_ends_learns_of_it")],
@@ -251,13 +254,13 @@ const fn shuttle(path: &'static str) -> CaughtBy {
     CaughtBy::Shuttle(Place { package: "partywall", executable: LIBRARY, path })
 }
 
-/// Runs every fault.
+/// Runs every fault, and before them the same tests without a fault unless they `have_passed`.
 ///
 /// # Errors
-/// A fault does not compile, is not noticed, hangs its test, or ends it without naming a failed test.
-pub fn main() -> Result<Done, String> {
-    run(|by| !matches!(by, CaughtBy::Torture(_)), FAULTS_AT_ONCE)?;
-    Ok(Done::Passed)
+/// A fault does not compile, is not noticed, hangs its test, or ends it without naming a failed
+/// test.
+pub fn main(have_passed: bool) -> Result<(), String> {
+    run(|by| !matches!(by, CaughtBy::Torture(_)), have_passed, FAULTS_AT_ONCE)
 }
 
 /// Runs every fault that the torture of links must notice.
@@ -265,22 +268,21 @@ pub fn main() -> Result<Done, String> {
 /// # Errors
 /// As [`main`].
 pub fn tortured() -> Result<(), String> {
-    run(|by| matches!(by, CaughtBy::Torture(_)), 1)
+    run(|by| matches!(by, CaughtBy::Torture(_)), false, 1)
 }
 
 /// A place, the command that runs its tests, and the fault to choose; none to show that they pass.
 type Run = (&'static CaughtBy, Step, Option<&'static str>);
 
-fn run(is_chosen: fn(&CaughtBy) -> bool, at_once: usize) -> Result<(), String> {
-    let wrapper = wrapper()?;
+fn run(is_chosen: fn(&CaughtBy) -> bool, have_passed: bool, at_once: usize) -> Result<(), String> {
     let mut built: BTreeMap<String, Vec<Executable>> = BTreeMap::new();
     let (mut sound, mut faulty) = (BTreeMap::<String, Run>::new(), Vec::<Run>::new());
     for fault in REGISTRY {
         for by in fault.caught_by.iter().filter(|by| is_chosen(by) && by.is_here()) {
-            let build = build(by).variable("RUSTC_WORKSPACE_WRAPPER", &wrapper);
+            let build = build(by)?;
             let executables = match built.entry(build.to_string()) {
                 Entry::Occupied(entry) => entry.into_mut(),
-                Entry::Vacant(entry) => entry.insert(beside::build(&build)?),
+                Entry::Vacant(entry) => entry.insert(executables::build(&build)?),
             };
             let is_there = |executable: &&Executable| by.place().is_of(executable);
             let executable = executables.iter().find(is_there).ok_or_else(|| {
@@ -291,7 +293,8 @@ fn run(is_chosen: fn(&CaughtBy) -> bool, at_once: usize) -> Result<(), String> {
             faulty.push((by, step, Some(fault.name)));
         }
     }
-    beside::each(sound.into_values().chain(faulty).collect(), at_once, |(by, step, fault)| {
+    let sound = sound.into_values().filter(|_| !have_passed);
+    executables::each(sound.chain(faulty).collect(), at_once, |(by, step, fault)| {
         let Some(fault) = fault else { return pass_without(by, step) };
         let step = step.clone().variable("PARTYWALL_FAULT", fault);
         check(by, &step)
@@ -301,7 +304,7 @@ fn run(is_chosen: fn(&CaughtBy) -> bool, at_once: usize) -> Result<(), String> {
     })
 }
 
-/// The same tests pass while no fault is chosen: else their failure would say nothing.
+/// Requires that the same tests pass while no fault is chosen: else their failure shows nothing.
 fn pass_without(by: &CaughtBy, step: &Step) -> Result<(), String> {
     let step = match by {
         CaughtBy::Torture(_) => step.clone().variable("PARTYWALL_TORTURE_MINUTES", "1"),
@@ -369,26 +372,23 @@ fn results<'a>(output: &'a str, verdict: &'a str) -> impl Iterator<Item = &'a st
 }
 
 /// Builds the tests of this kind, with guards.
-fn build(by: &CaughtBy) -> Step {
+fn build(by: &CaughtBy) -> Result<Step, String> {
     match by {
-        CaughtBy::Test(_) | CaughtBy::Unit(_) => REGISTRY
-            .iter()
-            .flat_map(|fault| fault.caught_by)
-            .filter(|by| matches!(by, CaughtBy::Test(_)))
-            .map(|by| by.place().executable)
-            .collect::<BTreeSet<_>>()
-            .into_iter()
-            .fold(test_step().args("--lib"), |step, name| step.args("--test").arg(name)),
-        CaughtBy::Model(_) => loom_step().args("--test loom"),
-        CaughtBy::Torture(_) => torture::build(),
-        CaughtBy::Shuttle(_) => shuttle_step(),
+        // As in the stage `test`, so that nothing has to be built again.
+        CaughtBy::Test(_) | CaughtBy::Unit(_) => {
+            Ok(builds::tests()?.args("--lib --bins --tests --examples"))
+        }
+        CaughtBy::Model(_) => builds::models(),
+        CaughtBy::Torture(_) => Ok(builds::tests()?.args("--test torture")),
+        CaughtBy::Shuttle(_) => builds::orders(),
     }
 }
 
 /// Runs, of an executable, those tests that must fail.
 fn chosen(executable: Step, by: &CaughtBy) -> Step {
     match by {
-        CaughtBy::Torture(_) => torture::of_kills(executable)
+        CaughtBy::Torture(_) => executable
+            .arg(KILLS)
             .variable("PARTYWALL_TORTURE_FORGET", "1")
             .variable("PARTYWALL_TORTURE_MINUTES", "2"),
         _ if by.place().path.is_empty() => executable,
@@ -396,29 +396,16 @@ fn chosen(executable: Step, by: &CaughtBy) -> Step {
     }
 }
 
-/// Writes the script through which cargo calls the compiler for workspace members, and returns its path. Cargo tells builds
-/// apart by that path: another script needs another name.
-fn wrapper() -> Result<String, String> {
-    let directory = PathBuf::from("target/faults");
-    let cannot = |error: std::io::Error| format!("cannot write {}: {error}", directory.display());
-    fs::create_dir_all(&directory).map_err(cannot)?;
-    let path = directory.canonicalize().map_err(cannot)?.join("with-guards");
-    let script = "#!/bin/sh\nexec \"$@\" --cfg partywall_faults\n";
-    if fs::read_to_string(&path).is_ok_and(|old| old == script) {
-        return Ok(path.display().to_string());
-    }
-    fs::write(&path, script).map_err(cannot)?;
-    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).map_err(cannot)?;
-    Ok(path.display().to_string())
-}
-
+/// The test of the torture whose ends are killed.
+pub const KILLS: &str = "no_kill";
 /// So many runs at once: a few of them use two threads, most use one.
 const FAULTS_AT_ONCE: usize = 2;
-/// Tests that kill at random instants: one run in some fifty, of 150 kills each, misses a window of nanoseconds.
+/// Tests that kill at random instants: one run in some fifty, of 150 kills each, misses a window of
+/// nanoseconds.
 const RANDOM: [&str; 2] = ["state_survives_kills", "stream_survives_kills"];
-/// So often they may run until they notice.
+/// They may run so often until they notice.
 const CHANCES: u32 = 3;
-/// For one run of the registered test; building it is not counted.
+/// For one run of the registered tests, without the build.
 const RUN_SECONDS_MAX: u32 = 180;
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use crate::command::Step;
 
-/// How long each target runs unless told otherwise, in minutes.
+/// How long each target runs by default, in minutes.
 pub const MINUTES_DEFAULT: u64 = 10;
 
 /// Runs the targets that the arguments name, or all.
@@ -72,7 +72,7 @@ fn all_targets() -> Result<Vec<String>, String> {
     Ok(String::from_utf8_lossy(&output.stdout).lines().map(str::to_owned).collect())
 }
 
-/// One week.
+/// A week, in minutes.
 const MINUTES_MAX: u64 = 7 * 24 * 60;
 
 #[cfg(test)]

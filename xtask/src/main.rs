@@ -2,21 +2,22 @@
 //! The project's own commands, run as `cargo xtask COMMAND`.
 //!
 //! ```text
-//! main ──▶ stages ──▶ tidy (source · length · lints · atomics · names · threads · manifest · text · references)
-//!     │          ├──▶ beside (test executables)
+//! main ──▶ stages ──▶ tidy (one file for each group of rules)
+//!     │          ├──▶ executables
 //!     │          └──▶ faults, vectors
 //!     ├──▶ vectors (gen)
 //!     ├──▶ fuzz
 //!     └──▶ torture (faults)
 //! ```
 //!
-//! It has no dependencies, so that it compiles in a moment and its verdict depends on nothing but the
-//! tree and the toolchain. It installs nothing and downloads nothing by itself.
+//! It has no dependencies, so that it compiles in a moment and its verdict depends on nothing but
+//! the tree and the toolchain. It installs nothing and downloads nothing by itself.
 #![cfg_attr(not(test), warn(clippy::unwrap_used, clippy::cast_possible_truncation))]
 #![forbid(unsafe_code)]
 
-mod beside;
+mod builds;
 mod command;
+mod executables;
 mod faults;
 mod fuzz;
 mod path;
@@ -63,7 +64,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// The directory above this crate, as cargo tells it at run time; else the current one.
+/// The directory above this crate, from cargo's environment; else the current one.
 fn repository_root() -> PathBuf {
     env::var_os("CARGO_MANIFEST_DIR")
         .map(PathBuf::from)
@@ -79,11 +80,11 @@ cargo xtask COMMAND
   test [--quick] [--only STAGE]   run every stage in order and stop at the first that fails
                                   --quick runs only: {}
                                   stages: {}
-  tidy [--circles | --vocabulary | --homes]
+  tidy [--circles | --vocabulary | --all]
                                   check the rules that a tool can check (CONTRIBUTING.md)
                                   --circles prints the circles of imports and their edges
                                   --vocabulary prints each use of a retired word, and counts them
-                                  --homes prints what breaks rule 1: one object, one home
+                                  --all prints what parts of the tree do not keep yet
   path [--link] [--unoptimised] | --write | --check
                                   the files a message enters, by callgrind; the table in ARCHITECTURE.md
   gen [--check]                   regenerate spec/vectors; --check only compares

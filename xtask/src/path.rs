@@ -20,7 +20,8 @@ use crate::tree::Tree;
 /// Measures, and prints, writes or compares the tables.
 ///
 /// # Errors
-/// The arguments are wrong, a tool is missing, the probe fails, a bound is exceeded, or the page differs.
+/// The arguments are wrong, a tool is missing, the probe fails, a bound is exceeded, or the page
+/// differs.
 pub fn main(arguments: &[String]) -> Result<(), String> {
     let chosen = parse(arguments)?;
     if !is_available() {

@@ -1,18 +1,19 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `cargo xtask test`: the stages, in order, and the table of their times.
 //!
-//! A stage passes, fails, or is skipped with a reason that is printed. Only a missing *optional tool* is a
-//! reason to skip; a missing *test* is a failure, because silence would read as success.
+//! A stage passes, fails, or is skipped with a reason that is printed. Only a missing *optional
+//! tool* is a reason to skip; a missing *test* is a failure, because silence would read as success.
 
 use std::io::{IsTerminal, stdout};
+use std::process::Output;
 use std::time::{Duration, Instant};
 
 use crate::command::{Step, plain_output};
-use crate::{beside, faults, tidy, vectors};
+use crate::{builds, executables, faults, tidy, vectors};
 
-/// What became of a stage that did not fail.
+/// The outcome of a stage that did not fail.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Done {
+enum Done {
     /// Everything it checks holds.
     Passed,
     /// It checked nothing, for this reason.
@@ -27,14 +28,18 @@ pub fn main(arguments: &[String]) -> Result<(), String> {
     let chosen = choose(arguments)?;
     let start = Instant::now();
     let mut table = Vec::new();
+    let mut passed = Vec::new();
     let mut failure = None;
     for stage in chosen {
         headline(&format!("== {} (at {})", stage.name, seconds(start.elapsed())));
         let stage_start = Instant::now();
-        let outcome = (stage.run)();
+        let outcome = (stage.run)(&passed);
         let elapsed = stage_start.elapsed();
         let verdict = match &outcome {
-            Ok(Done::Passed) => "ok".to_owned(),
+            Ok(Done::Passed) => {
+                passed.push(stage.name);
+                "ok".to_owned()
+            }
             Ok(Done::Skipped(reason)) => {
                 println!("skipped: {reason}");
                 "skipped".to_owned()
@@ -62,7 +67,8 @@ pub fn names(quick_only: bool) -> Vec<&'static str> {
 struct Stage {
     name: &'static str,
     quick: bool,
-    run: fn() -> Result<Done, String>,
+    /// Gets the stages that have passed before it in this run.
+    run: fn(&[&str]) -> Result<Done, String>,
 }
 
 fn choose(arguments: &[String]) -> Result<Vec<&'static Stage>, String> {
@@ -122,15 +128,15 @@ fn passed(steps: &[Step]) -> Result<Done, String> {
 /// Builds what `step` would run, and runs so many of the executables at once.
 fn side_by_side(step: &Step, at_once: usize) -> Result<Done, String> {
     println!("$ {step}");
-    beside::run(step, at_once)?;
+    executables::run(step, at_once)?;
     Ok(Done::Passed)
 }
 
-fn fmt() -> Result<Done, String> {
+fn fmt(_: &[&str]) -> Result<Done, String> {
     passed(&[Step::cargo("fmt --all --check")])
 }
 
-fn tidy_and_vectors() -> Result<Done, String> {
+fn tidy_and_vectors(_: &[&str]) -> Result<Done, String> {
     tidy::main(&[])?;
     if vectors::exist() {
         vectors::main(&["--check".to_owned()])?;
@@ -138,22 +144,17 @@ fn tidy_and_vectors() -> Result<Done, String> {
     Ok(Done::Passed)
 }
 
-/// What only shuttle compiles is looked at too: there, the test profile means with unit tests.
-fn clippy() -> Result<Done, String> {
+/// Checks code that only shuttle compiles, too: there, the test profile includes unit tests.
+fn clippy(_: &[&str]) -> Result<Done, String> {
     passed(&[
         Step::cargo("clippy --workspace --all-features --all-targets -- -D warnings"),
-        on_shuttle("clippy -p partywall --lib --profile test").args("-- -D warnings"),
+        builds::on_shuttle("clippy -p partywall --lib --profile test").args("-- -D warnings"),
     ])
 }
 
-/// Every target but doctests, which the `doc` stage runs. The test profile is optimised a little, and keeps assertions.
-fn test() -> Result<Done, String> {
-    side_by_side(&test_step().args("--lib --bins --tests --examples"), TESTS_AT_ONCE)
-}
-
-/// Tests of all packages with all features: other choices would build the dependencies with other features, once more.
-pub fn test_step() -> Step {
-    Step::cargo("test --workspace --all-features")
+/// Every target but doctests, which the stage `doc` runs.
+fn test(_: &[&str]) -> Result<Done, String> {
+    side_by_side(&builds::tests()?.args("--lib --bins --tests --examples"), TESTS_AT_ONCE)
 }
 
 /// `cargo doc` with arguments, in which a warning (a broken link, say) is an error.
@@ -161,59 +162,53 @@ fn deny_warnings(arguments: &str) -> Step {
     Step::cargo(arguments).variable("RUSTDOCFLAGS", "-D warnings")
 }
 
-fn doc() -> Result<Done, String> {
+fn doc(_: &[&str]) -> Result<Done, String> {
     passed(&[
-        test_step().args("--doc"),
+        builds::tests()?.args("--doc"),
         deny_warnings("doc --no-deps --workspace --all-features --exclude partywall-cli"),
         // The command has the library's name, so its pages would overwrite the library's.
         deny_warnings("doc --no-deps -p partywall-cli --bins --target-dir target/doc-cli"),
     ])
 }
 
-fn loom() -> Result<Done, String> {
-    let executables = beside::build(&loom_step().args("--test loom"))?;
-    let models = executables.iter().map(|executable| executable.step().args("--list").capture());
-    if !models.flatten().any(|list| String::from_utf8_lossy(&list.stdout).contains(": test")) {
+fn loom(_: &[&str]) -> Result<Done, String> {
+    let step = builds::models()?;
+    let lists =
+        executables::build(&step)?.into_iter().map(|test| test.step().args("--list").capture());
+    if !lists.flatten().any(|list| names_a_test(&list)) {
         return Err(
-            "there is no model in crates/ring/tests/loom: the memory orders are unproved".into()
+            "there is no model in crates/ring/tests/loom: memory orders are unproved".into()
         );
     }
-    side_by_side(&loom_step().args("--test loom"), BUSY_AT_ONCE)
-}
-
-/// The command that builds the ring on loom's atomics, in a target directory of its own.
-pub fn loom_step() -> Step {
-    Step::cargo("test -p partywall-ring --release --target-dir target/loom")
-        .variable("RUSTFLAGS", "--cfg loom")
+    side_by_side(&step, BUSY_AT_ONCE)
 }
 
 /// Threads of sessions in orders that shuttle chooses; without a single model nothing is shown.
-fn shuttle() -> Result<Done, String> {
-    passed(&[shuttle_step().args("--no-run")])?;
-    let step = shuttle_step().arg(SHUTTLE_MODELS);
-    let listed = step.clone().args("-- --list").capture()?;
-    if !String::from_utf8_lossy(&listed.stdout).contains(": test") {
+fn shuttle(_: &[&str]) -> Result<Done, String> {
+    passed(&[builds::orders()?.args("--no-run")])?;
+    let step = builds::orders()?.arg(SHUTTLE_MODELS);
+    if !names_a_test(&step.clone().args("-- --list").capture()?) {
         return Err(format!("there is no test in {SHUTTLE_MODELS}: the races are untested"));
     }
     passed(&[step])
 }
 
-/// The command that builds sessions on shuttle's locks, in a target directory of its own.
-pub fn shuttle_step() -> Step {
-    on_shuttle("test -p partywall --lib")
-}
-
-fn on_shuttle(arguments: &str) -> Step {
-    Step::cargo(arguments)
-        .args("--target-dir target/shuttle")
-        .variable("RUSTFLAGS", "--cfg shuttle")
+fn names_a_test(listed: &Output) -> bool {
+    String::from_utf8_lossy(&listed.stdout).contains(": test")
 }
 
 /// Where the models of sessions are.
 const SHUTTLE_MODELS: &str = "session::interleavings::";
 
-/// Exchanges with the published peers. Without Go the module's part of it is left out, and only that.
-fn conformance() -> Result<Done, String> {
+/// Takes out each registered rule, and expects that a test fails.
+fn take_out_rules(passed: &[&str]) -> Result<Done, String> {
+    faults::main(["test", "loom", "shuttle"].iter().all(|stage| passed.contains(stage)))?;
+    Ok(Done::Passed)
+}
+
+/// Exchanges with the published peers. Without Go the module's part of it is left out, and only
+/// that.
+fn conformance(_: &[&str]) -> Result<Done, String> {
     if !Step::new("go").args("version").works() {
         println!(
             "skipped in this stage: no Go, so shmipc-go takes no part; https://go.dev/dl has it"
@@ -221,12 +216,12 @@ fn conformance() -> Result<Done, String> {
     }
     let manifest = "--manifest-path conformance/rust/Cargo.toml";
     passed(&[Step::cargo("fmt --all --check").args(manifest)])?;
-    let step = Step::cargo("test --workspace --target-dir target/conformance").args(manifest);
+    let step = Step::cargo("test --workspace --target-dir target").args(manifest);
     side_by_side(&step.args("--lib --bins --tests"), BUSY_AT_ONCE)
 }
 
 /// Checks that the fuzz targets still compile; what they found earlier is replayed by `cargo test`.
-fn fuzz_smoke() -> Result<Done, String> {
+fn fuzz_smoke(_: &[&str]) -> Result<Done, String> {
     if !std::path::Path::new("fuzz/Cargo.toml").exists() {
         return Err("there is no fuzz/Cargo.toml: the parsers have no fuzz targets".into());
     }
@@ -237,8 +232,9 @@ fn fuzz_smoke() -> Result<Done, String> {
         .args("--target-dir target/fuzz-check")])
 }
 
-/// The libraries compile with the oldest Rust that they promise. Looks for it and does not call it: rustup might fetch it.
-fn msrv() -> Result<Done, String> {
+/// The libraries compile with the oldest Rust that they promise. Looks for it and does not call it:
+/// rustup might fetch it.
+fn msrv(_: &[&str]) -> Result<Done, String> {
     let oldest = env!("CARGO_PKG_RUST_VERSION");
     let listed = Step::new("rustup").args("toolchain list").capture();
     let listed = listed.map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
@@ -254,8 +250,9 @@ fn msrv() -> Result<Done, String> {
         .args("--all-features --target-dir target/msrv")])
 }
 
-/// The unit tests of the two pure crates, with fewer property cases: miri is about 1,000 times slower.
-fn miri() -> Result<Done, String> {
+/// The unit tests of the two pure crates, with fewer property cases: miri is about 1,000 times
+/// slower.
+fn miri(_: &[&str]) -> Result<Done, String> {
     if !Step::cargo("+nightly miri --version").works() {
         return skipped("no miri; `rustup +nightly component add miri` adds it");
     }
@@ -265,14 +262,14 @@ fn miri() -> Result<Done, String> {
         .variable("MIRIFLAGS", "-Zmiri-disable-isolation")])
 }
 
-fn deny() -> Result<Done, String> {
+fn deny(_: &[&str]) -> Result<Done, String> {
     if !Step::cargo("deny --version").works() {
         return skipped("no cargo-deny; `cargo install --locked cargo-deny` adds it");
     }
     passed(&[Step::cargo("deny check bans licenses sources")])
 }
 
-fn semver() -> Result<Done, String> {
+fn semver(_: &[&str]) -> Result<Done, String> {
     let tags = Step::new("git").args("tag --list v* --sort=-version:refname").capture();
     let text = tags.map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
     let Some(tag) = text.ok().and_then(|text| text.lines().next().map(str::to_owned)) else {
@@ -307,7 +304,7 @@ const STAGES: [Stage; 14] = [
     Stage { name: "loom", quick: false, run: loom },
     Stage { name: "shuttle", quick: false, run: shuttle },
     Stage { name: "conformance", quick: false, run: conformance },
-    Stage { name: "faults", quick: false, run: faults::main },
+    Stage { name: "faults", quick: false, run: take_out_rules },
     Stage { name: "fuzz-smoke", quick: false, run: fuzz_smoke },
     Stage { name: "msrv", quick: false, run: msrv },
     Stage { name: "miri", quick: false, run: miri },

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `cargo xtask tidy`: the rules of CONTRIBUTING.md that a tool can check.
 //!
-//! Each rule reads the [`Tree`] and adds [`Finding`]s, printed as `path:line: rule: what to do`. Rules are
-//! textual: they look at scanned source (strings and comments told apart from code), not at types. What
-//! needs types is left to clippy.
+//! Each rule reads the [`Tree`] and adds [`Finding`]s, printed as `path:line: rule: what to do`.
+//! Rules are textual: they read scanned source, in which strings and comments are separate from
+//! code. They do not know types; clippy does.
 
 mod atomics;
 mod circles;
@@ -59,10 +59,8 @@ pub fn main(arguments: &[String]) -> Result<(), String> {
             print!("{}", vocabulary::report(&tree));
             return Ok(());
         }
-        [argument] if argument == "--homes" => {
-            let mut findings = Vec::new();
-            files::check_homes(&tree, &mut findings);
-            findings.iter().for_each(|finding| println!("{finding}"));
+        [argument] if argument == "--all" => {
+            all(&tree).iter().for_each(|finding| println!("{finding}"));
             return Ok(());
         }
         [argument, ..] => return Err(format!("`tidy` does not know the argument `{argument}`")),
@@ -81,7 +79,20 @@ pub fn main(arguments: &[String]) -> Result<(), String> {
     }
 }
 
+/// The findings of every rule, but those that [`PENDING`] excepts.
 fn check(tree: &Tree) -> Vec<Finding> {
+    let mut findings = all(tree);
+    findings.retain(|finding| !is_pending(finding));
+    findings
+}
+
+fn is_pending(finding: &Finding) -> bool {
+    let of_rule = PENDING.iter().filter(|(rule, _)| *rule == finding.rule);
+    of_rule.flat_map(|(_, paths)| *paths).any(|path| finding.path.starts_with(path))
+}
+
+/// The findings of every rule.
+fn all(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
     for rule in RULES {
         rule(tree, &mut findings);
@@ -94,8 +105,84 @@ fn check(tree: &Tree) -> Vec<Finding> {
 /// One rule, or a few that read the same thing.
 type Rule = fn(&Tree, &mut Vec<Finding>);
 
-/// Whether the rules that the whole tree keeps only after the last rename and move are enforced.
-const ENFORCED: bool = false;
+/// Rules that parts of the tree do not keep yet: the rule, and how the paths of these parts begin.
+/// Rows only go; `cargo xtask tidy --all` shows what they hide.
+const PENDING: &[(&str, &[&str])] = &[
+    (
+        "circle",
+        &[
+            "crates/link/src/",
+            "crates/partywall/src/",
+            "crates/reconcile/src/",
+            "crates/shmipc/src/",
+        ],
+    ),
+    (
+        "comment-width",
+        &[
+            "bench/peers/",
+            "conformance/rust/",
+            "crates/bench/build.rs",
+            "crates/bench/src/",
+            "crates/cli/src/",
+            "crates/cli/tests/",
+            "crates/extras/examples/",
+            "crates/extras/src/",
+            "crates/extras/tests/",
+            "crates/layout/examples/",
+            "crates/link/examples/",
+            "crates/link/src/",
+            "crates/link/tests/",
+            "crates/partywall/examples/",
+            "crates/partywall/src/",
+            "crates/partywall/tests/",
+            "crates/reconcile/src/",
+            "crates/reconcile/tests/",
+            "crates/ring/src/",
+            "crates/shmipc/src/",
+            "crates/shmipc/tests/",
+            "fuzz/",
+        ],
+    ),
+    ("doc-hidden", &["crates/shmipc/src/"]),
+    (
+        "file-name",
+        &["crates/extras/src/", "crates/link/src/", "crates/partywall/src/", "crates/shmipc/src/"],
+    ),
+    ("methods", &["crates/link/src/", "crates/partywall/src/"]),
+    (
+        "small-file",
+        &["crates/cli/src/", "crates/partywall/src/", "crates/reconcile/src/", "crates/sys/src/"],
+    ),
+    (
+        "vocabulary",
+        &[
+            "README.md",
+            "bench/peers/",
+            "conformance/rust/",
+            "crates/bench/src/",
+            "crates/cli/src/",
+            "crates/cli/tests/",
+            "crates/extras/src/",
+            "crates/extras/tests/",
+            "crates/link/src/",
+            "crates/link/tests/",
+            "crates/partywall/src/",
+            "crates/partywall/tests/",
+            "crates/reconcile/src/",
+            "crates/reconcile/tests/",
+            "crates/shmipc/Cargo.toml",
+            "crates/shmipc/src/",
+            "crates/shmipc/tests/",
+            "docs/decisions/0009-verification.md",
+            "docs/guide/src/links.md",
+            "fuzz/",
+            "xtask/src/faults.rs",
+            "xtask/src/path.rs",
+            "xtask/src/tidy/atomics.rs",
+        ],
+    ),
+];
 
 const RULES: [Rule; 10] = [
     vocabulary::check,

@@ -1,25 +1,26 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `cargo xtask torture`: the tests that are violent to links, for longer than a run of all tests allows, and with faults built in.
+//! `cargo xtask torture`: the tests that are violent to links, for longer than a run of all tests
+//! allows, and with seeded faults.
 //!
 //! ```text
-//!   torture                       20,000 kills, then the figures
-//!   torture --minutes 60          as many as there are in that time
-//!   torture --seed 7              the schedule of an earlier run (not its timing)
-//!   torture --faults              each registered fault that it must notice, within two minutes
-//!   torture --cuts 10000          nobody is killed, the network is cut so often, or for --minutes; how soon messages come again
-//!   torture --switches 10000      a link goes over from shared memory to TCP and back so often, while messages flow
-//!   torture --sweep               every instruction of what an end does is one to die at; --kills real ones for each act
-//!   torture --idle                10,000 idle links: what they take, whom they wake, what ten active ones cost among them
+//!   torture                  20,000 kills, then the figures
+//!   torture --minutes 60     as many as there are in that time
+//!   torture --seed 7         the schedule of an earlier run (not its timing)
+//!   torture --faults         each registered fault that it must notice, within two minutes
+//!   torture --cuts 10000     so many cuts of the network, no kills; how soon messages come again
+//!   torture --switches 10000 so many switches between shared memory and TCP, while messages flow
+//!   torture --sweep          a death at each instruction of an end; --kills real ones for each act
+//!   torture --idle           10,000 idle links: memory, wake-ups, and the cost of ten active ones
 //! ```
 //!
-//! It is the build of the `test` stage, with assertions: a faster one would not help, because most of the time goes into
-//! starting and ending processes.
+//! The build is that of the stage `test`, with assertions. A faster one would not help, because
+//! most of the time goes into starting and ending processes.
 
+use crate::builds;
 use crate::command::Step;
 use crate::faults;
-use crate::stages::test_step;
 
-/// Runs it.
+/// Runs the torture that the arguments choose.
 ///
 /// # Errors
 /// The arguments are wrong, or something was violated; the message says how to repeat it.
@@ -29,23 +30,22 @@ pub fn main(arguments: &[String]) -> Result<(), String> {
         What::Faults => return faults::tortured(),
         What::Kills => {
             let kills = chosen.kills.unwrap_or(KILLS_DEFAULT);
-            step().variable("PARTYWALL_TORTURE_KILLS", &kills.to_string())
+            step("--test torture")?
+                .arg(faults::KILLS)
+                .variable("PARTYWALL_TORTURE_KILLS", &kills.to_string())
         }
-        What::Cuts(cuts) => test_step()
-            .args("--test torture no_cut")
-            .variable("PARTYWALL_TORTURE_CUTS", &cuts.to_string()),
-        What::Switches(switches) => test_step()
-            .args("--test links shared_memory::a_link_goes_over")
+        What::Cuts(cuts) => {
+            step("--test torture no_cut")?.variable("PARTYWALL_TORTURE_CUTS", &cuts.to_string())
+        }
+        What::Switches(switches) => step("--test links shared_memory::switch_to_another_transport")?
             .variable("PARTYWALL_SWITCHES", &switches.to_string()),
         What::Sweep => {
             let kills = chosen.kills.unwrap_or(SWEEP_KILLS_DEFAULT);
-            test_step()
-                .args("--test kill_sweep")
-                .variable("PARTYWALL_SWEEP_KILLS", &kills.to_string())
+            step("--test kill_sweep")?.variable("PARTYWALL_SWEEP_KILLS", &kills.to_string())
         }
-        What::Idle => test_step()
-            .args("--test idle_links")
-            .variable("PARTYWALL_IDLE_LINKS", &IDLE_LINKS.to_string()),
+        What::Idle => {
+            step("--test idle_links")?.variable("PARTYWALL_IDLE_LINKS", &IDLE_LINKS.to_string())
+        }
     };
     for (name, number) in [("SEED", chosen.seed), ("MINUTES", chosen.minutes)] {
         if let Some(number) = number {
@@ -55,19 +55,9 @@ pub fn main(arguments: &[String]) -> Result<(), String> {
     step.args("-- --nocapture --test-threads=1").run()
 }
 
-/// The test, without what its length depends on.
-fn step() -> Step {
-    of_kills(build())
-}
-
-/// Builds it.
-pub fn build() -> Step {
-    test_step().args("--test torture")
-}
-
-/// Of what was built, the test whose ends are killed.
-pub fn of_kills(build: Step) -> Step {
-    build.arg("no_kill")
+/// Tests of the build of the stage `test`.
+fn step(tests: &str) -> Result<Step, String> {
+    Ok(builds::tests()?.args(tests))
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -125,9 +115,9 @@ fn parse(arguments: &[String]) -> Result<Chosen, String> {
     Ok(chosen)
 }
 
-/// What a release is not made without.
+/// Kills that a release requires.
 pub const KILLS_DEFAULT: u64 = 20_000;
-/// Real kills for each act of the sweep, which judges every instruction by what the file is.
+/// Real kills for each act of the sweep. It judges every other instruction by the file alone.
 const SWEEP_KILLS_DEFAULT: u64 = 100;
 const IDLE_LINKS: u64 = 10_000;
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The files of the repository, read once: everything git knows or would add.
 //!
-//! Without git (an unpacked archive) the directory is walked instead, leaving out what the build makes.
+//! Without git (an unpacked archive) the directory is walked instead, leaving out what the build
+//! makes.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -11,11 +12,11 @@ use std::path::{Path, PathBuf};
 use crate::command::Step;
 use crate::tidy::source::Source;
 
-/// One text file.
+/// A text file of the repository.
 pub struct File {
     /// Relative to the root, with `/` between the parts.
     pub path: String,
-    /// The whole text.
+    /// Its text from the first to the last line.
     pub text: String,
     /// Whether its owner may execute it.
     pub executable: bool,

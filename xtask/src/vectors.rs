@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `cargo xtask gen`: the golden vectors of the specification, made by the layout crate's example `vectors`.
+//! `cargo xtask gen`: the golden vectors of the specification, made by the layout crate's example
+//! `vectors`.
 //!
 //! ```text
 //! cargo run -p partywall-layout --example vectors -- target/vectors
 //! target/vectors/**  ── gen ──▶  spec/vectors/**      (gen --check: compare only)
 //! ```
-//! The directory `spec/vectors` belongs to the generator: a file it does not make is reported, or removed.
+//! The directory `spec/vectors` belongs to the generator: a file it does not make is reported, or
+//! removed.
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -243,7 +243,8 @@ impl Plan {
     }
 }
 
-/// Pairs of `oversubscribe`: one more than twice the usable CPUs. Read once, before a thread is pinned.
+/// Pairs of `oversubscribe`: one more than twice the usable CPUs. Read once, before a thread is
+/// pinned.
 pub fn default_pairs() -> usize {
     static PAIRS: OnceLock<usize> = OnceLock::new();
     *PAIRS.get_or_init(|| 2 * partywall_sys::cpu::affinity().map_or(1, |cpus| cpus.len()) + 1)

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Links: pairs of named streams of messages that outlive connections and, kept in files, processes.
+//! Links: pairs of named streams of messages that outlive connections and, kept in files,
+//! processes.
 //!
 //! ```text
 //!  directory (of this user alone)
@@ -8,8 +9,8 @@
 //!        header │ owner │ state │ control │ ring │ release ring │ slab    (SPEC 13)
 //! ```
 //!
-//! Each end of a link owns one file. Ring and slab hold the messages that it sends until the peer has
-//! acknowledged them (SPEC 14). A file survives that either process, or both, are killed at any
+//! Each end of a link owns one file. Ring and slab hold the messages that it sends until the peer
+//! has acknowledged them (SPEC 14). A file survives that either process, or both, are killed at any
 //! instant. It does not survive that the machine loses power.
 //!
 //! ```text
@@ -26,15 +27,16 @@
 //!   retained/ kept messages     store/ files and what they have in force     protocol/ frames
 //! ```
 //!
-//! `tokio/` has the same names as futures. Its task drives a group as any external event loop would.
+//! `tokio/` has the same names as futures. Its task drives a group as any external event loop
+//! would.
 //!
-//! See [`Link`] for what it does, and the guide for how to use it. [`inspect()`] and [`inspect_link`]
-//! read files without changing them.
+//! See [`Link`] for what it does, and the guide for how to use it. [`inspect()`] and
+//! [`inspect_link`] read files without changing them.
 //!
 //! # Invariants
 //!
-//! - A file has one owner at a time, in whatever process. Only proof that the owner is dead takes the
-//!   file from an owner that has not left.
+//! - A file has one owner at a time, in whatever process. Only proof that the owner is dead takes
+//!   the file from an owner that has not left.
 //! - A file that is refused stays unchanged, to the last byte.
 
 #![cfg_attr(not(test), warn(clippy::unwrap_used, clippy::cast_possible_truncation))]

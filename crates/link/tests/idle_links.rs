@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Links that have nothing to say wake nobody, and those that have do not pay for them, however many they are.
+//! Links that have nothing to say wake nobody, and those that have do not pay for them, however
+//! many they are.
 //!
 //! `cargo xtask torture --idle` does the same with 10,000, and judges times, too.
 
@@ -25,8 +26,8 @@ fn idle_links_cost_no_turns() {
         None => (Duration::from_secs(1), 50),
     };
     let limit = usize::try_from(cost::raise_limit()).unwrap();
-    // A socket for each; two bells and, in memory, what is shown beside it for each that is shared; a file for each that is kept, which
-    // takes 64 KiB at either end.
+    // A socket for each; two bells and, in memory, what is shown beside it for each that is shared;
+    // a file for each that is kept, which takes 64 KiB at either end.
     let free = limit - OTHERS;
     let all = asked.unwrap_or(500);
     let runs = [
@@ -40,7 +41,8 @@ fn idle_links_cost_no_turns() {
         let many = many::run(count, kind, rest, rounds);
         println!("{few}\n{many}");
         for idle in many.idle {
-            // It looks before it sleeps, and wakes at the deadline; one for each link would be hundreds.
+            // It looks before it sleeps, and wakes at the deadline; one for each link would be
+            // hundreds.
             assert!(idle.turns < 20 && idle.sleeps < 20 && idle.events == 0, "{many}");
         }
         costs_at_most_twice(&few, &many);

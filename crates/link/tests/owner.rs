@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The file of a link has one owner at a time: the second is told who has it; the next comes when the owner has left or
-//! is dead for certain, whatever forked children it leaves behind, and never because time passed.
+//! The file of a link has one owner at a time: the second is told who has it; the next comes when
+//! the owner has left or is dead for certain, whatever forked children it leaves behind, and never
+//! because time passed.
 
 mod support_link;
 
@@ -62,7 +63,8 @@ fn fork_and_stay(directory: &Path) {
     std::thread::sleep(TIMEOUT);
 }
 
-/// Opens as often as it can. Whoever owns writes its number over that of whoever did before, and must find it again.
+/// Opens as often as it can. Whoever owns writes its number over that of whoever did before, and
+/// must find it again.
 fn race(directory: &Path) {
     let log = fs::File::options().read(true).write(true).open(directory.join("log")).unwrap();
     let until = Instant::now() + TIMEOUT;
@@ -219,7 +221,8 @@ fn an_owner_that_cannot_be_seen_from_here_keeps_its_lock() {
     assert!(byte_lock::try_lock(&elsewhere, 1).unwrap());
     assert_eq!(refused(directory.path()).0, 4242);
     assert_eq!(inspection_of(directory.path()).owner.status, OwnerStatus::Unknown);
-    // Closing it is not enough: a process that another test starts has a copy of it until it runs its program.
+    // Closing it is not enough: a process that another test starts has a copy of it until it runs
+    // its program.
     byte_lock::unlock(&elsewhere, 1).unwrap();
     assert_eq!(inspection_of(directory.path()).owner.status, OwnerStatus::Dead);
     assert_eq!(open(directory.path()).unwrap().incarnation, 2);
@@ -250,7 +253,8 @@ fn of_many_that_race_for_a_dead_owners_file_one_wins() {
     let mut kills = 0;
     let log = fs::File::open(directory.path().join("log")).unwrap();
     let (until, latest) = (Instant::now() + Duration::from_secs(4), soon());
-    // On a busy machine a racer may be killed before it has begun: it goes on until there were owners enough.
+    // On a busy machine a racer may be killed before it has begun: it goes on until there were
+    // owners enough.
     while Instant::now() < until || (word(&log, 8) <= OWNERS && Instant::now() < latest) {
         let index = usize::try_from(chance.below(3)).unwrap();
         let next = Instant::now() + Duration::from_micros(chance.size(30_000) as u64);

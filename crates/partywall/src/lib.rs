@@ -47,8 +47,6 @@
 compile_error!("Partywall maps memory by 64-bit offsets: 32-bit machines are not supported");
 
 mod address;
-#[cfg(feature = "axum")]
-pub mod axum;
 pub mod blocking;
 mod channel;
 mod config;
@@ -57,8 +55,8 @@ mod error;
 #[cfg(doctest)]
 mod guide;
 mod handshake;
-#[cfg(feature = "hyper")]
-pub mod hyper;
+#[cfg(any(feature = "axum", feature = "hyper"))]
+mod http;
 mod listen;
 mod message;
 mod peer;
@@ -71,8 +69,6 @@ mod shared;
 mod stats;
 #[cfg(feature = "tokio")]
 pub mod tokio;
-#[cfg(feature = "tonic")]
-pub mod tonic;
 mod transport;
 #[cfg(any(feature = "serde", feature = "zerocopy"))]
 mod typed;
@@ -85,6 +81,12 @@ pub use error::{
     AcceptError, BindError, Closed, ConfigError, ConnectError, Fault, HandshakeError, Limit,
     RecvError, SendError, TooLarge, TryRecvError, TrySendError,
 };
+#[cfg(feature = "axum")]
+pub use http::axum;
+#[cfg(feature = "hyper")]
+pub use http::hyper;
+#[cfg(feature = "tonic")]
+pub use http::tonic;
 pub use listen::Listener;
 pub use message::Message;
 pub use partywall_layout::{FallbackReason, Refusal, Violation};
@@ -94,7 +96,7 @@ pub use peer::{Admission, Peer, Trust};
 pub use receiver::{MessageRef, Readiness, Receiver};
 pub use sender::{Batch, Reservation, Sender};
 pub use session::{
-    DROPPED, METADATA_BYTES_MAX, OpenError, REFUSED, SessionError, StreamRecvError,
+    DROPPED, METADATA_BYTES_MAX, OpenError, REFUSED, ReplyError, SessionError, StreamRecvError,
     StreamSendError, WaitError,
 };
 pub use shared::SharedSender;

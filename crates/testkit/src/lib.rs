@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Scaffolding of Partywall's tests. Only dev-dependencies name this crate, and it is not published.
+//! Scaffolding of Partywall's tests. Only dev-dependencies name this crate, and it is not
+//! published.
 //!
 //! ```text
 //! deadline    what must happen in time: instants, conditions, futures, a watchdog for hangs

@@ -2,7 +2,7 @@
 //! Payloads of which every byte is known.
 //!
 //! ```text
-//! pattern(len, seed)      mix(seed), mix(seed) + STEP, mix(seed) + 2 STEP, …      one word every 8 bytes
+//! pattern(len, seed)      mix(seed), mix(seed) + STEP, mix(seed) + 2 STEP, …
 //! payload(number, len)    number, then pattern(len - 8, number)
 //! ```
 //!

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! first process    Second::start("death::victim", &[(ADDRESS, …)])
-//! second process   … --exact death::victim     fn victim() { let Some(address) = variable(ADDRESS) else { return }; … }
+//! second process   … --exact death::victim     fn victim() { if variable(ADDRESS) is set … }
 //! ```
 //! In the first process the variable is not set, and the test of that name returns at once.
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Circles of imports: between crates, between the folders of a crate, between the files of a folder.
+//! Circles of imports: between crates, between the folders of a crate, between the files of a
+//! folder.
 //!
 //! ```text
 //! crates    none, by their manifests
@@ -8,15 +9,16 @@
 //!           in it is one node; the folder's own
 //!           module (mod.rs, lib.rs) is left out
 //! ```
-//! A circle is a strongly connected component: each of its members reaches each other one. The imports
-//! are those of `imports.rs`. `cargo xtask tidy --circles` prints every component and its edges.
+//! A circle is a strongly connected component: each of its members reaches each other one. The
+//! imports are those of `imports.rs`. `cargo xtask tidy --circles` prints every component and its
+//! edges.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
+use super::Finding;
 use super::imports::{Imports, of_all};
 use super::manifest::dependencies_of_crates;
-use super::{ENFORCED, Finding};
 use crate::tree::Tree;
 
 /// Reports circles that are larger than allowed.
@@ -24,9 +26,6 @@ pub fn check(tree: &Tree, findings: &mut Vec<Finding>) {
     for circle in of_crates(tree) {
         let advice = format!("crates depend on each other: {}", circle.join(", "));
         findings.push(Finding::at("Cargo.toml", 0, "circle", advice));
-    }
-    if !ENFORCED {
-        return;
     }
     for imports in of_all(tree) {
         for circle in circles(&imports).iter().filter(|circle| circle.is_too_large()) {
@@ -58,7 +57,7 @@ pub fn report(tree: &Tree) -> String {
 
 /// One strongly connected component of at least two nodes.
 struct Circle {
-    /// What its nodes are.
+    /// The kind of its nodes.
     of: &'static str,
     /// The folder that holds the nodes.
     folder: String,
@@ -113,7 +112,8 @@ fn folder_of(folders: &BTreeSet<&str>, file: &str) -> String {
     if folders.contains(own.as_str()) { own } else { above.to_owned() }
 }
 
-/// The file or folder right in `folder` that holds `file`; none for the module of the folder itself.
+/// The file or folder right in `folder` that holds `file`; none for the module of the folder
+/// itself.
 fn child_of(folder: &str, file: &str) -> Option<String> {
     let rest = file.strip_prefix(folder)?;
     let child = rest.split('/').next()?;

@@ -12,21 +12,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
+use super::Finding;
 use super::imports::Definitions;
 use super::source::{Source, has_word};
-use super::{ENFORCED, Finding};
 use crate::tree::Tree;
 
-/// Reports names that say nothing, and once enforced whatever else has not its one home.
+/// Reports names that say nothing, and objects without one home.
 pub fn check(tree: &Tree, findings: &mut Vec<Finding>) {
     check_forbidden(tree, findings);
-    if ENFORCED {
-        check_homes(tree, findings);
-    }
-}
-
-/// The rules that wait for [`ENFORCED`].
-pub fn check_homes(tree: &Tree, findings: &mut Vec<Finding>) {
     check_participles(tree, findings);
     for (path, source) in tree.rust() {
         check_small(path, source, findings);
@@ -260,7 +253,7 @@ mod tests {
     use super::*;
 
     fn rules(path: &str, text: &str) -> Vec<String> {
-        let findings = findings_of(check_homes, &[(path, text)]);
+        let findings = findings_of(check, &[(path, text)]);
         findings.iter().map(|f| f.split(": ").nth(1).unwrap_or_default().to_owned()).collect()
     }
 
@@ -268,9 +261,9 @@ mod tests {
 
     #[test]
     fn name_that_says_nothing_is_flagged() {
-        assert!(findings_of(check, &[("crates/ring/src/producer.rs", "")]).is_empty());
+        assert!(findings_of(check_forbidden, &[("crates/ring/src/producer.rs", "")]).is_empty());
         for bad in ["crates/sys/src/utils.rs", "crates/cli/tests/common/mod.rs", "docs/misc.md"] {
-            let findings = findings_of(check, &[(bad, "")]);
+            let findings = findings_of(check_forbidden, &[(bad, "")]);
             assert_eq!(findings.len(), 1, "{bad}");
             assert!(findings[0].contains("file-name"), "{findings:?}");
         }

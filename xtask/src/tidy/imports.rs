@@ -7,8 +7,8 @@
 //! ```
 //! It reads whole use-trees (nested braces, globs, renames, `crate::`, `self::`, `super::`) and the
 //! paths written in code. A path ends at the file that defines its item, behind all re-exports. A
-//! module that only passes an item on gets no edge. Code that only tests compile is left out. It knows
-//! neither types nor macros: a method call names no file.
+//! module that only passes an item on gets no edge. Code that only tests compile is left out. It
+//! knows neither types nor macros: a method call names no file.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,7 +21,8 @@ pub struct Imports {
     pub root: String,
     /// Files of the crate, relative to `root`, without those that only tests compile.
     pub files: Vec<String>,
-    /// From file to file, with the line (from 0) and the path that is the first reason for the edge.
+    /// From file to file, with the line (from 0) and the path that is the first reason for the
+    /// edge.
     pub edges: BTreeMap<(String, String), (usize, String)>,
 }
 
@@ -121,7 +122,7 @@ impl Crate {
                 };
                 let file = match &target {
                     Target::Item(file) => file,
-                    // What is taken from a module that is imported shows where it is used.
+                    // The uses of an imported module show which of its items are taken.
                     Target::Module(_) if is_import => continue,
                     Target::Module(target) => &self.modules[target].file,
                 };

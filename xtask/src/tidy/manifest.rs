@@ -13,8 +13,9 @@
 //!                     └────▶ sys ──▶ ring
 //! testkit ──▶ any of them, for tests alone
 //! ```
-//! The table below is the decision; a Cargo.toml that goes beyond it is a finding. Widening the table needs
-//! a page in docs/decisions. The reader of Cargo.toml knows sections and keys, which is all it needs.
+//! The table below is the decision; a Cargo.toml that goes beyond it is a finding. Widening the
+//! table needs a page in docs/decisions. The reader of Cargo.toml knows sections and keys, which is
+//! all it needs.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -62,7 +63,7 @@ pub fn dependencies_of_crates(tree: &Tree) -> BTreeMap<String, BTreeSet<String>>
     graph
 }
 
-/// What one crate may depend on.
+/// The dependencies that one crate may have.
 struct Row {
     directory: &'static str,
     normal: &'static [&'static str],
@@ -110,7 +111,8 @@ struct Dependency {
     index: usize,
 }
 
-/// The rivals of bench/peers stay out of the workspace, so that their dependencies stay out of ours.
+/// The rivals of bench/peers stay out of the workspace, so that their dependencies stay out of
+/// ours.
 fn check_members(text: &str, findings: &mut Vec<Finding>) {
     for (index, line) in text.lines().enumerate() {
         let key = line.split('=').next().unwrap_or("").trim();
@@ -148,7 +150,8 @@ fn dependencies(text: &str) -> Vec<Dependency> {
     found
 }
 
-/// What kind of dependencies a section lists, and the one it names (`[dependencies.name]`).
+/// The kind of dependencies that a section lists, and the one that it names
+/// (`[dependencies.name]`).
 fn section_kind(section: &str) -> (Option<Kind>, Option<String>) {
     // `workspace.dependencies` only sets versions; nothing depends on them by being listed there.
     if section.starts_with("workspace.") {
@@ -184,7 +187,8 @@ const TABLE: &[Row] = &[
         loom_only: &[],
         dev: &["proptest"],
     },
-    // What links agree on needs no other crate; stateright explores its states (docs/decisions/0018-links.md).
+    // The agreement of links needs no other crate; stateright explores its states
+    // (docs/decisions/0018-links.md).
     Row {
         directory: "crates/reconcile",
         normal: &[],
@@ -199,15 +203,17 @@ const TABLE: &[Row] = &[
     },
     Row {
         directory: "crates/sys",
-        // libc: to handle SIGBUS (docs/decisions/0016-sigbus.md); everything else goes through rustix.
-        // partywall-ring: who may enter a lock without asking is proved there (docs/decisions/0022-biased-lock.md).
+        // libc: to handle SIGBUS (docs/decisions/0016-sigbus.md); everything else goes through
+        // rustix. partywall-ring: who may enter a lock without asking is proved there
+        // (docs/decisions/0022-biased-lock.md).
         normal: &["partywall-ring", "libc", "rustix", "thiserror"],
         loom_only: &[],
         dev: &["tempfile", "proptest"],
     },
     Row {
         directory: "crates/partywall",
-        // zerocopy: to turn the layouts of partywall-layout, which derive its traits, into bytes and back.
+        // zerocopy: to turn the layouts of partywall-layout, which derive its traits, into bytes
+        // and back.
         normal: &[
             "partywall-layout",
             "partywall-ring",

@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What one file says about another must be true: sections, links, commands, fault names.
+//! References from one file to another: sections, links, commands, names of faults and of their
+//! tests.
 
 use std::collections::BTreeSet;
 
 use super::Finding;
-use crate::faults::REGISTRY;
+use super::source::{Source, has_word};
+use crate::executables::LIBRARY;
+use crate::faults::{CaughtBy, Place, REGISTRY};
 use crate::tree::Tree;
 
 /// Reports cited sections of the specification, links and commands that do not exist.
@@ -22,7 +25,8 @@ pub fn check(tree: &Tree, findings: &mut Vec<Finding>) {
     }
 }
 
-/// Reports faults in the code that nobody tests, and tested faults that are not in the code.
+/// Reports faults without tests, tested faults without guards, and places of tests that do not
+/// exist.
 pub fn check_faults(tree: &Tree, findings: &mut Vec<Finding>) {
     let mut guarded = BTreeSet::new();
     for file in tree.files.iter().filter(|file| is_code(&file.path)) {
@@ -40,14 +44,51 @@ pub fn check_faults(tree: &Tree, findings: &mut Vec<Finding>) {
     // Samples of other rules have no registry; the tree has.
     let Some(registry) = tree.get(REGISTRY_FILE) else { return };
     for fault in REGISTRY.iter().filter(|fault| !guarded.contains(fault.name)) {
-        let row = format!("name: \"{}\"", fault.name);
-        let index = registry.text.lines().position(|line| line.contains(&row)).unwrap_or(0);
+        let index = row_of(&registry.text, fault.name);
         let advice = format!(
             "no code is guarded by seeded_fault(\"{}\"): guard the rule, or remove the row",
             fault.name
         );
         findings.push(Finding::at(REGISTRY_FILE, index, "fault", advice));
     }
+    for fault in REGISTRY {
+        let places = fault.caught_by.iter().map(CaughtBy::place);
+        for place in places.filter(|place| !exists(tree, place)) {
+            let advice = format!("`{}` names tests that do not exist: {place}", fault.name);
+            let index = row_of(&registry.text, fault.name);
+            findings.push(Finding::at(REGISTRY_FILE, index, "fault", advice));
+        }
+    }
+}
+
+/// The line of a fault in the registry, counted from 0.
+fn row_of(registry: &str, name: &str) -> usize {
+    let name = format!("\"{name}\"");
+    registry.lines().position(|line| line.contains(&name)).unwrap_or(0)
+}
+
+/// Whether each segment of a place's path is a file, a module or a function where the tests are.
+fn exists(tree: &Tree, place: &Place) -> bool {
+    let Place { package, executable, path } = place;
+    let package = format!("crates/{package}/");
+    let root = if *executable == LIBRARY {
+        format!("{package}src/")
+    } else {
+        format!("{package}tests/{executable}")
+    };
+    let segments = path.split("::").filter(|segment| !segment.is_empty());
+    let files: Vec<(&str, &Source)> =
+        tree.rust().filter(|(path, _)| path.starts_with(&root)).collect();
+    let declares = |code: &str, segment: &str| {
+        (has_word(code, "fn") || has_word(code, "mod")) && has_word(code, segment)
+    };
+    !files.is_empty()
+        && segments.into_iter().all(|segment| {
+            files.iter().any(|(path, source)| {
+                path.ends_with(&format!("/{segment}.rs"))
+                    || source.lines.iter().any(|line| declares(&line.code, segment))
+            })
+        })
 }
 
 /// Rust files whose text is meant, not quoted: the samples in xtask are left out.
@@ -117,7 +158,7 @@ fn links(text: &str) -> Vec<(usize, String)> {
     found
 }
 
-/// What is wrong with a link of the page at `path`, if anything is.
+/// The objection to a link of the page at `path`.
 fn objection(tree: &Tree, path: &str, target: &str) -> Option<String> {
     let file = target.split('#').next().unwrap_or(target);
     if file.is_empty() || target.contains("://") || target.starts_with("mailto:") {
@@ -145,7 +186,8 @@ fn objection(tree: &Tree, path: &str, target: &str) -> Option<String> {
     Some(format!("there is no {resolved}: correct the link or add the page"))
 }
 
-/// The two commands a newcomer tries first must be in the README and must have something behind them.
+/// The two commands a newcomer tries first must be in the README and must have something behind
+/// them.
 fn check_commands(tree: &Tree, readme: &str, findings: &mut Vec<Finding>) {
     let mut report = |path: &str, advice: String| {
         findings.push(Finding::at(path, 0, "command", advice));
@@ -191,7 +233,7 @@ mod tests {
     #[test]
     fn cited_sections_exist() {
         let spec =
-            "# The wall\n## 4. Records\n### 4.2 Commit\n**4.2.1** A record\n4.9 is no heading\n";
+            "# The ring\n## 4. Records\n### 4.2 Commit\n**4.2.1** A record\n4.9 is no heading\n";
         let good = "// SPEC 4.2, and (SPEC 4.2.1), and SPEC §4.\nfn spec() {}\n";
         assert_eq!(findings_of(check, &[(SPEC, spec), ("crates/a.rs", good)]), [""; 0]);
         let findings = findings_of(check, &[(SPEC, spec), ("crates/a.rs", "\n// SPEC 4.9\n")]);
@@ -241,12 +283,31 @@ mod tests {
 
     #[test]
     fn registered_faults_are_in_the_code() {
-        let registry = format!("\nname: \"{}\",\n", REGISTRY[0].name);
+        let registry = format!("\nfault(\"{}\", &[]),\n", REGISTRY[0].name);
         let findings = findings_of(check_faults, &[(REGISTRY_FILE, &registry)]);
-        assert_eq!(findings.len(), REGISTRY.len());
+        assert!(findings.len() > REGISTRY.len(), "no guard, and no place of tests");
         assert!(
             findings.iter().any(|f| f.starts_with("xtask/src/faults.rs:2: fault")),
             "{findings:?}"
         );
+    }
+
+    #[test]
+    fn place_of_a_fault_exists() {
+        let tree = Tree::of(&[
+            ("crates/ring/tests/ring/words.rs", "#[test]\nfn are_refused() {}\n"),
+            ("crates/link/src/state.rs", "mod tests {\n    fn is_kept() {}\n}\n"),
+            ("crates/link/tests/owner.rs", ""),
+        ]);
+        let is_there =
+            |package, executable, path| exists(&tree, &Place { package, executable, path });
+        assert!(
+            is_there("ring", "ring", "words") && is_there("ring", "ring", "words::are_refused")
+        );
+        assert!(
+            is_there("link", LIBRARY, "state::tests::is_kept") && is_there("link", "owner", "")
+        );
+        assert!(!is_there("ring", "ring", "word") && !is_there("ring", "loom", ""));
+        assert!(!is_there("link", LIBRARY, "state::tests::is_gone"));
     }
 }

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A Rust file, line by line, with code and comments told apart.
+//! A Rust file, line by line, with code and comments separated.
 //!
 //! ```text
 //! let a = "x{"; // y      code    `let a = "~~";     `
 //!                         comment `// y`
 //! ```
-//! The inside of strings and character literals is replaced by `~`, so braces and words there do not count.
-//! It knows line and nested block comments, plain, byte, C and raw strings, and lifetimes against character
-//! literals. It does not expand macros.
+//! The inside of strings and character literals is replaced by `~`, so braces and words there do
+//! not count. It knows line and nested block comments, plain, byte, C and raw strings, and
+//! lifetimes against character literals. It does not expand macros.
 
-/// One line.
+/// A line of a scanned file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Line {
     /// The code, with the inside of literals masked.
@@ -27,7 +27,7 @@ impl Line {
     }
 }
 
-/// A scanned file.
+/// A file, split into code, strings and comments.
 pub struct Source {
     /// All lines, in order.
     pub lines: Vec<Line>,

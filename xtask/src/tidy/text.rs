@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What every text file must say, and must not: a licence; nothing about one person's machine.
+//! Text files: a licence in each, and no path or package source of one machine.
 
 use super::Finding;
 use crate::tree::{File, Tree};
@@ -40,7 +40,7 @@ fn has_machine_path(line: &str, prefix: &str) -> bool {
     })
 }
 
-/// What in this line names a package source other than the public registry.
+/// The part of a line that names a package source other than the public registry.
 fn private_source(path: &str, line: &str) -> Option<&'static str> {
     let line = line.trim();
     if path.ends_with("Cargo.lock") {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Rule 10: the libraries start no thread; what a channel does, it does in the thread that called it. A
-//! session of the blocking front has one, which its documentation names.
+//! Rule 10: the libraries start no thread; what a channel does, it does in the thread that called
+//! it. A session of the blocking front has one, which its documentation names.
 
 use super::Finding;
 use crate::tree::Tree;
@@ -60,7 +60,7 @@ mod tests {
         let start = "fn f() {\n    std::thread::spawn(g);\n}\n";
         let test = format!("#[cfg(test)]\nmod tests {{\n{start}}}\n");
         let tree = [
-            ("crates/cli/src/bench/crowd.rs", start),
+            ("crates/cli/src/bench/harness.rs", start),
             ("crates/partywall/tests/death/channels.rs", start),
             ("crates/partywall/src/message.rs", &*test),
             ("crates/partywall/src/session/interleavings/races.rs", start),

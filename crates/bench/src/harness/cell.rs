@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A *cell*: one combination of scenario, transport, wait strategy and size, measured once per round.
+//! A *cell*: one combination of scenario, transport, wait strategy and size, measured once per
+//! round.
 //!
 //! ```text
 //! cell = scenario × transport × wait × size × streams × rate × processes
 //! ```
-//! It does *not* say which combinations exist (`table.rs`) nor which of them a run measures (`plan.rs`).
+//! It does *not* say which combinations exist (`table.rs`) nor which of them a run measures
+//! (`plan.rs`).
 
 use std::fmt;
 
@@ -78,7 +80,8 @@ pub struct Cell {
     pub wait: Option<WaitName>,
     /// Bytes per message.
     pub size: usize,
-    /// Pairs or streams at once (1 except in `oversubscribe` and `parallel`); in `idle` the sessions.
+    /// Pairs or streams at once (1 except in `oversubscribe` and `parallel`); in `idle` the
+    /// sessions.
     pub streams: usize,
     /// Further streams that are sent to without end and never read (`parallel` only).
     pub unread: usize,

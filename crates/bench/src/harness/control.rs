@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The control pipe between the two processes of a measurement: JSON lines, none while the clock runs.
+//! The control pipe between the two processes of a measurement: JSON lines, none while the clock
+//! runs.
 //!
 //! ```text
 //! parent: Child                         child: Control (its stdin and stdout)

@@ -29,7 +29,8 @@ pub struct Round {
     pub session: Option<SessionCost>,
     /// Memory of a session with many streams (`parallel` over Partywall only).
     pub memory: Option<StreamMemory>,
-    /// Messages that a shared-memory transport sent through its socket for lack of memory, if it counts them.
+    /// Messages that a shared-memory transport sent through its socket for lack of memory, if it
+    /// counts them.
     pub over_socket: Option<u64>,
 }
 

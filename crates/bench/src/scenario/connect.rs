@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `connect`: sessions opened, used once and closed, one after the other; then what a held one costs.
+//! `connect`: sessions opened, used once and closed, one after the other; then what a held one
+//! costs.
 //!
-//! One operation is connect, one message there and back, close: without the message, a socket would count as
-//! connected before the other process has even looked at it.
+//! One operation is connect, one message there and back, close: without the message, a socket would
+//! count as connected before the other process has even looked at it.
 //!
-//! The cost of a session is the growth per session of resident memory, own shared memory and descriptors while
-//! 32 are held open, each used once; the larger value of the two sides is reported.
+//! The cost of a session is the growth per session of resident memory, own shared memory and
+//! descriptors while 32 are held open, each used once; the larger value of the two sides is
+//! reported.
 
 use std::time::{Duration, Instant};
 

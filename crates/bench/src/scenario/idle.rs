@@ -2,8 +2,8 @@
 //! `idle`: a pair of channels without messages; a receiver should do nothing.
 //!
 //! ```text
-//! parent: (unused)          ─channel A─  thread in receive :child     each sleeping thread is observed for
-//!         thread in receive ─channel B─  (unused)                     the duration, then receives a message
+//! parent: (unused)          ─channel A─  thread in receive :child     each sleeping thread is
+//!         thread in receive ─channel B─  (unused)                     observed, then woken
 //! ```
 //! A thread that neither went to sleep again nor used a nanosecond of CPU made no system call.
 
@@ -105,7 +105,8 @@ fn observe_sleeper<E: Endpoint + Send + 'static>(
     Ok((activity, sleeper))
 }
 
-/// Waits until the thread sleeps and has been inactive for a while: it may start late on a busy machine.
+/// Waits until the thread sleeps and has been inactive for a while: it may start late on a busy
+/// machine.
 fn once_asleep(files: &ThreadFiles) -> Result<Activity> {
     let mut last = files.activity()?;
     for _ in 0..CHECKS_MAX {

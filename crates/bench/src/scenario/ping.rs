@@ -5,8 +5,8 @@
 //! parent   fill n ── send ──►             receive ◄── … verify n|REPLY ┐
 //! child              receive, verify n, fill n|REPLY, send ────────────┘   next n
 //! ```
-//! The clock is read once per round trip: its end is the start of the next. The measured time therefore
-//! contains writing, verifying and the loop itself, for each transport alike.
+//! The clock is read once per round trip: its end is the start of the next. The measured time
+//! therefore contains writing, verifying and the loop itself, for each transport alike.
 
 use std::time::{Duration, Instant};
 
@@ -64,7 +64,8 @@ pub fn ping_one(cell: Cell, endpoint: &mut impl Endpoint, sequence: u64) -> Resu
     Ok(())
 }
 
-/// Performs `ops` round trips. The first few are not recorded, because the child has only just woken.
+/// Performs `ops` round trips. The first few are not recorded, because the child has only just
+/// woken.
 fn ping(
     cell: Cell,
     endpoint: &mut impl Endpoint,

@@ -108,7 +108,8 @@ pub trait Client: Send + Sync + 'static {
         None
     }
 
-    /// Messages so far that found no shared memory and took the socket; `None` if it does not count.
+    /// Messages so far that found no shared memory and took the socket; `None` if it does not
+    /// count.
     fn over_socket(&self) -> Option<u64> {
         None
     }

@@ -16,7 +16,8 @@ pub struct ChannelOptions {
     /// The transport: shared memory if available, shared memory only, or the socket only
     #[arg(long, default_value = "auto", value_parser = transport_parser())]
     pub transport: TransportName,
-    /// How to wait: spin (uses a whole core), adaptive, park (sleep at once) or poll:1ms (sleep 1 ms between polls)
+    /// How to wait: spin (uses a whole core), adaptive, park (sleep at once) or poll:1ms (sleep 1
+    /// ms between polls)
     #[arg(long, value_name = "WAIT", default_value = "adaptive", value_parser = parse_wait)]
     pub wait: Wait,
     /// Largest shared memory that each side allocates for large messages

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Exit codes: each way to end has one code, and each code one meaning.
 //!
-//! Code 2 is not among them. `bench --strict` uses it for a missed target. `shmipc dump` and `link inspect`
-//! use it for an error, because their code 1 is a finding.
+//! Code 2 is not among them. `bench --strict` uses it for a missed target. `shmipc dump` and `link
+//! inspect` use it for an error, because their code 1 is a finding.
 
 use std::process::ExitCode;
 

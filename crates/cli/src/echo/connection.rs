@@ -67,8 +67,8 @@ impl EchoError {
 }
 
 impl Connection {
-    /// Connects to `endpoint`. A plain socket has a buffer of `line` bytes for an echo, and waits for up to
-    /// `timeout` in each call.
+    /// Connects to `endpoint`. A plain socket has a buffer of `line` bytes for an echo, and waits
+    /// for up to `timeout` in each call.
     pub fn connect(
         endpoint: &Endpoint,
         config: &Config,

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The listener of `echo serve`: for Partywall channels, or for plain sockets.
 //!
-//! A plain client receives its bytes as they arrive, also parts of lines. Each newline counts as a message.
+//! A plain client receives its bytes as they arrive, also parts of lines. Each newline counts as a
+//! message.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::TcpStream;

@@ -2,10 +2,11 @@
 //! `partywall link`: named streams of messages that outlive their processes, from the command line.
 //!
 //! ```text
-//!   send      send.rs   file, stdin ─▶ framing.rs ─▶ link      options.rs     flags of both
-//!   recv      recv.rs   link ─▶ framing.rs ─▶ output.rs        monitor.rs     connections, and time limits
-//!             admission.rs     which sender may attach         checkpoint.rs  --exactly-once over kills
-//!             sender_record.rs whether the sender finished     totals.rs      --stats
+//!   send      send.rs     file, stdin ─▶ framing.rs ─▶ link
+//!   recv      recv.rs     link ─▶ framing.rs ─▶ output.rs
+//!   both      options.rs  flags                   monitor.rs     connections, time limits
+//!             totals.rs   --stats                 checkpoint.rs  --exactly-once over kills
+//!   recv      admission.rs  who may attach        sender_record.rs  whether the sender finished
 //!   inspect   DIR ─ partywall_link ─▶ Found ─ inspect.rs ─▶ text, or json.rs
 //!   adopt, reset        repair.rs
 //! ```

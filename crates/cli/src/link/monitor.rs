@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `Monitor`: drives a link while the command has no other work, prints events, and applies time limits.
+//! `Monitor`: drives a link while the command has no other work, prints events, and applies time
+//! limits.
 //!
 //! ```text
 //!   poll: descriptor of the group │ input or signals │ nearest timer
@@ -119,12 +120,14 @@ impl Monitor {
         let mut all: Vec<PollFd<'_>> = also.iter().cloned().chain([group]).collect();
         poll::wait(&mut all, deadline)?;
         self.group.try_poll()?;
-        // The caller polls all links before it waits again, so the list of ready ones is not needed.
+        // The caller polls all links before it waits again, so the list of ready ones is not
+        // needed.
         let _ = self.group.ready();
         Ok(all[..also.len()].iter().any(|polled| !polled.revents().is_empty()))
     }
 
-    /// Handles the events of the link, and fails if the command has to end. `waits_for_peer` says whether
+    /// Handles the events of the link, and fails if the command has to end. `waits_for_peer` says
+    /// whether
     /// --timeout runs.
     pub fn update(&mut self, link: &Link, waits_for_peer: bool) -> Result<(), Ended> {
         while let Some(event) = link.try_event() {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `EndOptions`: the flags that `send` and `recv` share, for names, storage, framing and the secret.
+//! `EndOptions`: the flags that `send` and `recv` share, for names, storage, framing and the
+//! secret.
 
 use std::fs::File;
 use std::io::Read;
@@ -52,8 +53,8 @@ pub struct EndOptions {
 }
 
 impl EndOptions {
-    /// The storage of the link. The argument names the flag of the file that --exactly-once needs, and
-    /// whether it was given.
+    /// The storage of the link. The argument names the flag of the file that --exactly-once needs,
+    /// and whether it was given.
     pub fn place(&self, (option, is_given): (&str, bool)) -> Result<Storage> {
         if self.exactly_once {
             let needs = "--exactly-once finds both again after a kill";

@@ -2,7 +2,7 @@
 //! `Output`: the stdout or the file that `recv` writes to.
 //!
 //! ```text
-//!   --out FILE   former content │ the present batch       truncate_to: back to the bar, with --exactly-once
+//!   --out FILE   former content │ the present batch     truncate_to: back to the bar
 //! ```
 
 use std::fs::{File, OpenOptions};
@@ -55,7 +55,8 @@ impl Output {
         self.length
     }
 
-    /// Ends a partly written line, so that the next message begins a new one. For use without --exactly-once.
+    /// Ends a partly written line, so that the next message begins a new one. For use without
+    /// --exactly-once.
     pub fn end_partial_line(&mut self, framing: Framing) -> Result<()> {
         if self.length == 0 {
             return Ok(());

@@ -2,18 +2,20 @@
 //! `partywall link recv`: writes the messages of a link to stdout or a file, and acknowledges them.
 //!
 //! ```text
-//!   link ─ queued messages, up to 64 or 64 KiB ─▶ [checkpoint: position, length] ─▶ written ─▶ acknowledged
-//!     ▲                                                                                          │
-//!     └── waits: the link │ SIGINT, SIGTERM │ --timeout      --once: the sender has finished ─▶ exit 0
+//!   link ─ queued messages, up to 64 or 64 KiB ─▶ [checkpoint] ─▶ written ─▶ acknowledged
+//!     ▲                                                                         │
+//!     └── waits: link │ SIGINT, SIGTERM │ --timeout     --once: sender finished ─▶ exit 0
 //! ```
 //!
-//! `checkpoint.rs` shows that `--exactly-once` is correct. It needs one more condition: between the entry and
-//! the acknowledgement no connection may begin, because it could bring another stream. None begins, because
-//! nothing drives the link in between. A connection that began while a batch was gathered makes the
-//! acknowledgement fail. Then the batch is removed from the output, and comes again.
+//! `checkpoint.rs` shows that `--exactly-once` is correct. It needs one more condition: between the
+//! entry and the acknowledgement no connection may begin, because it could bring another stream.
+//! None begins, because nothing drives the link in between. A connection that began while a batch
+//! was gathered makes the acknowledgement fail. Then the batch is removed from the output, and
+//! comes again.
 //!
-//! `--once` ends when the sender has left in good order and all its messages are written. A receiver that
-//! starts later learns this from `sender_record.rs`: it waits RETURN_MAX for a sender, and then ends.
+//! `--once` ends when the sender has left in good order and all its messages are written. A
+//! receiver that starts later learns this from `sender_record.rs`: it waits RETURN_MAX for a
+//! sender, and then ends.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -334,7 +336,8 @@ fn open_checkpoint(path: &Path, link: &Link, output: &mut Output) -> Result<Chec
         Some(at) if at.stream == stream && at.position < position => bail!(
             "the file of the link is older than the output: it was restored from a copy; see `partywall link inspect`"
         ),
-        // Another stream comes with a connection, which never begins while a batch is partly written.
+        // Another stream comes with a connection, which never begins while a batch is partly
+        // written.
         Some(_) => {}
         None if stream == 0 || epoch != link.epoch()? => {}
         None => bail!(

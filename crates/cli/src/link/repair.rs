@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `partywall link adopt` and `partywall link reset`: the decisions of an operator on a quarantined link.
+//! `partywall link adopt` and `partywall link reset`: the decisions of an operator on a quarantined
+//! link.
 //!
 //! ```text
 //!   partywall_link::adopt, reset ─ without --yes: only reported ─▶ text, exit code 1

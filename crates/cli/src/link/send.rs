@@ -2,13 +2,14 @@
 //! `partywall link send`: sends a file or stdin into a link, and waits until all is acknowledged.
 //!
 //! ```text
-//!   input ─ read ─▶ Splitter ─ up to 64 messages, 64 KiB ─▶ [checkpoint: before, after] ─▶ batch ─▶ link
-//!      ▲                                                                                            │
-//!      └── waits only if no whole message is buffered             all acknowledged ─▶ LEAVE ─▶ exit 0
+//!   input ─ read ─▶ Splitter ─ up to 64 messages, 64 KiB ─▶ [checkpoint] ─▶ batch ─▶ link
+//!      ▲                                                                              │
+//!      └── waits only without a whole message            all acknowledged ─▶ LEAVE ─▶ exit 0
 //! ```
 //!
-//! A failed command leaves without LEAVE, as a killed one does. LEAVE means that the input has ended and is
-//! acknowledged, and `recv --once` relies on it. Signals are not caught, so they end the process at once.
+//! A failed command leaves without LEAVE, as a killed one does. LEAVE means that the input has
+//! ended and is acknowledged, and `recv --once` relies on it. Signals are not caught, so they end
+//! the process at once.
 //!
 //! `checkpoint.rs` shows that `--exactly-once` is correct.
 
@@ -307,7 +308,8 @@ impl<'a> Sending<'a> {
         }
     }
 
-    /// Fails if the peer has begun an epoch: which messages of the former one arrived is unknown then.
+    /// Fails if the peer has begun an epoch: which messages of the former one arrived is unknown
+    /// then.
     fn check_epoch(&self) -> Result<(), Ended> {
         let epoch = self.link.epoch()?;
         if epoch == self.epoch {

@@ -6,8 +6,8 @@
 //!      ▲  └─ fails ─────────▶ back-off: 10 ms, 20 ms, … 1 s ◀─┘
 //!      └──────────────────────────┘
 //! ```
-//! New connections wait for the next session meanwhile. The connections of a session whose peer drains stay
-//! with it.
+//! New connections wait for the next session meanwhile. The connections of a session whose peer
+//! drains stay with it.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -2,7 +2,7 @@
 //! The stages of a proxy: running, draining, ending.
 //!
 //! ```text
-//!   Running ── signal ──▶ Draining ── no connection open, or --drain has passed ──▶ Ending ──▶ exit 0
+//!   Running ── signal ──▶ Draining ── none open, or --drain has passed ──▶ Ending ──▶ exit 0
 //!                             └────── second signal ──▶ exit at once, 128 + signal
 //! ```
 

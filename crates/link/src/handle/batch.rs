@@ -61,7 +61,7 @@ impl<'a> Batch<'a> {
     /// As [`commit`](Self::commit), but only until `deadline`.
     ///
     /// # Errors
-    /// As there.
+    /// Those of that method.
     pub fn commit_deadline(self, deadline: Instant) -> Result<(), SendError> {
         self.link.send_driver().send(self.load(), Some(deadline))
     }
@@ -69,7 +69,7 @@ impl<'a> Batch<'a> {
     /// Sends all messages if there is room now; otherwise the batch stays as it is.
     ///
     /// # Errors
-    /// See [`TrySendError`].
+    /// [`TrySendError`] lists the reasons.
     pub fn try_commit(&mut self) -> Result<(), TrySendError> {
         self.link.send_driver().try_send(self.load())?;
         self.lens.clear();

@@ -67,7 +67,7 @@ impl Client {
     /// long and delay the links of the same group: write the IP address where that matters.
     ///
     /// # Errors
-    /// See [`OpenError`].
+    /// [`OpenError`] lists the reasons.
     pub fn connect<A>(&self, address: A, server: &str, link: &str) -> Result<Link, OpenError>
     where
         A: TryInto<Address>,

@@ -50,25 +50,25 @@ impl<'a> MessageRef<'a> {
         Self { buffer, link }
     }
 
-    /// See [`Message::position`](crate::Message::position).
+    /// Does the same as [`Message::position`](crate::Message::position).
     #[must_use]
     pub const fn position(&self) -> u64 {
         self.buffer.info.token.start.0
     }
 
-    /// See [`Message::attempt`](crate::Message::attempt).
+    /// Does the same as [`Message::attempt`](crate::Message::attempt).
     #[must_use]
     pub const fn attempt(&self) -> u32 {
         self.buffer.info.attempt
     }
 
-    /// See [`Message::is_poison`](crate::Message::is_poison).
+    /// Does the same as [`Message::is_poison`](crate::Message::is_poison).
     #[must_use]
     pub fn is_poison(&self) -> bool {
         self.buffer.info.is_poison(self.link)
     }
 
-    /// See [`Message::token`](crate::Message::token).
+    /// Does the same as [`Message::token`](crate::Message::token).
     #[must_use]
     pub const fn token(&self) -> Token {
         Token(self.buffer.info.token)
@@ -81,27 +81,27 @@ impl<'a> MessageRef<'a> {
         self.buffer.shared.as_ref().map_or_else(copied, Bytes::clone)
     }
 
-    /// See [`Message::ack`](crate::Message::ack).
+    /// Does the same as [`Message::ack`](crate::Message::ack).
     ///
     /// # Errors
-    /// As there.
+    /// Those of that method.
     #[inline]
     pub fn ack(self) -> Result<(), AckError> {
         self.buffer.info.ack(self.link)
     }
 
-    /// See [`Message::reply`](crate::Message::reply).
+    /// Does the same as [`Message::reply`](crate::Message::reply).
     ///
     /// # Errors
-    /// As there.
+    /// Those of that method.
     pub fn reply(self, answer: &[u8]) -> Result<(), ReplyError> {
         self.buffer.info.reply(self.link, answer, None)
     }
 
-    /// See [`Message::reply_deadline`](crate::Message::reply_deadline).
+    /// Does the same as [`Message::reply_deadline`](crate::Message::reply_deadline).
     ///
     /// # Errors
-    /// As there.
+    /// Those of that method.
     pub fn reply_deadline(self, answer: &[u8], deadline: Instant) -> Result<(), ReplyError> {
         self.buffer.info.reply(self.link, answer, Some(deadline))
     }

@@ -87,7 +87,7 @@ impl Server {
     /// Serves at `address` links of the end called `name`, which are kept in `storage`.
     ///
     /// # Errors
-    /// See [`BindError`].
+    /// [`BindError`] lists the reasons.
     pub fn bind<A>(
         address: A,
         storage: Storage,
@@ -162,7 +162,7 @@ impl Server {
     /// Returns the next link that its client has attached and that has no handle; waits for one.
     ///
     /// # Errors
-    /// See [`AcceptError`].
+    /// [`AcceptError`] lists the reasons.
     pub fn accept(&self) -> Result<Link, AcceptError> {
         self.shared.accept(None)
     }
@@ -170,7 +170,7 @@ impl Server {
     /// As [`accept`](Self::accept), but only until `deadline`.
     ///
     /// # Errors
-    /// As there, and [`AcceptError::TimedOut`].
+    /// Those of that method, and [`AcceptError::TimedOut`].
     pub fn accept_deadline(&self, deadline: Instant) -> Result<Link, AcceptError> {
         self.shared.accept(Some(deadline))
     }
@@ -178,7 +178,7 @@ impl Server {
     /// Returns the next such link if there is one now, and answers connections. It never waits.
     ///
     /// # Errors
-    /// As there; [`AcceptError::TimedOut`] if there is none.
+    /// Those of that method; [`AcceptError::TimedOut`] if there is none.
     pub fn try_accept(&self) -> Result<Link, AcceptError> {
         self.shared.group.inner.reactor.try_turn(Before::Polling)?;
         self.shared.accept(Some(Instant::now()))

@@ -42,25 +42,25 @@ impl<'a> MessageView<'a> {
         self.bytes
     }
 
-    /// See [`Message::position`](crate::Message::position).
+    /// Does the same as [`Message::position`](crate::Message::position).
     #[must_use]
     pub const fn position(&self) -> u64 {
         self.info.token.start.0
     }
 
-    /// See [`Message::token`](crate::Message::token).
+    /// Does the same as [`Message::token`](crate::Message::token).
     #[must_use]
     pub const fn token(&self) -> Token {
         Token(self.info.token)
     }
 
-    /// See [`Message::attempt`](crate::Message::attempt).
+    /// Does the same as [`Message::attempt`](crate::Message::attempt).
     #[must_use]
     pub const fn attempt(&self) -> u32 {
         self.info.attempt
     }
 
-    /// See [`Message::is_poison`](crate::Message::is_poison).
+    /// Does the same as [`Message::is_poison`](crate::Message::is_poison).
     #[must_use]
     pub fn is_poison(&self) -> bool {
         self.info.is_poison(self.link)

@@ -2,17 +2,18 @@
 //! Links that one task drives, and what their futures share with it.
 //!
 //! ```text
-//!   Group, Client, Server, handles of links ── Hold ──▶ GroupShared ◀── the task (drive.rs)
-//!   messages, links that are looked up ────────────────────────────▶  │  group    of threads, that nobody else has
-//!                                                                      │  links    news of each, while somebody has it
-//!                                                                      └─ nudge    look at everything again
+//!   Group, Client, Server, handles of links ─ Hold ─▶ GroupShared ◀── the task (drive.rs)
+//!   messages, observers ─────────────────────────▶      │  group   of threads, used by nothing else
+//!                                                       │  links   notices of each link in use
+//!                                                       └─ nudge   check everything again
 //! ```
 //!
 //! # Invariants
 //!
-//! - No thread waits for a link of the group or polls it, but the task and links that are being closed (`closing.rs`): what another
-//!   found ready, the descriptor would not tell the task.
-//! - The task ends when nobody holds.
+//! - No thread waits for a link of the group or polls the group, but the task and threads that
+//!   close links (`shutdown.rs`). The descriptor would not report to the task what another thread
+//!   found ready.
+//! - The task ends when there is no hold.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -49,17 +50,17 @@ pub struct Group {
     pub(super) hold: Hold,
 }
 
-/// Keeps the task running. Whatever its holder did before it let go is looked at.
+/// Keeps the task running. The task checks what its holder did before the hold was dropped.
 pub(super) struct Hold {
     pub(super) shared: Arc<GroupShared>,
 }
 
-/// See the module.
+/// State of a group, shared by its task and its futures.
 pub(super) struct GroupShared {
     pub(super) group: crate::Group,
-    /// Somebody did what the descriptor may not tell of.
+    /// There may be work that the descriptor does not report.
     pub(super) nudge: Notify,
-    /// Servers may have links that nobody has.
+    /// Servers may have attached links without a handle.
     pub(super) offered: Notify,
     registry: Mutex<Registry>,
 }
@@ -67,21 +68,21 @@ pub(super) struct GroupShared {
 #[derive(Default)]
 struct Registry {
     holds: usize,
-    /// Links that are being closed by threads of the runtime, which drive meanwhile.
+    /// Links that threads of the runtime are closing; those threads drive meanwhile.
     closings: usize,
     links: HashMap<MemberId, Weak<Notices>>,
-    /// Why nobody drives any more.
+    /// Reason why the task has ended.
     fault: Option<Arc<io::Error>>,
 }
 
 impl Group {
-    /// A group without links, and its task.
+    /// Makes a group without links, and its task.
     ///
     /// # Errors
-    /// No descriptor is left: a group takes seven.
+    /// No descriptor is left. A group takes seven.
     ///
     /// # Panics
-    /// Outside a tokio runtime with I/O enabled.
+    /// If it is called outside a tokio runtime with I/O enabled.
     pub fn new() -> io::Result<Self> {
         let group = crate::Group::with_wait(Wait::Park)?;
         let shared = Arc::new(GroupShared {
@@ -125,12 +126,12 @@ impl fmt::Debug for Hold {
 impl GroupShared {
     /// The configuration of a link or server of this group.
     pub(super) fn adopt(&self, config: Config) -> Config {
-        // What is asked here with a deadline that has passed would spin first.
+        // With another strategy, a call whose deadline has passed would spin first.
         config.wait(Wait::Park).group(&self.group)
     }
 
     /// # Errors
-    /// Nobody drives the group any more, so that nobody would be woken.
+    /// The task has ended, so that no future would be woken.
     pub(super) fn is_driven(&self) -> Result<(), Arc<io::Error>> {
         self.registry().fault.clone().map_or(Ok(()), Err)
     }
@@ -140,7 +141,7 @@ impl GroupShared {
         self.is_driven().map_err(Stopped::System)
     }
 
-    /// What the futures of this link wait for: the same for all its handles.
+    /// The notices of this link, the same for all its handles.
     pub(super) fn notices_of(self: &Arc<Self>, link: Observer) -> Arc<Notices> {
         let mut registry = self.registry();
         if let Some(notices) = registry.links.get(&link.id()).and_then(Weak::upgrade) {
@@ -153,19 +154,19 @@ impl GroupShared {
 
     pub(super) fn forget(&self, id: MemberId) {
         let mut registry = self.registry();
-        // There may be news of the same link again.
+        // The link may have new notices.
         if registry.links.get(&id).is_some_and(|notices| notices.strong_count() == 0) {
             registry.links.remove(&id);
         }
     }
 
-    /// Hands on what the group knows. `is_nudged`: others may know more.
+    /// Delivers the changes that the group lists. `is_nudged`: there may be others.
     pub(super) fn deliver(&self, is_nudged: bool) {
         let mut is_anyone_s = is_nudged;
         for id in self.group.ready() {
             let notices = self.registry().links.get(&id).and_then(Weak::upgrade);
             match notices {
-                // One that a message still refers to may be nobody's, too.
+                // A link without a handle may have notices, too, as long as a message refers to it.
                 Some(notices) => is_anyone_s |= notices.arrived(),
                 None => is_anyone_s = true,
             }
@@ -193,7 +194,7 @@ impl GroupShared {
         self.nudge.notify_one();
     }
 
-    /// From here on nobody drives: all who wait are told.
+    /// Notes that the task has ended, and wakes all futures.
     pub(super) fn over(&self, fault: io::Error) {
         let links: Vec<_> = {
             let mut registry = self.registry();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Whatever comes in the place of a neighbour's memory and bell, from whichever side: the link goes over its socket, messages flow, and
-//! no descriptor stays.
+//! Whatever comes in the place of a neighbour's memory and bell, from whichever side: the link goes
+//! over its socket, messages flow, and no descriptor stays.
 //!
 //! ```text
 //!   client ── ATTACH [memory, bell] ──▶ a foe between the two puts others in their place ──▶ server
@@ -161,7 +161,8 @@ fn messages_flow_whatever_descriptors_come() {
     }
 }
 
-/// A bell that is rung again and again, and memory that says nothing, wear nobody out: who waits wakes at its deadline, and hears the next message.
+/// A bell that is rung again and again, and memory that says nothing, wear nobody out: who waits
+/// wakes at its deadline, and hears the next message.
 #[test]
 fn needless_notifications_change_nothing() {
     let _alone = alone();

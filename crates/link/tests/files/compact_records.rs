@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Records without a prefix, among those that have one: where they may lie, what they take, and what they do not say.
+//! Records without a prefix, among those that have one: where they may lie, what they take, and
+//! what they do not say.
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "a test")]
 
@@ -8,7 +9,8 @@ use crate::support_retained;
 use partywall_reconcile::{AckedOffset, Position, RecordDigest, StreamId};
 use support_retained::{all_messages, message, stream};
 
-/// Messages of every length, over the end of the ring and on: where each begins and whether it is BARE.
+/// Messages of every length, over the end of the ring and on: where each begins and whether it is
+/// BARE.
 #[test]
 fn a_compact_record_never_begins_with_the_ring() {
     let (mut retained, memory, mut state) = stream(1024, 1024);

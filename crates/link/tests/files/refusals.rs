@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The file of a link that is foreign, cut, old, new, damaged or somebody else's is refused, each with an error of its own,
-//! and not a byte of it is changed. A file for which there is no room is not made.
+//! The file of a link that is foreign, cut, old, new, damaged or somebody else's is refused, each
+//! with an error of its own, and not a byte of it is changed. A file for which there is no room is
+//! not made.
 
 use crate::support_link;
 
@@ -68,7 +69,11 @@ fn each_file_of_the_specification_is_opened_or_refused_as_its_row_says() {
                 assert_eq!(fault.code().to_string(), row.expected, "{}: {fault}", row.name);
                 assert!(fs::read(&path).unwrap() == before, "{} was changed", row.name);
                 let found = inspect(directory.path()).unwrap();
-                assert!(matches!(&found[0].facts, Err(StorageError::File { .. })), "{}", row.name);
+                assert!(
+                    matches!(&found[0].inspection, Err(StorageError::File { .. })),
+                    "{}",
+                    row.name
+                );
                 refused += 1;
             }
             Err(error) => panic!("{}: {error}", row.name),
@@ -209,7 +214,8 @@ fn a_file_that_was_never_owned_says_so() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
-    /// Any byte of any page: refused and left alone, or opened with the same state and only the owner page changed.
+    /// Any byte of any page: refused and left alone, or opened with the same state and only the
+    /// owner page changed.
     #[test]
     fn a_changed_byte_is_refused_or_means_nothing(index in 0_usize..16_384, change in 1_u8..) {
         let directory = directory();

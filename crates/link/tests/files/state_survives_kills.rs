@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A process that is killed at any instant while it commits leaves a state that it committed, whole, and none older than
-//! the last that it knew to be committed. The same holds for what it consumed.
+//! A process that is killed at any instant while it commits leaves a state that it committed,
+//! whole, and none older than the last that it knew to be committed. The same holds for what it
+//! consumed.
 
 use crate::support_link;
 

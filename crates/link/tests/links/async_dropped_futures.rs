@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Futures of links that are dropped at any of their awaits: nothing is lost, nothing happens twice, nothing is half done.
+//! Futures of links that are dropped at any of their awaits: nothing is lost, nothing happens
+//! twice, nothing is half done.
 #![cfg(feature = "tokio")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Links as futures: messages both ways over each wire, many links of one group, and a peer that dies and comes back.
+//! Links as futures: messages both ways over each wire, many links of one group, and a peer that
+//! dies and comes back.
 #![cfg(feature = "tokio")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 

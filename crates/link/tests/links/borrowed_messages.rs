@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A message that is lent is the same message: read, committed, answered, poisonous, received again; over each transport.
+//! A message that is lent is the same message: read, committed, answered, poisonous, received
+//! again; over each transport.
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "a test")]
 
 use crate::support_ends;
@@ -70,7 +71,8 @@ fn borrowed_message_without_ack_is_received_again() {
             assert!(matches!(again, Err(AckError::Consumed)), "{again:?}");
             receiver.rewind().unwrap();
         }
-        // The last acknowledgement goes when the receiver waits, and then the sender closes its end.
+        // The last acknowledgement goes when the receiver waits, and then the sender closes its
+        // end.
         let none = receiver.try_recv_ref();
         assert!(matches!(none, Err(TryRecvError::Empty) | Ok(None)), "{none:?}");
         let waited = receiver.recv_ref_deadline(Instant::now() + Duration::from_millis(1));

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A message that the application writes itself is the same message; and one that is not sent was not written.
+//! A message that the application writes itself is the same message; and one that is not sent was
+//! not written.
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "a test")]
 
 use crate::support_ends;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Many links of one thread, idle ones that cost nothing, and strangers at the door that disturb nobody.
+//! Many links of one thread, idle ones that cost nothing, and strangers at the door that disturb
+//! nobody.
 
 use crate::support_ends;
 
@@ -96,7 +97,8 @@ fn idle_links_wake_no_thread() {
         let before = group.turns();
         assert_eq!(group.poll(Some(Instant::now() + Duration::from_secs(1))).unwrap(), 0);
         served[0].recv_deadline(Instant::now() + Duration::from_millis(10)).unwrap_err();
-        // Each of the two looks once before it sleeps, and wakes at its deadline; one for each link would be a hundred.
+        // Each of the two looks once before it sleeps, and wakes at its deadline; one for each link
+        // would be a hundred.
         assert!(group.turns() - before < 20, "{}", group.turns() - before);
         assert!(links.iter().all(|link| link.stats().connections == 1));
     }
@@ -184,7 +186,8 @@ fn connections_without_attach_disturb_no_link() {
     }
 }
 
-/// Whoever comes from a later release learns what is spoken here, in words that it understands (SPEC 15.1).
+/// Whoever comes from a later release learns what is spoken here, in words that it understands
+/// (SPEC 15.1).
 #[test]
 fn client_of_later_versions_is_refused_with_ours() {
     for via in [Via::Unix, Via::Tcp] {

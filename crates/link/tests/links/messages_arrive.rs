@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What is sent through a link arrives: of any length, from any thread, in order, once; over each transport and from
-//! each kind of memory.
+//! What is sent through a link arrives: of any length, from any thread, in order, once; over each
+//! transport and from each kind of memory.
 
 use crate::support_ends;
 
@@ -85,7 +85,8 @@ fn stream_in_one_direction_is_acked_without_traffic_back() {
         assert_eq!(link.unconsumed_bytes().unwrap(), 0);
         assert_eq!(served.stats().messages_sent, 0);
         let stats = served.stats();
-        // A quarter of the window, and what idle moments add: not one for each message. In shared memory it is read.
+        // A quarter of the window, and what idle moments add: not one for each message. In shared
+        // memory it is read.
         let least = if ground.via == Via::SharedMemory { 0 } else { 100 * count / (16 << 10) };
         assert!(stats.acknowledgements >= least, "{stats:?}");
         assert!(ground.via != Via::SharedMemory || stats.acknowledgements == 0, "{stats:?}");

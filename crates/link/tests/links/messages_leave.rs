@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A thread that has sent goes on to something else and does not come back: what it waited for is out of its process by then.
+//! A thread that has sent goes on to something else and does not come back: what it waited for is
+//! out of its process by then.
 
 use crate::support_ends;
 
@@ -9,8 +10,9 @@ use std::time::{Duration, Instant};
 use support_ends::{Ground, Pair, Via, message, number, soon, until};
 
 const LEN: usize = 1000;
-/// More than the system takes for a peer that does not read, in the connection of a link that is not shared: a few hundred KiB of
-/// a Unix socket, some MiB of TCP, unless its limits were raised very far.
+/// More than the system takes for a peer that does not read, in the connection of a link that is
+/// not shared: a few hundred KiB of a Unix socket, some MiB of TCP, unless its limits were raised
+/// very far.
 const RING: u64 = 64 << 20;
 
 fn config() -> Config {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A message that is read where it lies is the same message, and consumed once it was read: not before, and not if that panics.
+//! A message that is read where it lies is the same message, and consumed once it was read: not
+//! before, and not if that panics.
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "a test")]
 
 use crate::support_ends;
@@ -259,7 +260,8 @@ fn reply_to_a_message_that_was_acked_meanwhile_is_an_error() {
             link.send(b"two").unwrap();
             let one = served.recv_deadline(soon()).unwrap().unwrap();
             let token = one.token();
-            // Without a deadline, at which it would look again; and not waited for, should nobody tell it.
+            // Without a deadline, at which it would look again; and not waited for, should nobody
+            // tell it.
             let replies = thread::spawn(move || one.reply(&[8; 1000]));
             // In some rounds it waits by now.
             (0..round * round * 100).for_each(|_| thread::yield_now());

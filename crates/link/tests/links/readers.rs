@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What reads a message runs while the link is locked: it is told if it uses one, and what is not called finds nothing locked.
+//! What reads a message runs while the link is locked: it is told if it uses one, and what is not
+//! called finds nothing locked.
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "a test")]
 
 use crate::support_ends;

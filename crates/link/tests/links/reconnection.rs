@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Connections break and ends are opened again: nothing is lost, nothing comes twice that was committed.
+//! Connections break and ends are opened again: nothing is lost, nothing comes twice that was
+//! committed.
 
 use crate::support_ends;
 
@@ -32,7 +33,8 @@ fn len(n: u64) -> usize {
     if n % 50 == 7 { 30_000 } else { 8 + (n % 200) as usize }
 }
 
-/// The peer's end in good order is `None`, once, behind all that it sent; then the link waits for what comes next.
+/// The peer's end in good order is `None`, once, behind all that it sent; then the link waits for
+/// what comes next.
 #[test]
 fn recv_after_the_peer_closed_its_end_is_none_once() {
     for ground in Ground::all() {

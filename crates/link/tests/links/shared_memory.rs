@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A link between two ends of one user on one machine reads its neighbour's memory, sleeps and wakes for it, and goes over to
-//! a socket and back while messages flow.
+//! A link between two ends of one user on one machine reads its neighbour's memory, sleeps and
+//! wakes for it, and goes over to a socket and back while messages flow.
 
 use crate::support_ends;
 
@@ -90,7 +90,8 @@ fn shared_memory_policy_refuses_a_socket() {
     assert!(link.unconsumed_bytes().unwrap() > 0);
 }
 
-/// An event loop of the application's own sleeps at the group's descriptor, and misses nothing: no message, no room.
+/// An event loop of the application's own sleeps at the group's descriptor, and misses nothing: no
+/// message, no room.
 #[test]
 fn external_event_loop_learns_of_messages_and_room() {
     let ground = Ground::new(Via::SharedMemory, true);
@@ -140,7 +141,8 @@ fn external_event_loop_learns_of_messages_and_room() {
     });
 }
 
-/// One thread waits for a link that gets nothing; what comes on the other is for threads that are busy elsewhere now and then.
+/// One thread waits for a link that gets nothing; what comes on the other is for threads that are
+/// busy elsewhere now and then.
 #[test]
 fn leader_asleep_for_another_link_notifies_the_group() {
     let ground = Ground::new(Via::SharedMemory, false);
@@ -230,7 +232,8 @@ fn sender_that_never_receives_notices_that_the_peer_is_gone() {
         link.wait_attached(soon()).unwrap();
     });
     drop((served, server));
-    // No call that waits, and room for all of it: still the connection is found to be over, and the next is made.
+    // No call that waits, and room for all of it: still the connection is found to be over, and the
+    // next is made.
     let mut sent = 0;
     until("the end of the connection", || {
         match link.try_send(&message(sent, 8)) {
@@ -251,7 +254,8 @@ fn sender_that_never_receives_notices_that_the_peer_is_gone() {
     });
 }
 
-/// Over and over to the other address, while both directions are in use. `PARTYWALL_SWITCHES` is how often.
+/// Over and over to the other address, while both directions are in use. `PARTYWALL_SWITCHES` is
+/// how often.
 #[test]
 fn switch_to_another_transport_while_messages_flow_loses_nothing() {
     let switches = std::env::var("PARTYWALL_SWITCHES").map_or(300, |text| text.parse().unwrap());
@@ -354,7 +358,8 @@ fn switch_to_an_address_without_a_server_keeps_the_connection() {
 /// The length of the message after which none comes.
 const LAST_BYTES: usize = 777;
 
-/// An acknowledgement that comes with a record is news for whoever waits for room, though nobody rings for it.
+/// An acknowledgement that comes with a record is news for whoever waits for room, though nobody
+/// rings for it.
 #[test]
 fn poller_that_waits_for_room_learns_of_it_by_a_record() {
     let ground = Ground::new(Via::SharedMemory, true);

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Says whether what was found after a death may be.
 //!
-//! Each image is opened by two new owners: both ends were killed there. In the order of the boundaries
+//! Each image is opened by two new owners: both ends were killed there. In the order of the
+//! boundaries
 //!
 //! - the files are whole, their positions never fall and are in their order;
 //! - the view is that before the act, and from some boundary on that after it;
@@ -122,7 +123,7 @@ impl Judge {
     fn check(&mut self, ground: &Path, which: usize) -> Result<(), String> {
         let found = inspect(&place(ground, which)).map_err(|error| error.to_string())?;
         for found in found {
-            let inspection = found.facts.map_err(|error| format!("damaged: {error}"))?;
+            let inspection = found.inspection.map_err(|error| format!("damaged: {error}"))?;
             if inspection.base > inspection.acked || inspection.quarantine.is_some() {
                 return Err(format!("{inspection:?}"));
             }

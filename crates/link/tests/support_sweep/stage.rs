@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Where an act is played: two directories, and the peer, in this process, which moves only when it is told to.
+//! Where an act is played: two directories, and the peer, in this process, which moves only when it
+//! is told to.
 
 use super::act::{Act, Line, Liveness, length};
 use super::stepper::Stepper;
@@ -121,7 +122,8 @@ impl Stage {
         Ok(())
     }
 
-    /// The same at once, for a worker that waits for the peer in its act; no other wants the peer to move.
+    /// The same at once, for a worker that waits for the peer in its act; no other wants the peer
+    /// to move.
     pub fn answer(&self) {
         if self.act.opens() {
             let _ = self.group.try_poll();

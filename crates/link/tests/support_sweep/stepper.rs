@@ -6,7 +6,8 @@
 //!   here:                                          wait ── step, step, step, … ──▶ the mark
 //! ```
 //!
-//! Where nobody looks it is led from system call to system call. A system call is one step. An instruction that is repeated (`rep movsb`) is one step each time.
+//! Where nobody looks it is led from system call to system call. A system call is one step. An
+//! instruction that is repeated (`rep movsb`) is one step each time.
 
 use super::worker::THREAD;
 use nix::errno::Errno;

@@ -122,7 +122,8 @@ fn succeed(act: Act, ground: &Path) {
     worker.wait_for_death();
 }
 
-/// What the next owner said: its part of the view, and each message it got. `None` if it has not spoken yet.
+/// What the next owner said: its part of the view, and each message it got. `None` if it has not
+/// spoken yet.
 pub fn said(ground: &Path) -> Option<Result<(View, Vec<Got>), String>> {
     let text = fs::read_to_string(ground.join(GOT)).ok()?;
     let words: Result<Vec<u64>, _> = text.split(' ').map(str::parse).collect();

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What epochs left behind must be in the reports of its sender, and nothing that was consumed may be.
+//! What epochs left behind must be in the reports of its sender, and nothing that was consumed may
+//! be.
 
 use super::ledger::{Ledger, LinkSnapshot};
 use std::collections::HashSet;

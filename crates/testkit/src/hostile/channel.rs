@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A peer that breaks rules: it does the handshake by hand, frame by frame, and then writes any word
-//! of its own region and any byte of the socket.
+//! A peer that breaks rules: it does the handshake by hand, frame by frame, and then writes any
+//! word of its own region and any byte of the socket.
 
 use crate::deadline::within;
 use partywall::{Channel, Listener};
@@ -167,9 +167,9 @@ impl Foe {
         let transport = if is_shared_memory { TRANSPORT_SHM } else { TRANSPORT_SOCKET };
         if is_shared_memory {
             let offer = Offer::new(TRANSPORT_SHM, 0, flags, geometry.region_bytes);
-            let beside = [region.as_fd(), own_doorbells[0].as_fd(), own_doorbells[1].as_fd()];
+            let descriptors = [region.as_fd(), own_doorbells[0].as_fd(), own_doorbells[1].as_fd()];
             let count = if flags & OFFER_DOORBELLS == 0 { 1 } else { 3 };
-            assert!(wire.send(offer.as_bytes(), &beside[..count]));
+            assert!(wire.send(offer.as_bytes(), &descriptors[..count]));
         } else {
             assert!(wire.send(Offer::new(transport, 1, 0, 0).as_bytes(), &[]));
         }

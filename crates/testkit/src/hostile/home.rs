@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A listener that is attacked. It remembers why it refused peers, and a test then asks it to serve an
-//! honest one.
+//! A listener that is attacked. It remembers why it refused peers, and a test then asks it to serve
+//! an honest one.
 
 use super::channel::Wire;
 use crate::{Directory, millis, within};

@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The peer of a session, by hand: it completes a handshake that keeps the rules and then writes any
-//! record, over a socket or shared memory, as the connecting or the accepting end.
+//! The peer of a session, by hand: it completes a handshake that keeps the rules and then writes
+//! any record, over a socket or shared memory, as the connecting or the accepting end.
 //!
-//! Tests count its streams as a connector does: it opens odd numbers, the victim even ones. A foe that
-//! accepted shifts them:
+//! Tests count its streams as a connector does: it opens odd numbers, the victim even ones. A foe
+//! that accepted shifts them:
 //!
 //! ```text
-//!   in the test     0   1 (its)  2 (ours)  3  4 …        on the wire of an acceptor     0   2  1  4  3 …
+//!   in the test                    0   1 (its)   2 (ours)   3   4 …
+//!   on the wire of an acceptor     0   2         1          4   3 …
 //! ```
+
 use super::channel::{BOTH, Pages, Wire, hello};
 use partywall_layout::hello::{
     FEATURE_SOCKET, Hello, OFFER_DOORBELLS, Offer, ROLE_ACCEPTOR, ROLE_CONNECTOR, Ready,
@@ -238,8 +240,8 @@ impl SharedMemory {
         let (descriptor, consumed, ring) = own_region(&geometry, session_id, own_role);
         let own_doorbells = [Doorbell::new().unwrap(), Doorbell::new().unwrap()];
         let offer = Offer::new(TRANSPORT_SHM, 0, OFFER_DOORBELLS, geometry.region_bytes);
-        let beside = [descriptor.as_fd(), own_doorbells[0].as_fd(), own_doorbells[1].as_fd()];
-        assert!(wire.send(offer.as_bytes(), &beside));
+        let descriptors = [descriptor.as_fd(), own_doorbells[0].as_fd(), own_doorbells[1].as_fd()];
+        assert!(wire.send(offer.as_bytes(), &descriptors));
         let (offer, descriptors) = wire.receive();
         let offer = Offer::read_from_bytes(&offer).unwrap();
         let [region, records, room] = <[OwnedFd; 3]>::try_from(descriptors).unwrap();

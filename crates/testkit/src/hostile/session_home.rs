@@ -90,8 +90,8 @@ impl SessionHome {
         self.runtime.block_on(async { tokio::time::timeout(LIMIT, future).await }).expect("hung")
     }
 
-    /// A session in which the victim has opened a stream, which the foe calls 2, and sent a message of
-    /// cost 128. It accepts all streams.
+    /// A session in which the victim has opened a stream, which the foe calls 2, and sent a message
+    /// of cost 128. It accepts all streams.
     pub fn in_use(&self) -> (SessionFoe, Session, Stream) {
         let (foe, session) = self.meet();
         let ours = self.wait(async {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Records without a prefix: written for who reads this memory, taken from any wire (SPEC 14.2).
+//! Compact records: written while the peer reads this memory, accepted on any transport (SPEC
+//! 14.2).
 
 use std::io::IoSlice;
 
@@ -11,7 +12,7 @@ use crate::link_state::LinkState;
 const DATA: u8 = 1;
 const COMPACT: u8 = 16;
 
-/// The kind of the record that was just sent, if it is not behind a PAD.
+/// The kind of the record at `start`, if it is not behind a PAD.
 fn kind_at(core: &LinkState, start: Position) -> u8 {
     let cursor = core.retained.cursor(start).unwrap();
     let mut slices = [IoSlice::new(&[])];
@@ -19,7 +20,7 @@ fn kind_at(core: &LinkState, start: Position) -> u8 {
     slices[0][0] >> 1 & 31
 }
 
-/// Sends a message that takes a slot, and which kind it became.
+/// Sends a message that takes one slot; returns the kind of its record.
 fn send(pair: &mut Pair, from: usize) -> u8 {
     let core = &mut pair.sides[from].core;
     let start = core.tail();
@@ -96,7 +97,7 @@ fn a_reply_commits_by_its_own_record_over_every_wire() {
 fn what_was_written_compact_goes_over_a_socket() {
     let (mut pair, _kept) = Pair::of_files();
     pair.attach(true);
-    // Something was consumed of the other direction: its mark is in no record.
+    // A message of the other direction was acknowledged: no record carries that ack.
     send(&mut pair, SERVER);
     assert!(pair.recv(CLIENT).is_some());
     let sent: Vec<Vec<u8>> = (0..12).map(|number| message(number, number * 17)).collect();

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Whatever a neighbour does to its memory: its messages, nothing, or the end of the connection.
+//! A peer does anything to its memory: the result is its messages, nothing, or the end of the
+//! connection.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -39,7 +40,7 @@ fn changed_bytes_are_never_a_message() {
         server.core.poll_acked();
         assert!(server.core.acked() <= tail);
         server.core.is_doorbell_due();
-        // What comes by the short way is as sound; what does not, the long one finds.
+        // Messages of the fast path are checked as well; it leaves all others to the second path.
         let fast_path = if round % 2 == 0 { server.core.next_by_fast_path() } else { None };
         short += usize::from(fast_path.is_some());
         let pulled = match fast_path {
@@ -71,7 +72,7 @@ fn changed_bytes_are_never_a_message() {
     assert!(short > 50, "{short} by the short way");
 }
 
-/// Where to change how many bytes: half of them where the server reads next, or in the control page.
+/// Where to change how many bytes: mostly where the server reads next, or in the control page.
 fn target(pair: &Pair, random: &mut u64) -> (usize, usize) {
     let next = usize::try_from(pair.sides[SERVER].core.inbox.received().0).unwrap();
     let (start, room) = match below(random, 5) {
@@ -97,7 +98,7 @@ fn a_peer_that_claims_to_have_consumed_too_much_is_left() {
     claim(kept[CLIENT].file(), stream, 1 << 30);
     let server = &mut pair.sides[SERVER];
     assert!(!server.core.poll_acked());
-    assert!(!server.core.prepare_sleep(true, true), "there is an end to be told");
+    assert!(!server.core.prepare_sleep(true, true), "there is an end to return");
     let pulled = server.core.pull(server.conn.as_mut().unwrap());
     assert!(matches!(pulled, Err(End::Violation(_))), "{pulled:?}");
     assert_eq!(server.core.acked().0, 0);
@@ -118,7 +119,7 @@ fn what_was_consumed_of_another_stream_acknowledges_nothing() {
     assert!(pair.sides[SERVER].core.poll_acked());
 }
 
-/// The word beside a record that is sound says that more was consumed than was sent, or is none that can be.
+/// A word behind a valid record claims more than was sent, or is impossible.
 #[test]
 fn a_word_that_lies_ends_the_connection_or_says_nothing() {
     for (word, is_left) in [
@@ -142,7 +143,7 @@ fn a_word_that_lies_ends_the_connection_or_says_nothing() {
     }
 }
 
-/// Both slots say so, and the word says that there is something new.
+/// Writes both slots so that they claim this, and changes the word `consumed`.
 fn claim(file: &File, stream: u64, consumed: u64) {
     let last = ConsumedRecord::new(1 << 40 | 1, stream, consumed, 7);
     let before = ConsumedRecord::new(1 << 40, stream, 0, 0);
@@ -157,7 +158,7 @@ fn a_peer_that_truncates_its_file_does_not_kill_us() {
     for left in [0, 4096, 16384, 32768] {
         let (mut pair, kept) = Pair::of_files();
         pair.attach(true);
-        // Two, so that the slab is used up to its second half.
+        // Two of them, so that the slab is used up to its second half.
         for number in 0..2 {
             pair.sides[CLIENT].core.send(&[&message(number, 8000)]).unwrap();
         }
@@ -166,15 +167,15 @@ fn a_peer_that_truncates_its_file_does_not_kill_us() {
         let conn = server.conn.as_mut().unwrap();
         let pulled = [server.core.pull(conn), server.core.pull(conn)];
         assert!(server.core.next_by_fast_path().is_none());
-        let is_told = pulled.iter().any(|pulled| matches!(pulled, Err(End::Broken(_))));
-        assert!(is_told, "{left} bytes left: {pulled:?}");
+        let is_returned = pulled.iter().any(|pulled| matches!(pulled, Err(End::Broken(_))));
+        assert!(is_returned, "{left} bytes left: {pulled:?}");
         assert!(!server.core.is_active());
-        // Its own process would die of it, too.
+        // The process of the peer would die of it, too.
         kept[CLIENT].file().set_len(FILE_BYTES as u64).unwrap();
     }
 }
 
-/// Two that share memory, and so many messages of the client.
+/// A pair that shares memory, and `count` messages of the client.
 fn with_sent(count: usize) -> (Pair, [TestStore; 2]) {
     let (mut pair, kept) = Pair::of_files();
     pair.attach(true);
@@ -186,7 +187,7 @@ fn with_sent(count: usize) -> (Pair, [TestStore; 2]) {
 
 #[test]
 fn what_is_refused_again_and_again_takes_no_memory() {
-    // One that stays, so that the inbox is never empty; DATA and BARE behind it.
+    // One message that stays, so that the inbox is never empty; then a DATA and a compact record.
     let (mut pair, kept) = with_sent(3);
     let server = &mut pair.sides[SERVER];
     assert!(server.core.pull(server.conn.as_mut().unwrap()).unwrap());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Who sleeps is rung once, and who is awake is not.
+//! A sleeping side is notified once, and one that is awake is not.
 
 use super::{CLIENT, Pair, SERVER, message};
 use crate::link_state::SendFault;
@@ -22,7 +22,7 @@ fn a_sleeper_is_notified_once_for_each_sleep() {
         client.core.publish();
         client.core.send(&[b"more"]).unwrap();
         assert!(client.core.is_doorbell_due(), "sleep {number}");
-        client.core.send(&[b"it was rung"]).unwrap();
+        client.core.send(&[b"it was notified"]).unwrap();
         assert!(!client.core.is_doorbell_due());
         assert!(server.core.is_pull_ready());
         server.core.cancel_sleep();
@@ -65,7 +65,7 @@ fn one_who_only_reads_is_not_notified_for_room() {
     assert!(!pair.sides[SERVER].core.is_doorbell_due());
 }
 
-/// Two threads, each with its end: what a single one cannot show is that nothing half-written is read.
+/// Two threads, each with its end, show that no record is read that is written in part.
 #[test]
 fn two_threads_pass_messages_at_full_speed() {
     const COUNT: usize = 30_000;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! From one wire to the other in the middle of traffic, and back; and when memory that is mapping is not used.
+//! From one transport to the other in the middle of traffic, and back; and mapped memory that is
+//! not used.
 
 use super::{CLIENT, Pair, SERVER, TestStore, below, message};
 use crate::link_state::{End, SendFault};
@@ -45,7 +46,7 @@ fn two_hundred_switches_lose_and_repeat_nothing() {
 }
 
 #[test]
-fn memory_that_is_not_the_one_spoken_of_is_not_used() {
+fn memory_of_another_store_is_not_used() {
     let (mut pair, kept) = Pair::of_files();
     let other = TestStore::new(3);
     let mapping = [
@@ -62,7 +63,8 @@ fn memory_that_is_not_the_one_spoken_of_is_not_used() {
     }
 }
 
-/// Two that share memory; of thirty messages of the client the server has consumed so many.
+/// A pair that shares memory; the server has acknowledged `consumed` of thirty messages of the
+/// client.
 fn thirty_sent(consumed: usize) -> (Pair, [TestStore; 2]) {
     let (mut pair, kept) = Pair::of_files();
     pair.attach(true);
@@ -82,7 +84,7 @@ fn a_stream_that_ends_under_its_reader_is_no_violation() {
         let [client, server] = &mut pair.sides;
         client.core.begin_epoch(partywall_reconcile::Epoch(1)).unwrap();
         for number in 0..sent_since {
-            // Until the ring is full: nobody acknowledges.
+            // Until the ring is full, because no message is acknowledged.
             let _ = client.core.send(&[&message(number, 20)]);
         }
         assert!(server.core.next_by_fast_path().is_none());
@@ -111,7 +113,7 @@ fn a_connection_whose_place_another_took_has_nothing_to_send() {
     pair.attach(false);
     let old = pair.sides[SERVER].conn.take().unwrap();
     assert!(!pair.sides[SERVER].core.is_replaced(&old));
-    // Between the two, and after: whoever drives it still has the old one.
+    // Between the two, and after: the driver still has the old one.
     pair.begin([None, None]);
     pair.carry(SERVER);
     assert!(!pair.sides[SERVER].core.is_replaced(&old), "the client may not come back");
@@ -130,7 +132,7 @@ fn nothing_is_read_before_the_decision_stands() {
         pair.sides[side].core.send(&[b"first"]).unwrap();
         assert_eq!(pair.recv(1 - side).unwrap(), "first");
     }
-    // BARE, and there before the next connection begins.
+    // These are compact records, and there before the next connection begins.
     for side in [CLIENT, SERVER] {
         pair.sides[side].core.send(&[b"one"]).unwrap();
         pair.sides[side].core.send(&[b"two"]).unwrap();

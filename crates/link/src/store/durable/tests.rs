@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Books survive being a state, whatever is in them.
+//! Durable states survive being an image, whatever they contain.
 
 use super::*;
 use crate::protocol::codec::{decode, encode};
@@ -85,7 +85,7 @@ fn durable() -> impl Strategy<Value = DurableState> {
 
 proptest! {
     #[test]
-    fn books_are_found_as_they_were_stored(durable in durable()) {
+    fn durable_state_is_read_as_it_was_written(durable in durable()) {
         let tail = durable.outgoing.map_or(Position::START, |out| out.tail());
         let state = durable.write();
         prop_assert_eq!(state.check(), Ok(()));
@@ -96,7 +96,7 @@ proptest! {
         }
     }
 
-    /// No neighbour that says only what a frame can say brings about a state that contradicts itself.
+    /// A peer that sends only what a frame can carry never causes a state that contradicts itself.
     #[test]
     fn whatever_a_peer_says_can_be_stored(
         mut durable in durable(), peer in samples::sides(), digest in any::<u32>(),
@@ -106,9 +106,9 @@ proptest! {
             durable.past.and_then(|past| past.sending).map(|sent| sent.stream),
         ];
         let skip_reported = peer.receiving.skip();
-        if let Some(news) = skip::learn(skip_reported, durable.skip_reported, &mine) {
+        if let Some(reports) = skip::learn(skip_reported, durable.skip_reported, &mine) {
             durable.skip_reported = skip_reported;
-            news.iter().for_each(|report| durable.report(report));
+            reports.iter().for_each(|report| durable.report(report));
         }
         if peer.identity.epoch > durable.epoch {
             let live = left_of(&durable);
@@ -124,7 +124,7 @@ proptest! {
         let received = durable.acked_offset.map_or(Position::START, |acked_offset| acked_offset.position);
         let view = ReceiverView::new(durable.epoch, durable.acked_offset, received, durable.skip).unwrap();
         let decision = reconcile(&peer.sending, &view, |_| Some(RecordDigest(digest)));
-        if let Some(decision) = as_heard(decision) {
+        if let Some(decision) = through_a_frame(decision) {
             if let Ok(applied) = decision.apply(&peer.sending, &view, &view, false) {
                 let reports = applied.skip.map(|skip| skip.reports(Direction::Incoming));
                 durable.acked_offset = Some(applied.consumed);
@@ -136,7 +136,8 @@ proptest! {
         prop_assert_eq!(durable.write().check(), Ok(()));
     }
 
-    /// Of all reports ever made, each position is in one that is kept, or one was dropped for it.
+    /// Each position of the reports ever made is in one that is kept, or a report was dropped for
+    /// it.
     #[test]
     fn no_report_vanishes_silently(mut made in reports(3), more in reports(3), last in reports(3)) {
         made.extend(more);
@@ -161,8 +162,8 @@ fn left_of(durable: &DurableState) -> Past {
     Past { epoch: durable.epoch, sending, receiving, settled: false }
 }
 
-/// A decision, if a frame can say it.
-fn as_heard(decision: Decision) -> Option<Decision> {
+/// The decision, if a frame can carry it.
+fn through_a_frame(decision: Decision) -> Option<Decision> {
     let mut bytes = Vec::new();
     encode(&Frame::Confirm { echo: Nonce(0), decision, tail: Position::START }, &mut bytes);
     let (header, body) = bytes.split_first_chunk().unwrap();
@@ -186,7 +187,7 @@ fn of_too_many_reports_two_alike_become_one() {
     durable.report(gap(5, 128, 192));
     assert_eq!((durable.reports().len(), durable.reports_dropped), (16, 0));
     assert_eq!(durable.reports()[4], gap(5, 64, 192));
-    // Not next to each other: what lies between is in it, too, so it is not exact.
+    // These are not adjacent: the merged range includes what is between, so it is not exact.
     durable.report(gap(6, 256, 320));
     assert!(!durable.reports()[5].span.exact && durable.reports()[5].covers(&gap(6, 256, 320)));
 }

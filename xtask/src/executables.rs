@@ -1,23 +1,24 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Test executables, a few at a time.
+//! Test executables: built by cargo, run a few at a time.
 //!
 //! ```text
-//! cargo test --no-run --message-format=json ──▶ executables ──▶ worker ──▶ output, whole, when it ends
-//!                                                          └──▶ worker ──▶ …
+//! cargo test --no-run ──▶ executables ──▶ worker ──▶ output, whole, when it ends
+//!                                    └──▶ worker ──▶ …
 //! ```
 //!
-//! `cargo test` runs one executable after the other. Many of ours wait most of the time, for a second process, or
-//! for a deadline that must pass; beside them others can run. Only executables with cargo's test harness are
-//! run, each in the directory of its package as cargo does it; the output is that of the executables, not mixed.
+//! `cargo test` runs one executable after the other. Many of ours block most of the time, for a
+//! second process or until a deadline, and others can run meanwhile. Only executables with cargo's
+//! test harness are run, each in the directory of its package as cargo does it. The output of each
+//! is printed whole, when it ends.
 
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 use crate::command::Step;
-use crate::faults::LIBRARY;
 
-/// Builds what `build` (a `cargo test` without `--no-run`) would run, and runs so many of it at once.
+/// Builds what `build` (a `cargo test` without `--no-run`) would run, and runs so many of it at
+/// once.
 ///
 /// # Errors
 /// It does not build, cargo's answer is not understood, or a test failed; the message says how to
@@ -39,6 +40,9 @@ pub fn build(step: &Step) -> Result<Vec<Executable>, String> {
     }
     Ok(tests)
 }
+
+/// How [`Executable::is_called`] calls the unit tests of a library.
+pub const LIBRARY: &str = "lib";
 
 /// A test executable that cargo has built.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -77,7 +81,8 @@ impl Executable {
         self.directory.rsplit('/').next().unwrap_or_default()
     }
 
-    /// Whether it is the test executable `name`, or that of the library's unit tests for [`LIBRARY`].
+    /// Whether it is the test executable `name`, or that of the library's unit tests for
+    /// [`LIBRARY`].
     pub fn is_called(&self, name: &str) -> bool {
         if name == LIBRARY { self.is_library } else { self.name == name }
     }
@@ -110,8 +115,8 @@ impl Executable {
     }
 }
 
-/// Calls `run` for each of `items` in their order, so many at once. After a failure no more begin, and those
-/// that run are waited for.
+/// Calls `run` for each of `items` in their order, so many at once. After a failure no more begin,
+/// and those that run are waited for.
 ///
 /// # Errors
 /// All failures, each on its own line.
@@ -145,7 +150,7 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The string under this key. Keys and values of ours need no escapes; one that has some is not understood.
+/// The string under this key, if it has no escapes: our names and paths need none.
 fn text<'a>(object: &'a str, key: &str) -> Option<&'a str> {
     let (_, rest) = object.split_once(&format!(r#""{key}":""#))?;
     let (value, _) = rest.split_once('"')?;

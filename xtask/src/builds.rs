@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The builds that stages share: packages, features, compiler flags and target directory.
+//!
+//! ```text
+//! tests()      stages test, doc and faults; torture      target/
+//! models()     stages loom and faults                    target/loom      --cfg loom
+//! orders()     stages shuttle and faults                 target/shuttle   --cfg shuttle
+//! ```
+//!
+//! Cargo reuses an artefact only if all of these are equal. So each build is described once, and
+//! each of them has the guards of seeded faults (`faults.rs`): the stage `faults` runs the
+//! executables that have passed in an earlier stage. Guards exist only under `--cfg
+//! partywall_faults`. It reaches the compiler through a workspace wrapper, not through `RUSTFLAGS`,
+//! which would change dependencies too.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+
+use crate::command::Step;
+
+/// Tests of all packages with all features. Other choices would build dependencies with other
+/// features, once more.
+///
+/// # Errors
+/// The compiler's wrapper cannot be written.
+pub fn tests() -> Result<Step, String> {
+    guarded(Step::cargo("test --workspace --all-features"))
+}
+
+/// The ring on loom's atomics.
+///
+/// # Errors
+/// The compiler's wrapper cannot be written.
+pub fn models() -> Result<Step, String> {
+    guarded(
+        Step::cargo("test -p partywall-ring --release --target-dir target/loom --test loom")
+            .variable("RUSTFLAGS", "--cfg loom"),
+    )
+}
+
+/// Sessions on shuttle's locks.
+///
+/// # Errors
+/// The compiler's wrapper cannot be written.
+pub fn orders() -> Result<Step, String> {
+    guarded(on_shuttle("test -p partywall --lib"))
+}
+
+/// A cargo command on shuttle's locks, without guards.
+pub fn on_shuttle(arguments: &str) -> Step {
+    Step::cargo(arguments)
+        .args("--target-dir target/shuttle")
+        .variable("RUSTFLAGS", "--cfg shuttle")
+}
+
+/// The same build with the guards of seeded faults.
+fn guarded(step: Step) -> Result<Step, String> {
+    Ok(step.variable("RUSTC_WORKSPACE_WRAPPER", &wrapper()?))
+}
+
+/// Writes the script through which cargo calls the compiler for workspace members, and returns its
+/// path. That path is part of the identity of a build: another script needs another name.
+fn wrapper() -> Result<String, String> {
+    let directory = PathBuf::from("target/faults");
+    let cannot = |error: std::io::Error| format!("cannot write {}: {error}", directory.display());
+    fs::create_dir_all(&directory).map_err(cannot)?;
+    let path = directory.canonicalize().map_err(cannot)?.join("with-guards");
+    let script = "#!/bin/sh\nexec \"$@\" --cfg partywall_faults\n";
+    if fs::read_to_string(&path).is_ok_and(|old| old == script) {
+        return Ok(path.display().to_string());
+    }
+    fs::write(&path, script).map_err(cannot)?;
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).map_err(cannot)?;
+    Ok(path.display().to_string())
+}
