@@ -692,7 +692,7 @@ impl LinkState {
     /// them.
     ///
     /// # Errors
-    /// The connection is over: what is still in it may be sent, then it is to be closed. Whatever
+    /// The connection is over: its last frames may be sent, then the driver closes it. Everything that
     /// came before the end is kept, and in `received`.
     pub(crate) fn receive_into(
         &mut self,

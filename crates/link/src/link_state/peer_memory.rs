@@ -446,7 +446,7 @@ impl PeerMemory {
         None
     }
 
-    /// Whether the peer is to be notified: our records are published up to `tail`, and we consumed
+    /// Whether the peer must be notified: our records are published up to `tail`, and we consumed
     /// up to `consumed`.
     #[inline]
     pub(super) fn is_notify_due(&mut self, tail: Position, consumed: Position) -> bool {

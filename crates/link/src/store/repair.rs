@@ -166,7 +166,7 @@ pub fn reset(directory: &Path, key: &Key, is_real: bool) -> Result<Reset, Repair
 /// Ends the quarantine of this end of a link.
 ///
 /// If the received stream is in quarantine, its acked offset is forgotten, so that this end takes
-/// what the peer has. What it sends is kept. Unless `is_real`, nothing is done but computing the
+/// what the peer has. Its own stream is kept. Unless `is_real`, nothing is done but computing the
 /// effect.
 ///
 /// # Errors
