@@ -131,8 +131,8 @@ impl Config {
     /// given up. Whichever it is, what is sent is kept alike, and each connection is judged anew.
     /// Default: [`TransportPolicy::Auto`].
     ///
-    /// A link in [`Storage::Memory`] whose memory is to be shared takes all of it at once, and two
-    /// descriptors more.
+    /// A link in [`Storage::Memory`](crate::Storage::Memory) whose memory is to be shared takes all
+    /// of it at once, and two descriptors more.
     #[must_use]
     pub const fn transport(mut self, policy: TransportPolicy) -> Self {
         self.transport = policy;
