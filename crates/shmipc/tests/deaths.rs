@@ -166,9 +166,9 @@ fn a_client_dies(listener: &mut Listener, directory: &Path, files: bool, seed: u
 }
 
 /// A server that echoes is killed; how many answers came.
-fn a_server_dies(speaks: &Arc<Shmipc>, directory: &Path, files: bool, seed: u64) -> u64 {
+fn a_server_dies(protocol: &Arc<Shmipc>, directory: &Path, files: bool, seed: u64) -> u64 {
     let victim = start("server", directory, files);
-    let session = connected(&directory.join("s.sock"), speaks);
+    let session = connected(&directory.join("s.sock"), protocol);
     std::thread::scope(|scope| {
         let tasks: Vec<_> = (0..STREAMS)
             .map(|id| {
@@ -245,7 +245,7 @@ fn deaths(role: &str, files: bool) {
     assert_footprint(before);
     let left = || {
         let names = std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().file_name());
-        names.filter(|name| name.to_str().unwrap().starts_with("wall_")).count()
+        names.filter(|name| name.to_str().unwrap().starts_with("shm_")).count()
     };
     if role == "server" {
         // Whoever makes files removes them, whoever else dies; the last are removed with the protocol.
@@ -297,13 +297,13 @@ fn a_client_that_is_killed_takes_nothing_from_another() {
     let directory = directory.path();
     let log = directory.join("log");
     let log = File::options().read(true).write(true).create_new(true).open(log).unwrap();
-    let speaks = protocol(directory, true);
+    let protocol = protocol(directory, true);
     let server = start("everybody", directory, true);
-    let session = connected(&directory.join("s.sock"), &speaks);
+    let session = connected(&directory.join("s.sock"), &protocol);
     let region = own_region(directory);
     let held = || {
         let process = Process::Pid(server.pid());
-        let is_of_a_client = |range: &MappedRange| range.name.contains("/wall_");
+        let is_of_a_client = |range: &MappedRange| range.name.contains("/shm_");
         let mapped = mappings(process).unwrap().into_iter().filter(is_of_a_client).count();
         (open_descriptors(process).unwrap().len(), mapped)
     };
@@ -347,11 +347,11 @@ fn a_server_that_is_killed_takes_no_more_of_a_shared_region_than_it_held() {
     for seed in 0..5 {
         let directory = tempfile::tempdir().unwrap();
         let directory = directory.path();
-        let speaks = protocol(directory, true);
+        let protocol = protocol(directory, true);
         let _steady = start_at("steady.sock", "server", directory, true);
         let victim = start("server", directory, true);
-        let session = connected(&directory.join("steady.sock"), &speaks);
-        let doomed = connected(&directory.join("s.sock"), &speaks);
+        let session = connected(&directory.join("steady.sock"), &protocol);
+        let doomed = connected(&directory.join("s.sock"), &protocol);
         let region = own_region(directory);
         let mut chance = Random::new(seed);
         std::thread::scope(|scope| {

@@ -108,7 +108,7 @@ fn every_order_with_data_unread_and_messages_held() {
 }
 
 #[test]
-fn what_was_sent_before_a_stream_and_its_session_were_closed_arrives() {
+fn messages_before_close_of_stream_and_session_arrive() {
     let _alone = alone();
     Transport::ALL.into_iter().for_each(closed_at_once);
 }

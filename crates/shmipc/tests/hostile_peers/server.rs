@@ -150,7 +150,7 @@ fn a_server_opens_no_streams_and_its_data_for_none_is_given_back() {
 }
 
 #[test]
-fn one_who_takes_nothing_from_the_ring_is_waited_for_or_an_error_as_was_chosen() {
+fn full_ring_blocks_or_fails_as_configured() {
     let _alone = alone();
     for policy in [BackPressure::Block, BackPressure::Error] {
         let den = Den::new(|config| config.back_pressure(policy));

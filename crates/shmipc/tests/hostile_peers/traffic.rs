@@ -221,10 +221,10 @@ fn frames_that_mean_nothing_here_are_passed_over() {
 }
 
 #[test]
-fn whoever_never_stops_talking_keeps_nobody_from_anything() {
+fn endless_sender_blocks_no_other_call() {
     let _alone = alone();
     let home = Home::new();
-    let flood = |frame: Vec<u8>| {
+    let stream_of_frames = |frame: Vec<u8>| {
         let foe = begin(&home);
         let many = frame.repeat(4096);
         std::thread::scope(|scope| {
@@ -237,10 +237,10 @@ fn whoever_never_stops_talking_keeps_nobody_from_anything() {
         });
         home.end();
     };
-    flood(encode::polling(3).to_vec());
-    flood(encode::stream_close(3, 99).to_vec());
-    flood(encode::hot_restart(3, 1).to_vec());
-    flood(encode::fallback_header(3, 99, 0).to_vec());
+    stream_of_frames(encode::polling(3).to_vec());
+    stream_of_frames(encode::stream_close(3, 99).to_vec());
+    stream_of_frames(encode::hot_restart(3, 1).to_vec());
+    stream_of_frames(encode::fallback_header(3, 99, 0).to_vec());
 }
 
 #[test]

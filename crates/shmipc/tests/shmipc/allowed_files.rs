@@ -113,7 +113,7 @@ fn descriptors_of_other_kinds_are_refused() {
 }
 
 #[test]
-fn what_we_make_in_memory_is_sealed_and_stays_writable() {
+fn own_memfd_is_sealed_and_stays_writable() {
     let name = format!("/dev/shm/{}", "n".repeat(400));
     let (backing, map) = Backing::create_memfd(&name, 1 << 20).unwrap();
     let region = create_buffer(&backing, map, &CLASSES).unwrap();

@@ -22,7 +22,7 @@ fn look_at(region: &Backing, queue: &Backing) -> Report {
 }
 
 #[test]
-fn pending_held_and_lost_slices_are_told_apart() {
+fn pending_held_and_lost_slices_are_distinguished() {
     let (region_memory, map) = Backing::create_memfd("/region", 4096).unwrap();
     let region = BufferRegion::create(map, &CLASSES).unwrap();
     let (queue_memory, map) =

@@ -57,7 +57,7 @@ fn is_gone(path: &Path) -> bool {
 }
 
 #[test]
-fn what_a_client_leaves_is_gone_after_its_session_and_can_be_made_again() {
+fn files_of_client_are_removed_after_session_and_can_be_recreated() {
     let home = Home::new();
     let (queue, buffer) = paths(&home);
     for _ in 0..3 {
@@ -86,7 +86,7 @@ fn a_client_of_the_second_version_that_vanishes_leaves_nothing() {
 }
 
 #[test]
-fn what_the_client_removed_itself_is_nobodys_business() {
+fn files_removed_by_client_are_ignored() {
     let home = Home::new();
     let (queue, buffer) = paths(&home);
     drop(memory(&queue, &buffer));

@@ -249,8 +249,8 @@ fn our_server_says_what_theirs_say() {
 #[test]
 fn our_client_agrees_to_nothing_else() {
     for (name, recording) in recordings() {
-        let heard = |line: &Line| line.from == From::Server && line.kind() != Some(WAKE_UP);
-        for (index, at) in bytes_of(&recording, heard) {
+        let is_received = |line: &Line| line.from == From::Server && line.kind() != Some(WAKE_UP);
+        for (index, at) in bytes_of(&recording, is_received) {
             let mut other = recording.clone();
             other.lines[index].bytes[at] ^= 1;
             let passed = replay_to_our_client(&other);
@@ -263,10 +263,10 @@ fn our_client_agrees_to_nothing_else() {
 #[test]
 fn our_server_agrees_to_nothing_else() {
     for (name, recording) in recordings() {
-        let heard = |line: &Line| {
+        let is_received = |line: &Line| {
             line.from == From::Client && ![None, Some(WAKE_UP)].contains(&line.kind())
         };
-        for (index, at) in bytes_of(&recording, heard).filter(|(_, at)| *at < 8) {
+        for (index, at) in bytes_of(&recording, is_received).filter(|(_, at)| *at < 8) {
             let mut other = recording.clone();
             // A message that says that it is a little longer is waited for, and newer versions are welcome.
             other.lines[index].bytes[at] ^= if at == 3 || at == 6 { 1 } else { 0x80 };

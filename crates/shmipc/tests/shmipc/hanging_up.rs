@@ -142,7 +142,7 @@ fn on_a_unix_socket_it_is_waited_for_until_it_is_read() {
 }
 
 #[test]
-fn one_who_never_reads_is_waited_for_no_longer_than_was_said() {
+fn peer_that_never_reads_is_waited_for_up_to_linger() {
     let directory = tempfile::tempdir().unwrap();
     let linger = Duration::from_millis(300);
     let before = Instant::now();
@@ -158,7 +158,7 @@ fn one_who_never_reads_is_waited_for_no_longer_than_was_said() {
 }
 
 #[test]
-fn one_who_has_gone_is_not_waited_for() {
+fn peer_that_hung_up_is_not_waited_for() {
     let directory = tempfile::tempdir().unwrap();
     let linger = Duration::from_secs(3600);
     let (session, wire) = over_tcp(linger, &directory);
@@ -188,7 +188,7 @@ fn silent(path: &Path) -> (Foe, Vec<Slice>) {
 }
 
 #[test]
-fn one_who_only_stops_writing_is_waited_for_by_no_sender_and_by_no_end() {
+fn peer_that_shut_down_writing_is_not_waited_for() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("s.sock");
     let protocol = partywall_shmipc::Config::default()
@@ -204,7 +204,7 @@ fn one_who_only_stops_writing_is_waited_for_by_no_sender_and_by_no_end() {
     let mut first = session.accept_deadline(soon()).unwrap().unwrap();
     let mut second = session.accept_deadline(soon()).unwrap().unwrap();
     while first.send_deadline(&[1; 60_000], Instant::now() + A_WHILE).is_ok() {}
-    let is_told = |sent: Result<(), StreamSendError>| {
+    let is_reported = |sent: Result<(), StreamSendError>| {
         let timed_out = matches!(sent, Err(StreamSendError::TimedOut));
         assert!(sent.is_err() && !timed_out, "{sent:?}");
     };
@@ -214,10 +214,10 @@ fn one_who_only_stops_writing_is_waited_for_by_no_sender_and_by_no_end() {
         let waiting = scope.spawn(move || first.send_deadline(&[2; 60_000], later));
         std::thread::sleep(A_WHILE);
         foe.wire.socket.shutdown_write().unwrap();
-        support_foe::until("it is told", || waiting.is_finished());
-        is_told(waiting.join().unwrap());
+        support_foe::until("it is reported", || waiting.is_finished());
+        is_reported(waiting.join().unwrap());
     });
-    is_told(second.send_deadline(&[3; 60_000], soon()));
+    is_reported(second.send_deadline(&[3; 60_000], soon()));
     session.close(0, "");
     session.finished(Some(soon())).unwrap();
     drop((foe, taken));

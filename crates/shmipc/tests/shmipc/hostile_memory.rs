@@ -67,7 +67,7 @@ fn received_after(change: impl FnOnce(&SharedMap, usize, usize)) -> (String, Vec
 }
 
 #[test]
-fn each_lie_about_a_message_is_told_apart_and_nothing_stays_claimed() {
+fn each_false_header_has_its_own_error_and_no_slice_stays_claimed() {
     type Change = fn(&SharedMap, usize, usize);
     let lies: [(Change, &str); 9] = [
         (|map, first, _| map.store(first, 60), "another capacity"),

@@ -16,7 +16,7 @@ use support_async::until;
 
 #[derive(Default)]
 struct Notes {
-    told: Mutex<Vec<(PerformanceMetrics, StabilityMetrics, ShareMemoryMetrics)>>,
+    reports: Mutex<Vec<(PerformanceMetrics, StabilityMetrics, ShareMemoryMetrics)>>,
     flushed: Mutex<usize>,
 }
 
@@ -27,7 +27,7 @@ impl Monitor for Notes {
         stability: &StabilityMetrics,
         share_memory: &ShareMemoryMetrics,
     ) {
-        self.told.lock().unwrap().push((*performance, *stability, *share_memory));
+        self.reports.lock().unwrap().push((*performance, *stability, *share_memory));
     }
 
     fn flush(&self) {
@@ -93,9 +93,9 @@ async fn a_known_exchange_has_the_right_figures_on_both_sides() {
     assert_eq!(here.total, client);
 
     // Nothing happens any more, and the monitor is told all the same.
-    let told = notes.told.lock().unwrap().len();
-    until("the monitor", || notes.told.lock().unwrap().len() >= told + 3).await;
-    let (performance, stability, memory) = *notes.told.lock().unwrap().last().unwrap();
+    let reports = notes.reports.lock().unwrap().len();
+    until("the monitor", || notes.reports.lock().unwrap().len() >= reports + 3).await;
+    let (performance, stability, memory) = *notes.reports.lock().unwrap().last().unwrap();
     assert_eq!((performance.out_flow_bytes, performance.in_flow_bytes), (1000, 300));
     assert_eq!((stability, memory), (client.stability, client.share_memory));
 
@@ -103,7 +103,7 @@ async fn a_known_exchange_has_the_right_figures_on_both_sides() {
     assert_eq!(*notes.flushed.lock().unwrap(), 0);
     manager.close().await;
     until("the last figures", || *notes.flushed.lock().unwrap() == 1).await;
-    let (performance, stability, _) = *notes.told.lock().unwrap().last().unwrap();
+    let (performance, stability, _) = *notes.reports.lock().unwrap().last().unwrap();
     assert_eq!(performance.out_flow_bytes, 1000);
     assert_eq!(stability.active_stream_count, 0);
     let after = manager.stats();
@@ -125,7 +125,7 @@ async fn a_servers_monitor_hears_of_idle_sessions_when_it_is_asked_to() {
     let (manager, accepted) = (manager.unwrap(), accepted.unwrap());
     until("the monitor", || {
         shmipc.tell_monitor();
-        notes.told.lock().unwrap().len() >= 3
+        notes.reports.lock().unwrap().len() >= 3
     })
     .await;
     drop((manager, accepted));

@@ -160,14 +160,14 @@ fn wake_ups_without_anything_and_anything_without_wake_ups() {
     assert_eq!(ours.recv_deadline(soon()).unwrap().unwrap(), b"hello");
     // Put while the flag says that somebody looks: whoever set it tells, a little later.
     foe.memory.producer.mark_working();
-    let offset = foe.memory.message(b"untold");
+    let offset = foe.memory.message(b"unnotified");
     foe.memory.producer.put(Element { stream: 2, offset, status: 0 }).unwrap();
     foe.wire.send(&encode::polling(3));
-    assert_eq!(ours.recv_deadline(soon()).unwrap().unwrap(), b"untold");
+    assert_eq!(ours.recv_deadline(soon()).unwrap().unwrap(), b"unnotified");
 }
 
 #[test]
-fn what_was_sent_before_a_hang_up_arrives_and_the_rest_is_given_back() {
+fn messages_before_hang_up_arrive_and_the_rest_is_freed() {
     let (mut foe, session) = pair();
     let region = Arc::clone(&foe.memory.region);
     let before = region.free_counts();
@@ -188,7 +188,7 @@ fn what_was_sent_before_a_hang_up_arrives_and_the_rest_is_given_back() {
 
 /// More lies unread than may, so the socket is not read; and the ring is full.
 #[test]
-fn one_who_waits_to_send_learns_of_the_end_while_nothing_is_read() {
+fn blocked_sender_learns_of_the_end_while_nothing_is_read() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("s.sock");
     let little = partywall_shmipc::Config::default()
@@ -283,7 +283,7 @@ fn an_end_in_the_ring_waits_for_the_rest_of_a_message_on_the_socket() {
 
 /// A word and data come by one read, at the moment when an end in the ring is the only reason to read.
 #[test]
-fn what_one_read_has_brought_is_not_left_lying() {
+fn all_frames_of_one_read_are_processed() {
     let (mut foe, session) = pair();
     for stream in 2..2000 {
         foe.say(stream, b"hello");
@@ -339,8 +339,8 @@ fn an_end_in_the_ring_is_not_believed_where_the_connection_was_cut_within_a_mess
         let _ = foe.memory.producer.mark_working();
         foe.wire.socket.shutdown_both().unwrap();
         let end = ours.recv_deadline(soon());
-        let is_told = matches!(&end, Err(StreamRecvError::Session(_)));
-        assert!(is_told, "over TCP: {is_tcp}: {end:?}");
+        let is_reported = matches!(&end, Err(StreamRecvError::Session(_)));
+        assert!(is_reported, "over TCP: {is_tcp}: {end:?}");
     }
 }
 

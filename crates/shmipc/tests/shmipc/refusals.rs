@@ -45,7 +45,7 @@ fn listener_without_protocol_names_what_to_configure() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("s.sock");
     let address = format!("unix:{}", path.display());
-    let (tell, told) = mpsc::channel();
+    let (tell, refusals) = mpsc::channel();
     let config = Config::default().on_refused(move |error| {
         let _ = tell.send(error.to_string());
     });
@@ -56,11 +56,11 @@ fn listener_without_protocol_names_what_to_configure() {
         let mut refused = None;
         while refused.is_none() {
             assert!(listener.accept_deadline(Instant::now() + Duration::from_millis(50)).is_err());
-            refused = told.try_recv().ok();
+            refused = refusals.try_recv().ok();
         }
         let refused = refused.unwrap();
         assert!(
-            refused.contains("it speaks shmipc: give the listener of sessions that protocol"),
+            refused.contains("it uses shmipc: give the listener of sessions that protocol"),
             "{refused}"
         );
         assert!(refused.starts_with(&format!("client of {address} ")), "{refused}");

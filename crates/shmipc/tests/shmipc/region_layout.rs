@@ -125,7 +125,7 @@ fn a_message_lies_in_memory_as_the_peers_read_it() {
 }
 
 #[test]
-fn what_cannot_be_laid_out_is_refused_with_advice() {
+fn impossible_layout_is_refused_with_advice() {
     let plan = |bytes, classes: &[Class]| Geometry::plan(bytes, classes);
     let class = |size, percent| Class { size, percent };
     assert_eq!(plan(1 << 20, &[]), Err(PlanError::ClassCount { count: 0 }));

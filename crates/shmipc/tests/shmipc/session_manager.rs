@@ -199,7 +199,7 @@ async fn dirty_streams_are_closed_and_not_kept() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_the_other_side_did_to_a_kept_stream_is_seen_before_it_is_used() {
+async fn peer_event_on_idle_stream_is_seen_before_reuse() {
     let server = Server::start();
     let manager = manager(&server, Config::default()).await;
     // An answer that nobody waited for comes after the stream was put back; and one closes it.

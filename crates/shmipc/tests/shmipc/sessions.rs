@@ -138,7 +138,7 @@ fn small() -> partywall_shmipc::Config {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_finds_no_memory_goes_by_the_socket_in_order_and_before_the_end() {
+async fn messages_without_memory_use_the_socket_in_order() {
     let directory = tempfile::tempdir().unwrap();
     for mut kind in kinds(&directory) {
         kind.protocol =
@@ -148,14 +148,14 @@ async fn what_finds_no_memory_goes_by_the_socket_in_order_and_before_the_end() {
                 MemMapType::DevShmFile
             });
         let (client, server) = pair(&kind).await;
-        let isolates = server.peer().trust == Trust::Untrusted;
+        let is_copied = server.peer().trust == Trust::Untrusted;
         let sending = tokio::spawn(async move {
             let mut stream = client.open(&[]).await.unwrap();
             for index in 0..200usize {
                 stream.send(&payload(20_000 + index, index)).await.unwrap();
             }
             // Where messages are copied as they come, the memory is free again at once, or not quite.
-            assert!(isolates || client.stats().overflows > 0, "{:?}", client.stats());
+            assert!(is_copied || client.stats().overflows > 0, "{:?}", client.stats());
             drop(stream);
             within("draining", client.drained()).await.unwrap();
             client
@@ -243,7 +243,7 @@ async fn a_full_queue_makes_senders_wait_and_loses_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_was_sent_before_a_session_closed_is_received() {
+async fn messages_before_session_close_are_received() {
     let directory = tempfile::tempdir().unwrap();
     for kind in kinds(&directory) {
         let (client, server) = pair(&kind).await;

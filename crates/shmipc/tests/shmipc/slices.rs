@@ -301,7 +301,7 @@ fn empty_slices_are_left_out_and_the_last_one_stays() {
 }
 
 #[test]
-fn what_is_in_use_here_cannot_be_received() {
+fn slice_in_use_cannot_be_received() {
     let regions = sides(4096);
     let [creator, mapper] = &regions;
     let offset = creator.send_one(creator.reserve(8).unwrap()).unwrap();

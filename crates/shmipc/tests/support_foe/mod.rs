@@ -61,8 +61,8 @@ impl Wire {
     pub fn send_with(&self, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) -> bool {
         let mut sent = 0;
         while sent < bytes.len() {
-            let beside = if sent == 0 { descriptors } else { &[] };
-            match self.socket.send(&[IoSlice::new(&bytes[sent..])], beside, false, false) {
+            let descriptors = if sent == 0 { descriptors } else { &[] };
+            match self.socket.send(&[IoSlice::new(&bytes[sent..])], descriptors, false, false) {
                 Ok(count) => sent += count,
                 Err(_) => return false,
             }
