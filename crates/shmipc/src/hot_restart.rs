@@ -495,11 +495,11 @@ mod tests {
             assert_eq!(migrator.poll(now), None);
         }
         assert_eq!((attempts, now), (20, after(start, 2000)));
-        assert_eq!(migrator.moved(1), None, "given up, so the server is told nothing");
+        assert_eq!(migrator.moved(1), None, "given up, so the server is action nothing");
         assert_eq!(
             migrator.on_hot_restart(1, 8, now),
             RestartAction::Connect,
-            "and told again it tries again"
+            "and action again it tries again"
         );
     }
 
