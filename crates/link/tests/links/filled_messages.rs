@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A message that the application writes itself is the same message; and one that is not sent was not written.
+//! A message that the application writes itself is the same message; and one that is not sent was
+//! not written.
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "a test")]
 
 use crate::support_ends;
@@ -44,14 +45,14 @@ fn messages_of_every_length_arrive_in_order() {
                 assert!(received == message(number, LENS[number % LENS.len()]), "{number}");
                 received.ack().unwrap();
             }
-            // Whoever asks for more tells what was consumed.
+            // A receiver that asks for more reports its acknowledgements.
             assert!(matches!(served.try_recv(), Err(TryRecvError::Empty)));
         });
     }
 }
 
 #[test]
-fn what_finds_no_room_is_not_written() {
+fn fill_without_room_is_not_called() {
     for ground in Ground::all() {
         let Pair { server: _server, served, link } = ground.pair(&config());
         attach(&link, &served);
@@ -67,7 +68,7 @@ fn what_finds_no_room_is_not_written() {
             let until = Instant::now() + Duration::from_millis(20);
             let sent_late = link.send_with_deadline(len, never, until);
             assert!(matches!(sent_late, Err(SendError::TimedOut)), "{sent_late:?}");
-            // What was sent is what arrives. Somebody has to come back to the link meanwhile.
+            // Exactly what was sent arrives. A thread has to use the link meanwhile.
             thread::scope(|scope| {
                 scope.spawn(|| link.wait_acked(soon()).unwrap());
                 for number in 0..sent {
@@ -89,7 +90,7 @@ fn what_finds_no_room_is_not_written() {
 }
 
 #[test]
-fn a_panic_sends_nothing_and_leaves_the_link_as_it_was() {
+fn fill_that_panics_sends_nothing_and_keeps_the_link() {
     for ground in Ground::all() {
         let Pair { server: _server, served, link } = ground.pair(&config());
         attach(&link, &served);
@@ -127,14 +128,15 @@ fn a_panic_sends_nothing_and_leaves_the_link_as_it_was() {
 
 /// It would wait for itself, or for another that waits for it.
 #[test]
-fn one_who_uses_a_link_as_it_writes_is_told() {
+fn fill_that_uses_a_link_panics() {
     for wait in [Wait::Spin, Wait::Park] {
         for ground in Ground::all() {
             let group = Group::new().unwrap();
             let config = config().wait(wait).group(&group);
             let Pair { server, served, link } = ground.pair(&config);
             attach(&link, &served);
-            // So few that the lock favours nobody, and so many that it favours this thread.
+            // A number for which the lock has no bias yet, and one for which it is biased to this
+            // thread.
             for count in [1, 100] {
                 for number in 0..count {
                     link.send(&message(number, 10)).unwrap();
@@ -150,8 +152,8 @@ fn one_who_uses_a_link_as_it_writes_is_told() {
                 ];
                 for (number, uses) in uses.iter().enumerate() {
                     let sends = || link.send_with(1000, |_| uses());
-                    let told = catch_unwind(AssertUnwindSafe(sends)).unwrap_err();
-                    let words = told.downcast_ref::<&str>().unwrap();
+                    let panicked = catch_unwind(AssertUnwindSafe(sends)).unwrap_err();
+                    let words = panicked.downcast_ref::<&str>().unwrap();
                     assert!(words.contains("do that before or after"), "use {number}: {words}");
                 }
                 link.send(b"as before").unwrap();
@@ -166,7 +168,7 @@ fn one_who_uses_a_link_as_it_writes_is_told() {
 
 #[cfg(feature = "tokio")]
 #[test]
-fn futures_write_once_there_is_room() {
+fn send_with_future_calls_fill_once_there_is_room() {
     use support_ends::message;
     use support_link_async::{Ends, config, ends, for_turns, on_runtimes};
 

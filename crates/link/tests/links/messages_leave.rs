@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A thread that has sent goes on to something else and does not come back: what it waited for is out of its process by then.
+//! A thread that has sent goes on to something else and does not come back: what it waited for is
+//! out of its process by then.
 
 use crate::support_ends;
 
@@ -9,8 +10,7 @@ use std::time::{Duration, Instant};
 use support_ends::{Ground, Pair, Via, message, number, soon, until};
 
 const LEN: usize = 1000;
-/// More than the system takes for a peer that does not read, in the connection of a link that is not shared: a few hundred KiB of
-/// a Unix socket, some MiB of TCP, unless its limits were raised very far.
+/// More than the system takes for a peer that does not read.
 const RING: u64 = 64 << 20;
 
 fn config() -> Config {
@@ -18,7 +18,7 @@ fn config() -> Config {
 }
 
 #[test]
-fn what_was_waited_for_needs_no_thread_any_more() {
+fn messages_after_wait_sent_need_no_thread() {
     for ground in Ground::all() {
         let name = format!("{:?}", ground.via);
         let Pair { server, served, link } = ground.pair(&config());
@@ -28,7 +28,7 @@ fn what_was_waited_for_needs_no_thread_any_more() {
             scope.spawn(|| link.link().wait_attached(soon()).unwrap());
             served.wait_attached(soon()).unwrap();
         });
-        // Nobody drives the peer, until the system takes no more.
+        // No thread drives the peer until the system takes no more.
         let mut count = 0;
         let sent = loop {
             let is_full = (0..4000).any(|_| {
@@ -66,7 +66,7 @@ fn what_was_waited_for_needs_no_thread_any_more() {
 }
 
 #[test]
-fn nothing_of_a_closed_link_is_waited_for() {
+fn wait_sent_on_a_closed_link_is_an_error() {
     let ground = Ground::new(Via::Tcp, false);
     let Pair { server, served: _served, link } = ground.pair(&config());
     let (sender, receiver) = link.split();
@@ -79,9 +79,9 @@ fn nothing_of_a_closed_link_is_waited_for() {
     drop(server);
 }
 
-/// What others send meanwhile is for them to wait for.
+/// Messages that other threads send meanwhile are not waited for.
 #[test]
-fn only_what_was_sent_before_is_waited_for() {
+fn wait_sent_ignores_messages_sent_later() {
     let ground = Ground::new(Via::Unix, false);
     let group = Group::new().unwrap();
     let server = ground.server(config());
@@ -120,14 +120,14 @@ fn only_what_was_sent_before_is_waited_for() {
         }
         waits.join().unwrap().unwrap();
         while receive(Instant::now() + Duration::from_millis(100)) {}
-        // What the system took beyond that, at most.
+        // The rest is what the system took beyond that, at most.
         assert!((awaited..next).contains(&received), "{received} of {next}");
     });
 }
 
-/// Who waits for room for a reply is told that another has consumed what it would answer.
+/// A reply that waits for room ends when another thread acknowledges its message.
 #[test]
-fn a_reply_that_waits_for_room_ends_with_the_message_it_answers() {
+fn reply_that_waits_for_room_ends_when_its_message_is_acked() {
     let ground = Ground::new(Via::SharedMemory, false);
     let Pair { server: _server, served, link } = ground.pair(&config().ring_bytes(4096));
     thread::scope(|scope| {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! How one end goes on after a death: it takes all there is, and then each side sends one message more.
+//! How one end goes on after a death: it takes all there is, and then each side sends one message
+//! more.
 //!
 //! ```text
 //!   worker: attached ─▶ its last ─────▶ peer: all before it ─▶ its last ─▶ worker: all before it
@@ -9,7 +10,7 @@ use super::act::{LAST_OF_PEER, LAST_OF_WORKER, length};
 use crate::support_ends::{message, number};
 use partywall_link::{Event, Link, ReportSnapshot};
 
-/// One end.
+/// One end of the conversation.
 pub struct Conversation<'a> {
     link: &'a Link,
     is_worker: bool,

@@ -6,7 +6,8 @@
 //!   here:                                          wait ── step, step, step, … ──▶ the mark
 //! ```
 //!
-//! Where nobody looks it is led from system call to system call. A system call is one step. An instruction that is repeated (`rep movsb`) is one step each time.
+//! Between examined instructions it is run from system call to system call. A system call is one
+//! step. An instruction that is repeated (`rep movsb`) is one step each time.
 
 use super::worker::THREAD;
 use nix::errno::Errno;
@@ -20,7 +21,7 @@ use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// See the module. Only the thread that started it can lead it.
+/// A traced thread. Only the thread that started it can lead it.
 pub struct Stepper {
     second: Second,
     thread: Pid,
@@ -29,7 +30,7 @@ pub struct Stepper {
 /// Where a worker stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stop {
-    /// Further.
+    /// The thread runs on.
     Stepped,
     /// At the end of the act.
     Marked,
@@ -59,7 +60,8 @@ impl Stepper {
         }
     }
 
-    /// One instruction. `meanwhile` is called while it waits for something, if it is a system call.
+    /// Executes one instruction. `meanwhile` is called while it waits for something, if it is a
+    /// system call.
     ///
     /// # Errors
     /// The worker is not where it should be.
@@ -72,7 +74,7 @@ impl Stepper {
     /// As far as the next system call.
     ///
     /// # Errors
-    /// As [`step`](Self::step).
+    /// Runs the thread as [`step`](Self::step) does.
     pub fn to_call(&self) -> Result<Stop, String> {
         ptrace::syscall(self.thread, None).map_err(|error| format!("no leap: {error}"))?;
         self.stop(None)
@@ -81,7 +83,7 @@ impl Stepper {
     /// Through the system call at which it is.
     ///
     /// # Errors
-    /// As [`step`](Self::step).
+    /// Runs the thread as [`step`](Self::step) does, again.
     pub fn through_call(&self, meanwhile: &mut dyn FnMut()) -> Result<Stop, String> {
         ptrace::syscall(self.thread, None).map_err(|error| format!("no leap: {error}"))?;
         self.stop(Some(meanwhile))
@@ -108,12 +110,12 @@ impl Stepper {
 
     fn wait(&self, meanwhile: &mut dyn FnMut()) -> nix::Result<WaitStatus> {
         let deadline = Instant::now() + TIMEOUT;
-        for look in 1_u64.. {
+        for poll in 1_u64.. {
             let status = waitpid(self.thread, Some(WaitPidFlag::__WALL | WaitPidFlag::WNOHANG))?;
             if status != WaitStatus::StillAlive {
                 return Ok(status);
             }
-            if look % LOOKS_ALONE == 0 {
+            if poll % LOOKS_ALONE == 0 {
                 meanwhile();
                 if Instant::now() > deadline {
                     return Err(Errno::ETIMEDOUT);

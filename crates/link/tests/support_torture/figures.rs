@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What happened in a run.
+//! Figures of a run.
 
 use super::oracle::Moment;
 use std::fmt;
@@ -28,20 +28,21 @@ pub struct Figures {
     pub epochs: u64,
     pub reports: u64,
     pub time: Duration,
-    /// In runs of cuts: from the instant at which a new connection is possible until a message comes over one.
+    /// In runs of cuts: from the instant at which a new connection is possible until a message
+    /// comes over one.
     pub recoveries: Vec<Recovery>,
     /// There and back through the relay, without links.
     pub round_trip: Duration,
 }
 
-/// See [`Figures::recoveries`].
+/// One entry of [`Figures::recoveries`].
 #[derive(Clone, Copy, Debug)]
 pub struct Recovery {
     pub time: Duration,
     pub circumstances: Circumstances,
 }
 
-/// What else may have taken time.
+/// Other causes of a delay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Circumstances {
     Undisturbed,

@@ -14,7 +14,7 @@ use std::fs;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// See the module.
+/// One round of two processes and their director.
 pub struct Round {
     plan: Plan,
     directory: tempfile::TempDir,
@@ -23,7 +23,7 @@ pub struct Round {
     pub(super) relay: Relay,
     ends: [Option<Second>; 2],
     pub(super) chance: Random,
-    /// The longest that this thread was kept from looking, since somebody set it to nothing.
+    /// The longest time for which this thread did not poll, since it was reset.
     pub(super) held_up: Duration,
 }
 
@@ -97,7 +97,8 @@ impl Round {
         ));
     }
 
-    /// Lets it run: until something was consumed, until an end begins some act, or for a short time; and harms it meanwhile.
+    /// Lets it run: until something was consumed, until an end begins some act, or for a short
+    /// time; and harms it meanwhile.
     fn wait_for_a_moment(&mut self, figures: &mut Figures) -> Outcome<()> {
         let most = if self.chance.below(8) == 0 { HARMS_MAX } else { 3 };
         let harms = self.chance.below(most);
@@ -113,7 +114,7 @@ impl Round {
 
     pub(super) fn pause(&mut self) -> Outcome<()> {
         match self.chance.below(8) {
-            // At once.
+            // The kill comes at once.
             0 => Ok(()),
             // In a moment of any order of magnitude.
             1..4 => {
@@ -139,7 +140,7 @@ impl Round {
         }
     }
 
-    /// Somebody who receives, whatever the others do.
+    /// One thread receives, whatever the others do.
     fn receiver(&mut self) -> usize {
         match self.plan.mode {
             Mode::OneWay => SERVER,
@@ -147,7 +148,7 @@ impl Round {
         }
     }
 
-    /// Somebody, and what it does often.
+    /// A thread, and its preferred operation.
     fn act(&mut self) -> (usize, Moment) {
         let consuming = Moment::Consuming;
         match (self.plan.mode, self.chance.below(4)) {
@@ -271,7 +272,7 @@ impl Round {
             if is_so(&self.oracle) || now >= until {
                 return Ok(());
             }
-            thread::park_timeout(GLANCE);
+            thread::park_timeout(POLL_TIME);
         }
     }
 
@@ -293,12 +294,13 @@ impl Round {
             }
         }
         self.drain()?;
-        // What came since is another word that all is consumed.
+        // Entries since then repeat that everything is acknowledged.
         let epoch = self.oracle.is_settled().ok_or("it was settled, and is not")?;
         self.oracle.close(epoch)
     }
 
-    /// Keeps the directory, unless it is for a fault that was built in, and says all there is to say.
+    /// Keeps the directory, unless it is for a fault that was built in, and says all there is to
+    /// say.
     pub fn autopsy(mut self, why: &str) -> String {
         self.ends = [None, None];
         self.directory.disable_cleanup(variable(FORGET).is_none());
@@ -309,10 +311,10 @@ impl Round {
     }
 }
 
-/// What is found is expected, and nobody will look at it.
+/// The damage is expected, and not examined further.
 const FORGET: &str = "PARTYWALL_TORTURE_FORGET";
 /// How long until the journal is looked at again.
-const GLANCE: Duration = Duration::from_micros(200);
+const POLL_TIME: Duration = Duration::from_micros(200);
 /// Now and then so much happens between two kills.
 const HARMS_MAX: u64 = 24;
 /// It is waited for no longer that an end begins some act.

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a crowd cost.
+//! The cost of many links.
 
 use super::cost::Holdings;
-use super::crowd::Kind;
+use super::many::Kind;
 use std::fmt;
 use std::time::Duration;
 
-/// See the module.
+/// Figures of one run.
 #[derive(Clone, Copy, Debug)]
 pub struct Figures {
     pub links: u64,
@@ -17,12 +17,12 @@ pub struct Figures {
     pub active: Active,
 }
 
-/// While nothing happened.
+/// Figures of the idle time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Idle {
     pub turns: u64,
     pub sleeps: u64,
-    pub news: u64,
+    pub events: u64,
 }
 
 /// Of the server, while some of the links had a message in each round.
@@ -31,9 +31,9 @@ pub struct Active {
     pub rounds: u64,
     pub messages: u64,
     pub turns: u64,
-    /// Links that the group told of.
-    pub told: u64,
-    /// The thread's.
+    /// Links that the group reported.
+    pub reported: u64,
+    /// Processor time of the thread.
     pub time: Duration,
 }
 
@@ -46,22 +46,22 @@ impl fmt::Display for Figures {
             let (holdings, idle) = (self.holdings[side], self.idle[side]);
             writeln!(
                 f,
-                "  {name}  {:.2} descriptors and {:.1} KiB a link; idle: {} turns, {} sleeps, {} news",
+                "  {name}  {:.2} descriptors and {:.1} KiB a link; idle: {} turns, {} sleeps, {} events",
                 holdings.descriptors as f64 / self.links as f64,
                 holdings.resident_bytes as f64 / 1024.0 / self.links as f64,
                 idle.turns,
                 idle.sleeps,
-                idle.news
+                idle.events
             )?;
         }
         let active = self.active;
         let each = |count: u64| count as f64 / active.rounds as f64;
         write!(
             f,
-            "  active  {:.1} messages a round: {:.2} turns, {:.2} links told, {:.1?} of processor time",
+            "  active  {:.1} messages a round: {:.2} turns, {:.2} links reported, {:.1?} of processor time",
             each(active.messages),
             each(active.turns),
-            each(active.told),
+            each(active.reported),
             active.time / u32::try_from(active.rounds).unwrap()
         )
     }
