@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Where a listener can be found: `unix:/path`, `unix:@abstract`, `tcp:host:port`.
+//! Addresses of listeners: `unix:/path`, `unix:@abstract`, `tcp:host:port`.
 //!
-//! An address says nothing of the transport: a Unix address gives shared memory where both sides can
+//! An address does not choose the transport. A Unix address gives shared memory if both sides can
 //! share it, and the socket otherwise.
 
 use std::fmt;
@@ -12,7 +12,7 @@ use std::str::FromStr;
 /// The longest path or abstract name that fits into a Unix socket address, in bytes.
 const UNIX_NAME_MAX: usize = 107;
 
-/// Where a listener can be found.
+/// The address of a listener.
 ///
 /// ```
 /// use partywall::Address;
@@ -26,7 +26,7 @@ const UNIX_NAME_MAX: usize = 107;
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Address {
-    /// A socket file.
+    /// The path of a socket file.
     Path(PathBuf),
     /// A name in the abstract namespace of Unix sockets: no file, no permissions.
     Abstract(String),
@@ -41,7 +41,7 @@ pub enum Address {
 
 impl Address {
     /// The address as the standard library knows it; names are looked up. If a name has several
-    /// addresses, it is the first: a listener binds that one, whoever connects tries them all.
+    /// addresses, it is the first: a listener binds that one, a connecting side tries them all.
     ///
     /// Names are looked up by the system's resolver, which has time limits of its own: no deadline
     /// cuts it short.

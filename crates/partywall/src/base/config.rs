@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a listener or a connecting side may choose, with a bound for everything.
+//! The configuration of a listener or a connecting side, with a bound for everything.
 //!
 //! The defaults need no sizing: a channel begins with 192 KiB and takes more, up to
 //! [`memory_max`](Config::memory_max), as messages ask for it.
@@ -25,7 +25,7 @@ pub enum TransportPolicy {
     Socket,
 }
 
-/// What happens to a message for which there is no room.
+/// The policy for a message for which there is no space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum BackPressure {
@@ -34,27 +34,27 @@ pub enum BackPressure {
     Block,
     /// `send` returns [`SendError::Full`](crate::SendError::Full) at once.
     Error,
-    /// When shared memory is exhausted, the message is copied through the ring in fragments; order is
-    /// kept, and the next message that finds memory is zero-copy again. While the *ring* is full,
-    /// `send` waits.
+    /// If there is no shared memory, the message is copied through the ring in fragments. Order is
+    /// kept, and the next message for which there is memory is zero-copy again. While the *ring* is
+    /// full, `send` waits.
     Overflow,
 }
 
-/// How far the other process is trusted; see `SECURITY.md`.
+/// How far the peer is trusted; see `SECURITY.md`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum TrustPolicy {
-    /// [`Trust::Trusted`](crate::Trust::Trusted) if the other process certainly runs as our own user in our
+    /// [`Trust::Trusted`](crate::Trust::Trusted) if the peer certainly runs as our own user in our
     /// own namespaces, [`Trust::Untrusted`](crate::Trust::Untrusted) otherwise.
     #[default]
     Auto,
-    /// Trust it as one's own user: received messages are views of memory that it could change.
+    /// Trust the peer as our own user: received messages are views of memory that it could change.
     Peer,
-    /// Do not trust it: every message is copied before it is looked at.
+    /// Do not trust the peer: every message is copied before it is read.
     Untrusted,
 }
 
-/// Told of each connection that was not let in: whoever it was, and why.
+/// Called with the reason for each connection that a listener refused.
 pub(crate) type OnRefused = Arc<dyn Fn(&crate::HandshakeError) + Send + Sync>;
 
 /// The choices of one side, with defaults for everything.
@@ -123,7 +123,7 @@ impl Default for Config {
     }
 }
 
-/// A half besides its slab segments: what `map_max` adds to the other side's `memory_max`.
+/// Bytes of a region besides its segments, which `map_max` adds to the peer's `memory_max`.
 const REGION_ALLOWANCE: u64 = 1 << 20;
 
 impl Config {
@@ -134,23 +134,23 @@ impl Config {
         self
     }
 
-    /// What happens to a message for which there is no room. Default: [`BackPressure::Block`].
+    /// The policy for a message for which there is no space. Default: [`BackPressure::Block`].
     #[must_use]
     pub const fn back_pressure(mut self, policy: BackPressure) -> Self {
         self.back_pressure = policy;
         self
     }
 
-    /// How far the other process is trusted. Default: [`TrustPolicy::Auto`].
+    /// How far the peer is trusted. Default: [`TrustPolicy::Auto`].
     #[must_use]
     pub const fn trust(mut self, policy: TrustPolicy) -> Self {
         self.trust = policy;
         self
     }
 
-    /// Who may be on the other side. Default: whoever the address lets through; on an abstract
-    /// address, which has no permissions, only our own user. That holds for who listens there, too:
-    /// anybody could have taken the name.
+    /// The rule that admits peers. Default: every peer that the address lets through. An abstract
+    /// address has no permissions and any process can take its name, so there only our own user is
+    /// admitted, as a client and as a listener.
     ///
     /// TCP carries no credentials: with an admission rule, TCP peers are refused.
     #[must_use]
@@ -181,8 +181,8 @@ impl Config {
         self
     }
 
-    /// How many connections a listener sets up at a time; further ones wait in the backlog, and take the
-    /// place of one that has said nothing for 100 ms. Default: 64.
+    /// How many handshakes a listener drives at a time. Further connections wait in the backlog,
+    /// and replace one that has sent nothing for 100 ms. Default: 64.
     #[must_use]
     pub const fn handshakes_max(mut self, count: usize) -> Self {
         self.handshakes_max = count;
@@ -196,46 +196,47 @@ impl Config {
         self
     }
 
-    /// Size of the ring we send through, in bytes: a power of two from 4 KiB to 1 GiB. One message
-    /// inline takes at most a quarter of it. Default: 64 KiB.
+    /// Size of the sending ring in bytes: a power of two from 4 KiB to 1 GiB. One inline message
+    /// takes at most a quarter of it. Default: 64 KiB.
     #[must_use]
     pub const fn ring_bytes(mut self, bytes: u64) -> Self {
         self.ring_bytes = bytes;
         self
     }
 
-    /// How many large messages of the other side we can hold at a time, unread ones included: a
+    /// How many large messages of the peer this side can hold at a time, unread ones included: a
     /// power of two from 8 to 1,048,576. Default: 1,024.
     ///
-    /// It also bounds the bookkeeping for our own messages: however many the other side would hold, it
-    /// is given at most as many as this at a time, or 1,024 if that is more, and never more than
-    /// 65,536. To have more large messages on the way than 1,024, raise this on both sides.
+    /// The setting also bounds the large messages that this side has in flight: to this number, or
+    /// to 1,024 if that is more, and always to 65,536. For more than 1,024 in flight, raise it on
+    /// both sides.
     #[must_use]
     pub const fn peer_blocks_max(mut self, entries: u64) -> Self {
         self.peer_blocks_max = entries;
         self
     }
 
-    /// The most memory for large messages that we create to send, in bytes, besides the 192 KiB of
-    /// a channel. It is taken as needed and given back when idle. Default: 64 MiB.
+    /// Memory for large messages to send at most, in bytes, besides the 192 KiB of a channel. It is
+    /// allocated as needed and freed when idle. Default: 64 MiB.
     ///
-    /// Unless set apart, it is also the longest message received
-    /// ([`message_max`](Self::message_max)) and what we map of the other side
-    /// ([`map_max`](Self::map_max)): to pass one message of 1 GiB, set this above 1 GiB on both sides.
+    /// It is also the default of [`message_max`](Self::message_max) and of
+    /// [`map_max`](Self::map_max). To pass one message of 1 GiB, set this above 1 GiB on both
+    /// sides.
     #[must_use]
     pub const fn memory_max(mut self, bytes: u64) -> Self {
         self.memory_max = bytes;
         self
     }
 
-    /// The longest message we receive, in bytes. Default: [`memory_max`](Self::memory_max).
+    /// Length in bytes of the longest message that this side receives. Default:
+    /// [`memory_max`](Self::memory_max).
     #[must_use]
     pub const fn message_max(mut self, bytes: u64) -> Self {
         self.message_max = Some(bytes);
         self
     }
 
-    /// The most memory of the other side that we map, in bytes, its half included. Default:
+    /// Memory of the peer that this side maps at most, in bytes, its region included. Default:
     /// [`memory_max`](Self::memory_max) and 1 MiB.
     #[must_use]
     pub const fn map_max(mut self, bytes: u64) -> Self {
@@ -243,15 +244,15 @@ impl Config {
         self
     }
 
-    /// The most memory segments of the other side that we map at a time. Default: 32.
+    /// How many memory segments of the peer this side maps at a time. Default: 32.
     #[must_use]
     pub const fn segments_max(mut self, count: u32) -> Self {
         self.segments_max = count;
         self
     }
 
-    /// Messages up to this many bytes go inline, through the ring: copied at both ends, but without
-    /// any bookkeeping. Longer ones are zero-copy. Default: 1,024. On the streams of a session at most
+    /// Messages up to this many bytes go inline, through the ring: copied at both ends, without any
+    /// bookkeeping. Longer ones are zero-copy. Default: 1,024. On streams of a session, at most
     /// 512.
     #[must_use]
     pub const fn inline_max(mut self, bytes: usize) -> Self {
@@ -267,32 +268,32 @@ impl Config {
         self
     }
 
-    /// Sessions: how much of a stream may lie unread on our side before its sender waits, in bytes. A
-    /// single message may be longer. Default: 256 KiB.
+    /// Sessions: unread bytes of a stream on this side beyond which its sender waits. A single
+    /// message may be longer. Default: 256 KiB.
     #[must_use]
     pub const fn stream_window(mut self, bytes: u64) -> Self {
         self.stream_window = bytes;
         self
     }
 
-    /// Sessions: how many streams that the other side opened there may be at a time; further ones wait
-    /// on the other side. Default: 1,024.
+    /// Sessions: how many streams the peer may have open at a time. Opening further ones waits.
+    /// Default: 1,024.
     ///
-    /// What lies unread on our side is bounded by this times [`stream_window`](Self::stream_window).
+    /// Unread bytes on this side are bounded by this times [`stream_window`](Self::stream_window).
     #[must_use]
     pub const fn streams_max(mut self, count: u32) -> Self {
         self.streams_max = count;
         self
     }
 
-    /// Sessions: how long one that has ended here waits, in all, for the other side to take what it still
-    /// has to write; what has not gone by then is given up. It matters only where the other process
-    /// does not run: the session of one that does reads, whatever its applications do. Default: 5 s.
+    /// Sessions: how long a session that has ended here waits, in all, for the peer to take its
+    /// last records; then they are given up. It matters only if the peer's process does not run,
+    /// because a running session always reads. Default: 5 s.
     ///
-    /// Over shared memory no message waits, only ends of streams do. On a socket it is also what the
-    /// kernel did not take yet of messages that were sent; there, closing may take up to 2 s more. Over a
-    /// protocol it is also what the other side has not taken from the ring yet, and, over TCP, that it
-    /// hangs up.
+    /// Over shared memory only ends of streams wait, no message does. On a socket, bytes of
+    /// messages that the kernel did not take yet wait as well, and closing may take up to 2 s more.
+    /// With another protocol the session also waits until the peer has taken the messages from its
+    /// queue and, over TCP, until it hangs up.
     #[must_use]
     pub const fn linger(mut self, time: Duration) -> Self {
         self.linger = time;
@@ -306,25 +307,25 @@ impl Config {
         self
     }
 
-    /// Lets a `tcp:` listener bind an address that other hosts can reach. What goes over TCP is
-    /// neither authenticated nor encrypted. Default: loopback only.
+    /// Lets a `tcp:` listener bind an address that other hosts can reach. TCP is neither
+    /// authenticated nor encrypted. Default: loopback only.
     #[must_use]
     pub const fn allow_remote(mut self, allow: bool) -> Self {
         self.allow_remote = allow;
         self
     }
 
-    /// Calls `told` with the reason for each connection that a listener did not let in.
+    /// Calls `callback` with the reason for each connection that a listener did not let in.
     #[must_use]
     pub fn on_refused(
         mut self,
-        told: impl Fn(&crate::HandshakeError) + Send + Sync + 'static,
+        callback: impl Fn(&crate::HandshakeError) + Send + Sync + 'static,
     ) -> Self {
-        self.on_refused = Some(Arc::new(told));
+        self.on_refused = Some(Arc::new(callback));
         self
     }
 
-    /// For protocols: what happens to a message for which there is no room.
+    /// For protocols: the policy for a message for which there is no space.
     #[must_use]
     pub const fn back_pressure_policy(&self) -> BackPressure {
         self.back_pressure
@@ -342,7 +343,7 @@ impl Config {
         self.map_max.unwrap_or(self.memory_max.saturating_add(REGION_ALLOWANCE))
     }
 
-    /// The geometry of our half.
+    /// The geometry of our region.
     pub(crate) fn geometry(&self) -> Result<Geometry, ConfigError> {
         let wrong = |setting, found: u64, wanted| ConfigError { setting, found, wanted };
         let Some(geometry) = Geometry::new(self.ring_bytes, self.peer_blocks_max, SLAB_BYTES_MIN)

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Who is on the other side, whether to let them in, and how far to trust them.
+//! Peers: their identity, admission, and how far they are trusted.
 //!
-//! Identity is what the kernel vouches for beside HELLO (`SCM_CREDENTIALS`): the process that *sent*
-//! it. The credentials of the socket itself would name whoever called `listen`, perhaps long ago and
-//! as somebody else. Over TCP there is no identity.
+//! The identity of a peer is that of the process which *sent* HELLO, as the kernel reports it
+//! (`SCM_CREDENTIALS`). The credentials of the socket itself would name the process that called
+//! `listen`, perhaps long ago and as another user. Over TCP there is no identity.
 
 use crate::config::TrustPolicy;
 use partywall_sys::peer as sys_peer;
@@ -11,26 +11,26 @@ use partywall_sys::{Credentials, PidFd};
 use std::fmt;
 use std::sync::Arc;
 
-/// How far the other process is trusted.
+/// How far the peer's process is trusted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Trust {
-    /// As one's own user: received messages are views of its memory. It cannot write ours; it could
-    /// change a message while we look at it, as it could with a debugger.
+    /// Trusted as this side's own user. Received messages are views of its memory, which it could
+    /// change while they are read, as it could with a debugger. It cannot write our memory.
     Trusted,
-    /// Not at all: every message is copied to private memory before anybody looks at it, and bells go
-    /// over the socket.
+    /// Not trusted. Every message is copied to private memory before it is read, and doorbells go
+    /// over the control socket.
     Untrusted,
 }
 
-/// The other side of a channel.
+/// The process at the other end of a channel.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Peer {
-    /// Process, user and group as the kernel vouches for them; `None` over TCP.
+    /// Process, user and group, as the kernel reports them; `None` over TCP.
     pub credentials: Option<Credentials>,
-    /// How far it is trusted.
+    /// How far the process is trusted.
     pub trust: Trust,
-    /// Where it is, for people: `unix:/run/app.sock`, `client of unix:/run/app.sock`, `tcp:1.2.3.4:5`.
+    /// Its address in words: `unix:/run/app.sock`, `client of unix:/run/app.sock`, `tcp:1.2.3.4:5`.
     pub label: String,
 }
 
@@ -55,7 +55,7 @@ impl fmt::Display for Peer {
 
 type AdmitCallback = Arc<dyn Fn(&Credentials) -> Result<(), String> + Send + Sync>;
 
-/// Who may be on the other side.
+/// A rule that says which peers are admitted.
 ///
 /// ```
 /// use partywall::{Admission, Config};
@@ -76,32 +76,32 @@ pub struct Admission {
 }
 
 impl Admission {
-    /// Our own effective user only.
+    /// Admits the effective user of this process only.
     #[must_use]
     pub fn own_user() -> Self {
         Self::users([sys_peer::own_euid()])
     }
 
-    /// These users.
+    /// Admits these users.
     #[must_use]
     pub fn users(users: impl IntoIterator<Item = u32>) -> Self {
         Self { users: users.into_iter().collect(), groups: Vec::new(), callback: None }
     }
 
-    /// These primary groups.
+    /// Admits these primary groups.
     #[must_use]
     pub fn groups(groups: impl IntoIterator<Item = u32>) -> Self {
         Self { users: Vec::new(), groups: groups.into_iter().collect(), callback: None }
     }
 
-    /// These primary groups too.
+    /// Admits these primary groups as well.
     #[must_use]
     pub fn or_groups(mut self, groups: impl IntoIterator<Item = u32>) -> Self {
         self.groups.extend(groups);
         self
     }
 
-    /// Whoever the callback lets in; its error text is sent to those it does not.
+    /// Admits the peers for which the callback returns `Ok`. Its error text is sent to the others.
     #[must_use]
     pub fn callback(
         judge: impl Fn(&Credentials) -> Result<(), String> + Send + Sync + 'static,
@@ -112,7 +112,7 @@ impl Admission {
     /// Whether a peer with these credentials is admitted.
     ///
     /// # Errors
-    /// Why it is not admitted, in words for the log and for the peer.
+    /// The reason in words, for the log and for the peer.
     pub fn judge(&self, who: Option<&Credentials>) -> Result<(), String> {
         let Some(who) = who else {
             return Err("the address carries no credentials, and an admission rule asks for them"
@@ -121,7 +121,7 @@ impl Admission {
         if let Some(judge) = &self.callback {
             return judge(who);
         }
-        // In a user namespace, a foreign user may show as the overflow uid: that is nobody.
+        // In a user namespace, several foreign users may show as the overflow uid.
         let is_known = who.uid != sys_peer::overflow_uid();
         if is_known && (self.users.contains(&who.uid) || self.groups.contains(&who.gid)) {
             return Ok(());
@@ -140,10 +140,10 @@ impl fmt::Debug for Admission {
     }
 }
 
-/// Decides how far to trust whoever sent these credentials.
+/// Decides how far to trust the process that sent these credentials.
 ///
-/// `pidfd` proves that the process still lives *after* its namespaces were looked at by number;
-/// without that proof the answer is `Untrusted`.
+/// `pidfd` proves that the process still lives *after* its namespaces were checked by process id.
+/// Without that proof the answer is `Untrusted`.
 pub(crate) fn decide_trust(
     policy: TrustPolicy,
     credentials: Option<&Credentials>,
@@ -169,29 +169,29 @@ pub(crate) fn decide_trust(
 mod tests {
     use super::*;
 
-    fn somebody(uid: u32, gid: u32) -> Credentials {
+    fn credentials_of(uid: u32, gid: u32) -> Credentials {
         Credentials { pid: 1, uid, gid }
     }
 
     #[test]
-    fn lists_admit_by_user_or_group() {
+    fn admission_by_list_admits_user_or_group() {
         let rule = Admission::users([5]).or_groups([7]);
-        assert!(rule.judge(Some(&somebody(5, 0))).is_ok());
-        assert!(rule.judge(Some(&somebody(6, 7))).is_ok());
-        assert!(rule.judge(Some(&somebody(6, 5))).is_err());
+        assert!(rule.judge(Some(&credentials_of(5, 0))).is_ok());
+        assert!(rule.judge(Some(&credentials_of(6, 7))).is_ok());
+        assert!(rule.judge(Some(&credentials_of(6, 5))).is_err());
         assert!(rule.judge(None).is_err());
     }
 
     #[test]
-    fn the_overflow_user_is_nobody() {
+    fn overflow_user_is_not_admitted() {
         let nobody = sys_peer::overflow_uid();
-        assert!(Admission::users([nobody]).judge(Some(&somebody(nobody, 0))).is_err());
+        assert!(Admission::users([nobody]).judge(Some(&credentials_of(nobody, 0))).is_err());
     }
 
     #[test]
-    fn strangers_and_remotes_are_untrusted() {
+    fn trust_of_other_user_or_remote_is_untrusted() {
         assert_eq!(decide_trust(TrustPolicy::Auto, None, None), Trust::Untrusted);
-        let stranger = somebody(sys_peer::own_euid() + 1, 0);
+        let stranger = credentials_of(sys_peer::own_euid() + 1, 0);
         assert_eq!(decide_trust(TrustPolicy::Auto, Some(&stranger), None), Trust::Untrusted);
         let mut us = Credentials::of_self();
         let digest = PidFd::of_self().unwrap();

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a channel counts. On a wall the same numbers stand in the half and can be read from outside.
+//! Counters of a channel. Over shared memory the same numbers are in the region, where other
+//! programs can read them.
 
 /// Counters of a sending end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SenderStats {
-    /// Messages sent.
+    /// Number of messages sent.
     pub messages: u64,
-    /// Payload bytes sent.
+    /// Number of payload bytes sent.
     pub bytes: u64,
     /// Messages that went without a copy.
     pub zero_copy: u64,
@@ -15,15 +16,17 @@ pub struct SenderStats {
     pub overflows: u64,
     /// Times the receiver was woken.
     pub wakeups_sent: u64,
-    /// Times the sender slept because there was no room.
+    /// Times the sender slept because there was no space.
     pub sleeps: u64,
     /// Bytes of shared memory for large messages that exist now.
     pub memory_bytes: u64,
-    /// Bytes of it that are reserved, or that the receiver looks at; on a socket, bytes of sent messages that
-    /// the kernel did not take yet. As of when the sender last looked, see [`blocks_in_flight`](Self::blocks_in_flight).
+    /// Bytes of it that are reserved or in use by the receiver, when the sender last reclaimed
+    /// memory: see [`blocks_in_flight`](Self::blocks_in_flight). On a socket, bytes of sent
+    /// messages that the kernel did not take yet.
     pub memory_used_bytes: u64,
-    /// Large messages that the receiver had not dropped when the sender last looked: it looks when it needs
-    /// memory, and in [`trim`](crate::Sender::trim). So this is the most there can be.
+    /// Large messages that the receiver had not dropped when the sender last reclaimed memory. It
+    /// does so when it needs memory, and in [`trim`](crate::Sender::trim), so this is an upper
+    /// bound.
     ///
     /// ```
     /// # let directory = tempfile::tempdir()?;
@@ -34,7 +37,7 @@ pub struct SenderStats {
     /// # let mut channel = client.join().unwrap();
     /// channel.send(&[0; 100_000])?;
     /// drop(there.recv()?);
-    /// assert_eq!(channel.sender().stats().blocks_in_flight, 1); // nobody has looked since
+    /// assert_eq!(channel.sender().stats().blocks_in_flight, 1); // not reclaimed since
     /// channel.sender().trim()?;
     /// assert_eq!(channel.sender().stats().blocks_in_flight, 0);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -46,16 +49,16 @@ pub struct SenderStats {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ReceiverStats {
-    /// Messages received.
+    /// Number of messages received.
     pub messages: u64,
-    /// Payload bytes received.
+    /// Number of payload bytes received.
     pub bytes: u64,
-    /// Messages received without a copy, or (isolated) copied out of shared memory.
+    /// Messages received without a copy, or copied out of the memory of an untrusted peer.
     pub zero_copy: u64,
-    /// Times the sender was woken because there was room again.
+    /// Times the sender was woken because there was space again.
     pub wakeups_sent: u64,
-    /// Times the receiver slept because nothing was there.
+    /// Times the receiver slept because there was no message.
     pub sleeps: u64,
-    /// Times something came while the receiver spun.
+    /// Times a message came while the receiver spun.
     pub spin_hits: u64,
 }

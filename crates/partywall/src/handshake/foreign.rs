@@ -18,7 +18,7 @@ use crate::error::HandshakeError;
 use crate::peer::{Peer, decide_trust};
 use crate::protocol::{DriverWaker, Handshake, Protocol, ProtocolError, Recognition};
 use crate::transport::Transport;
-use crate::transport::protocol::{Parts, WINDOW, assemble};
+use crate::transport::protocol::{ProtocolParts, WINDOW, assemble};
 use partywall_layout::hello::SERVICE_SESSION;
 use partywall_sys::PidFd;
 use partywall_sys::socket::Family;
@@ -110,7 +110,7 @@ impl Pending {
         let opens = connection.peer_opens;
         let streams_max = connection.streams_max.min(self.config.streams_max_effective());
         let (is_acceptor, guard) = (self.is_acceptor, self.guard);
-        let parts = Parts {
+        let parts = ProtocolParts {
             connection,
             driver_waker,
             protocol,

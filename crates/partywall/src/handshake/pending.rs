@@ -581,7 +581,7 @@ impl Pending {
                         || Doorbell::new().map_err(|error| self.system("making a bell", error));
                     offered.doorbells = (doorbell()?, doorbell()?);
                 }
-                let parts = shm::Parts {
+                let parts = shm::ShmParts {
                     socket: self.take_socket()?,
                     peer: peer.clone(),
                     process: known.process,
@@ -612,7 +612,7 @@ impl Pending {
             self.reject(Refusal::Transport, &fallback.to_string());
             return Err(HandshakeError::NoTransport { reason: fallback });
         }
-        let parts = socket::Parts {
+        let parts = socket::SocketParts {
             socket: self.take_socket()?,
             peer: peer.clone(),
             process: known.process,

@@ -12,7 +12,7 @@
 use super::stream::{PendingRecord, StreamShared};
 use crate::channel::AnySender;
 use crate::error::{Closed, Fault};
-use crate::transport::{ProgressSnapshot, SpaceWaiter, Unsent};
+use crate::transport::{NotSent, ProgressSnapshot, SpaceWaiter};
 use partywall_layout::Kind;
 use partywall_layout::seeded_fault;
 use partywall_layout::stream::{ANSWER, ASK, CreditBody, GoAwayBody, PingBody, ResetBody, SESSION};
@@ -89,13 +89,13 @@ impl Outbox {
     }
 
     /// Writes what is owed; `Full` if some is left.
-    pub(crate) fn flush(&mut self) -> Result<(), Unsent> {
+    pub(crate) fn flush(&mut self) -> Result<(), NotSent> {
         if self.is_closed || !self.has_pending() {
             return Ok(());
         }
         if self.room.is_inherited() {
             // Not even the counters are mapped in a forked child.
-            return Err(Unsent::Fault(Fault::Forked));
+            return Err(NotSent::Fault(Fault::Forked));
         }
         let flushed = self.attempt(|outbox| {
             let written = outbox.write_pending();
@@ -112,11 +112,11 @@ impl Outbox {
         &mut self,
         stream: u32,
         credit: Option<u64>,
-        mut attempt: impl FnMut(&mut AnySender) -> Result<(), Unsent>,
-    ) -> Result<(), Unsent> {
+        mut attempt: impl FnMut(&mut AnySender) -> Result<(), NotSent>,
+    ) -> Result<(), NotSent> {
         if self.is_closed {
             // The end of the direction was written: what came behind it would count as sent.
-            return Err(Unsent::Closed(Closed::Disconnected));
+            return Err(NotSent::Closed(Closed::Disconnected));
         }
         self.flush()?;
         let mut attempt = |wire: &mut AnySender| {
@@ -124,7 +124,7 @@ impl Outbox {
             attempt(wire)
         };
         match attempt(&mut self.wire) {
-            Err(Unsent::Full) => {
+            Err(NotSent::Full) => {
                 let attempted = self.attempt(|outbox| attempt(&mut outbox.wire));
                 self.note(attempted)
             }
@@ -133,10 +133,10 @@ impl Outbox {
     }
 
     /// Writes a record that is not a message, behind what is owed.
-    pub(crate) fn control(&mut self, kind: Kind, stream: u32, body: &[u8]) -> Result<(), Unsent> {
+    pub(crate) fn control(&mut self, kind: Kind, stream: u32, body: &[u8]) -> Result<(), NotSent> {
         self.send(stream, None, |wire| {
             let written = wire.control(kind, stream, body);
-            if matches!(written, Err(Unsent::Fault(_))) {
+            if matches!(written, Err(NotSent::Fault(_))) {
                 return written;
             }
             // Also when there is no room: what the wire had to tell before must not lie in an open batch.
@@ -175,7 +175,7 @@ impl Outbox {
     }
 
     /// Gives all memory back that is not in use.
-    pub(crate) fn trim(&mut self) -> Result<(), Unsent> {
+    pub(crate) fn trim(&mut self) -> Result<(), NotSent> {
         self.flush()?;
         self.wire.trim(true)
     }
@@ -212,7 +212,7 @@ impl Outbox {
     }
 
     /// Writes what the wire itself kept, on a socket; `Full` if some is left.
-    pub(crate) fn drain(&mut self) -> Result<(), Unsent> {
+    pub(crate) fn drain(&mut self) -> Result<(), NotSent> {
         self.flush()?;
         let flushed = self.wire.flush();
         self.note(flushed)
@@ -249,8 +249,8 @@ impl Outbox {
 
     /// Remembers if nothing can ever be sent.
     #[inline]
-    fn note<T>(&mut self, sent: Result<T, Unsent>) -> Result<T, Unsent> {
-        if matches!(sent, Err(Unsent::Closed(_) | Unsent::Fault(_))) {
+    fn note<T>(&mut self, sent: Result<T, NotSent>) -> Result<T, NotSent> {
+        if matches!(sent, Err(NotSent::Closed(_) | NotSent::Fault(_))) {
             self.is_cut_off = true;
         }
         sent
@@ -260,19 +260,19 @@ impl Outbox {
     #[cold]
     fn attempt<T>(
         &mut self,
-        attempt: impl FnOnce(&mut Self) -> Result<T, Unsent>,
-    ) -> Result<T, Unsent> {
+        attempt: impl FnOnce(&mut Self) -> Result<T, NotSent>,
+    ) -> Result<T, NotSent> {
         let seen = self.room.snapshot();
         let attempted = attempt(self);
         let seen = if seeded_fault("late_glance") { self.room.snapshot() } else { seen };
         // Others who wait already may want something else, which came since they looked.
-        if matches!(attempted, Err(Unsent::Full)) && self.waiters.is_empty() {
+        if matches!(attempted, Err(NotSent::Full)) && self.waiters.is_empty() {
             self.seen = seen;
         }
         attempted
     }
 
-    fn write_pending(&mut self) -> Result<(), Unsent> {
+    fn write_pending(&mut self) -> Result<(), NotSent> {
         if let Some(token) = self.pong {
             self.write_ping(ANSWER, token)?;
             self.pong = None;
@@ -301,13 +301,13 @@ impl Outbox {
         Ok(())
     }
 
-    fn write_ping(&mut self, answer: u64, token: u64) -> Result<(), Unsent> {
+    fn write_ping(&mut self, answer: u64, token: u64) -> Result<(), NotSent> {
         let body = PingBody { answer: U64::new(answer), token: U64::new(token) };
         self.wire.control(Kind::Ping, SESSION, body.as_bytes())
     }
 }
 
-fn write_record(wire: &mut AnySender, number: u32, record: PendingRecord) -> Result<(), Unsent> {
+fn write_record(wire: &mut AnySender, number: u32, record: PendingRecord) -> Result<(), NotSent> {
     match record {
         PendingRecord::Credit(credited) => {
             let body = CreditBody { credited: U64::new(credited) };

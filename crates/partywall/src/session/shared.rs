@@ -22,7 +22,7 @@ use crate::error::{Closed, Fault};
 use crate::handshake::Established;
 use crate::peer::Peer;
 use crate::transport::protocol::WINDOW;
-use crate::transport::{STREAM_INLINE_MAX, Transport, Unsent};
+use crate::transport::{NotSent, STREAM_INLINE_MAX, Transport};
 use partywall_layout::Kind;
 use partywall_layout::seeded_fault;
 use partywall_layout::stream::{REFUSED, number};
@@ -177,18 +177,18 @@ impl SessionShared {
     }
 
     /// What an attempt to send came to, where it failed for good: the session is over.
-    pub(super) fn failed(&self, unsent: Unsent) -> SessionError {
+    pub(super) fn failed(&self, unsent: NotSent) -> SessionError {
         match unsent {
-            Unsent::Fault(fault) => self.end(SessionError::Fault(Arc::new(fault))),
+            NotSent::Fault(fault) => self.end(SessionError::Fault(Arc::new(fault))),
             // What was received before is still delivered: the driver tells when all is.
-            Unsent::Closed(closed) => {
+            NotSent::Closed(closed) => {
                 let waiters = self.outbox().take_waiters();
                 wake(waiters);
                 self.wake_driver();
                 return self.end.get().cloned().unwrap_or(SessionError::Closed(closed));
             }
             // Neither ends a session; not asked here.
-            Unsent::Full | Unsent::TooLarge(_) => {}
+            NotSent::Full | NotSent::TooLarge(_) => {}
         }
         self.end.get().cloned().unwrap_or(SessionError::Closed(Closed::Disconnected))
     }
@@ -230,10 +230,10 @@ impl SessionShared {
     }
 
     /// What is owed goes as soon as there is room.
-    pub(super) fn settle(&self, flushed: Result<(), Unsent>) {
+    pub(super) fn settle(&self, flushed: Result<(), NotSent>) {
         match flushed {
             Ok(()) => {}
-            Err(Unsent::Full) => self.wake_driver(),
+            Err(NotSent::Full) => self.wake_driver(),
             Err(unsent) => {
                 let _ = self.failed(unsent);
             }
@@ -300,7 +300,7 @@ impl SessionShared {
                 }
                 Poll::Ready(Ok(()))
             }
-            Err(Unsent::Full) => {
+            Err(NotSent::Full) => {
                 outbox.await_room(ticket, context);
                 self.leave_outbox(outbox);
                 self.wake_driver();

@@ -62,14 +62,14 @@ fn what_is_too_large_is_told_with_the_limit_and_its_remedy() {
             &large.clone().map_max(3 * MIB),
             Limit::PeerMap,
             3 * MIB - (192 << 10),
-            "Config::map_max on the other side",
+            "Config::map_max on the peer",
         ),
         (
             &large,
             &large.clone().message_max(4 * MIB),
             Limit::PeerMessage,
             4 * MIB,
-            "Config::message_max on the other side",
+            "Config::message_max on the peer",
         ),
         // Shorter than what goes inline, and no segments at all.
         (
@@ -77,9 +77,9 @@ fn what_is_too_large_is_told_with_the_limit_and_its_remedy() {
             &large.clone().message_max(100),
             Limit::PeerMessage,
             100,
-            "Config::message_max on the other side",
+            "Config::message_max on the peer",
         ),
-        (&large, &large.clone().segments_max(0), Limit::PeerMap, 0, "on the other side"),
+        (&large, &large.clone().segments_max(0), Limit::PeerMap, 0, "on the peer"),
     ] {
         let (mut channel, mut other) = pair(&Kind::SharedMemory.address(), client, server);
         let found = too_large(&mut channel, max.max(256 << 10) as usize + 1);
