@@ -57,9 +57,9 @@ impl StreamId {
 /// The identity that ATTACH and ATTACHED carry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Identity {
-    /// The id of the store.
+    /// The store.
     pub store_id: StoreId,
-    /// The number of its owner.
+    /// Its owner.
     pub incarnation: Incarnation,
     /// The connection; a server repeats the client's number.
     pub connection_number: ConnectionNumber,

@@ -9,7 +9,7 @@
 //! ```
 //!
 //! Views come from the wire, so their constructors check everything that one view alone can
-//! contradict. What two views show together is for [`reconcile`](crate::reconcile()).
+//! contradict. [`reconcile`](crate::reconcile()) checks what two views contradict together.
 
 use core::fmt;
 

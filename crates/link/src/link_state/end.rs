@@ -27,7 +27,7 @@ pub(crate) enum End {
     Left,
     /// The peer broke the protocol.
     Violation(Violation),
-    /// The network failed, for this reason.
+    /// The network failed.
     Broken(String),
 }
 

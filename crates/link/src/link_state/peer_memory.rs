@@ -86,7 +86,7 @@ pub(crate) enum PeerMappingError {
         /// In bytes.
         limit: u64,
     },
-    /// The system refused to map it.
+    /// The system refused.
     #[error("the peer's memory cannot be mapped: {0}")]
     Map(#[from] std::io::Error),
     /// The memfd does not fulfil the rules for one.
@@ -189,11 +189,11 @@ pub(super) struct ShortCompact {
     pub(super) end: Position,
     pub(super) footprint: u64,
     pub(super) digest: RecordDigest,
-    /// The message in the log.
+    /// The message.
     pub(super) entry: Entry,
 }
 
-/// The result of one step in the peer's ring.
+/// What a step took out of the peer's ring.
 #[derive(Debug)]
 pub(super) enum Pulled {
     /// The next record is not published yet.
@@ -446,7 +446,7 @@ impl PeerMemory {
         None
     }
 
-    /// Whether the peer is to be notified: our records are published up to `tail`, and we consumed
+    /// Whether the peer must be notified: our records are published up to `tail`, and we consumed
     /// up to `consumed`.
     #[inline]
     pub(super) fn is_notify_due(&mut self, tail: Position, consumed: Position) -> bool {
@@ -472,8 +472,7 @@ impl PeerMemory {
         if self.is_damaged() { Err(truncated()) } else { Ok(()) }
     }
 
-    /// Whether zeros replaced a truncated part. Bytes that were copied before this call may be such
-    /// zeros.
+    /// Whether zeros replaced a truncated part. What was copied before this call may be such zeros.
     #[inline]
     fn is_damaged(&self) -> bool {
         self.view.as_ref().is_some_and(|view| view.0.is_damaged())
@@ -494,7 +493,7 @@ impl Readable for View {
     }
 }
 
-/// A checked record without its bytes.
+/// What is left of a checked record, without its bytes.
 #[derive(Clone, Copy)]
 struct Checked {
     ack: Ack,

@@ -28,16 +28,16 @@ pub enum Frame {
     Attach {
         /// The side that sends the frame.
         attach: Attach,
-        /// The names of the link.
+        /// The link.
         names: Names,
         /// Data for the server's application.
         login: Vec<u8>,
     },
-    /// A server accepts the client.
+    /// A server accepts.
     Attached {
         /// The side that sends the frame.
         attach: Attach,
-        /// The nonce of the client's ATTACH.
+        /// The client's nonce.
         echo: Nonce,
         /// About the server's records.
         decision: Decision,
@@ -46,14 +46,14 @@ pub enum Frame {
     },
     /// A side refuses, or ends what it had accepted. It ends the connection.
     Refuse {
-        /// The nonce of the peer's last frame.
+        /// The peer's nonce.
         echo: Nonce,
-        /// Why it refuses.
+        /// Why.
         refusal: Refusal,
     },
     /// The client has applied the server's decision, and has read its nonce.
     Confirm {
-        /// The nonce of the server's ATTACHED.
+        /// The server's nonce.
         echo: Nonce,
         /// About the client's records.
         decision: Decision,
@@ -71,9 +71,9 @@ pub enum Frame {
     },
     /// Messages were consumed and acknowledged.
     Ack {
-        /// The id of the stream.
+        /// The stream.
         stream: StreamId,
-        /// How far it is acknowledged.
+        /// How far.
         consumed: Position,
     },
     /// The side closes its end for now; both keep all that is not yet acknowledged.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Repairs by an operator, for a link in quarantine: give up what this end sends, or accept what
+//! What an operator can do about a link in quarantine: give up what this end sends, or accept what
 //! the peer has.
 //!
 //! ```text
@@ -166,7 +166,7 @@ pub fn reset(directory: &Path, key: &Key, is_real: bool) -> Result<Reset, Repair
 /// Ends the quarantine of this end of a link.
 ///
 /// If the received stream is in quarantine, its acked offset is forgotten, so that this end takes
-/// what the peer has. What it sends is kept. Unless `is_real`, nothing is done but computing the
+/// what the peer has. Its own stream is kept. Unless `is_real`, nothing is done but computing the
 /// effect.
 ///
 /// # Errors
@@ -294,7 +294,7 @@ impl Taken {
     }
 }
 
-/// A stream whose records are distinct from those in the ring.
+/// A stream whose records can be told apart from those in the ring.
 fn other_stream(retained: &Retained) -> StreamId {
     loop {
         let bytes = nonce();

@@ -10,8 +10,9 @@
 //! Nothing here blocks: an attempt succeeds or returns `Full`.
 
 use super::stream::{PendingRecord, StreamShared};
+use crate::channel::AnySender;
 use crate::error::{Closed, Fault};
-use crate::transport::{ProgressSnapshot, SendWire, SpaceWaiter, Unsent};
+use crate::transport::{ProgressSnapshot, SpaceWaiter, Unsent};
 use partywall_layout::Kind;
 use partywall_layout::seeded_fault;
 use partywall_layout::stream::{ANSWER, ASK, CreditBody, GoAwayBody, PingBody, ResetBody, SESSION};
@@ -26,8 +27,8 @@ use super::lifecycle::PendingControl;
 /// The sending end, behind a lock of the session.
 #[derive(Debug)]
 pub(crate) struct Outbox {
-    wire: SendWire,
-    room: SpaceWaiter,
+    wire: AnySender,
+    room: Arc<dyn SpaceWaiter>,
     /// Streams with a pending record, each once.
     pending: VecDeque<Arc<StreamShared>>,
     /// Pending records of the session itself; the newest of each kind replaces older ones.
@@ -50,8 +51,8 @@ pub(crate) struct Outbox {
 }
 
 impl Outbox {
-    pub(crate) fn new(wire: SendWire) -> Self {
-        let room = wire.room();
+    pub(crate) fn new(wire: AnySender) -> Self {
+        let room = wire.space();
         Self {
             seen: room.snapshot(),
             room,
@@ -112,7 +113,7 @@ impl Outbox {
         &mut self,
         stream: u32,
         credit: Option<u64>,
-        mut attempt: impl FnMut(&mut SendWire) -> Result<(), Unsent>,
+        mut attempt: impl FnMut(&mut AnySender) -> Result<(), Unsent>,
     ) -> Result<(), Unsent> {
         if self.is_closed {
             // The end of the direction was written: a later message would count as sent, and be
@@ -120,7 +121,7 @@ impl Outbox {
             return Err(Unsent::Closed(Closed::Disconnected));
         }
         self.flush()?;
-        let mut attempt = |wire: &mut SendWire| {
+        let mut attempt = |wire: &mut AnySender| {
             wire.set_stream(stream, credit)?;
             attempt(wire)
         };
@@ -184,13 +185,13 @@ impl Outbox {
     /// Whether a waiter or a pending record needs room.
     pub(crate) fn wants_room(&self) -> bool {
         !(self.is_closed || self.is_cut_off)
-            && (self.has_pending() || !self.waiters.is_empty() || self.wire.keeps())
+            && (self.has_pending() || !self.waiters.is_empty() || self.wire.has_unsent())
     }
 
     /// Whether the wire keeps data, and did not at the last call.
     #[inline]
     pub(crate) fn begins_to_keep(&mut self) -> bool {
-        let keeps = self.wire.keeps();
+        let keeps = self.wire.has_unsent();
         let was_keeping = std::mem::replace(&mut self.was_keeping, keeps);
         keeps && !was_keeping
     }
@@ -220,7 +221,7 @@ impl Outbox {
     }
 
     /// From now on, only sent messages and pending records must be written before the end.
-    pub(crate) const fn leave_session(&mut self) {
+    pub(crate) fn leave_session(&mut self) {
         self.wire.leave();
     }
 
@@ -308,7 +309,7 @@ impl Outbox {
     }
 }
 
-fn write_record(wire: &mut SendWire, number: u32, record: PendingRecord) -> Result<(), Unsent> {
+fn write_record(wire: &mut AnySender, number: u32, record: PendingRecord) -> Result<(), Unsent> {
     match record {
         PendingRecord::Credit(credited) => {
             let body = CreditBody { credited: U64::new(credited) };

@@ -1,29 +1,30 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The bounds of one exploration, and the safeguard that is taken out of it.
+//! How much may happen in one exploration, and which safeguard is taken out of it.
 //!
 //! ```text
-//!   Bounds   the most that may happen: messages, connections, crashes, losses …
-//!   Fault    one rule of SPEC 12 that the world does not follow
+//!  Bounds   what the world may do at most: messages, connections, crashes, losses …
+//!  Fault    one rule of SPEC 12 that the world forgets
 //! ```
 
-/// The most that may happen. Pairs are of the client and of the server.
+/// How much may happen. Pairs are of the client and of the server.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Bounds {
-    /// Messages that each side sends on its own.
+    /// Messages each side sends of its own accord.
     pub messages: [u8; 2],
-    /// Replies that each side sends, each in one commit with the acknowledgement of a message.
+    /// Replies each side sends, each in one commit with the consuming of a message.
     pub replies: [u8; 2],
-    /// Records that a side may keep.
+    /// Records a side may keep.
     pub window: u64,
     /// Connections that the client makes.
     pub connections: u8,
-    /// Of those, how many are made while another one is active.
+    /// Of those, how many while another one is active.
     pub switches: u8,
-    /// Every second connection is over shared memory, where records are not sent but read.
+    /// Every connection after the first odd one is over a wall, where nothing is sent but looked
+    /// at.
     pub shms: bool,
     /// Cuts by the network.
     pub cuts: u8,
-    /// Old connections whose bytes arrive once more.
+    /// Old connections whose bytes come once more.
     pub replays: u8,
     /// Crashes of each side.
     pub crashes: [u8; 2],
@@ -31,16 +32,16 @@ pub struct Bounds {
     pub losses: [u8; 2],
     /// Files put back to an older copy while a side is down.
     pub rollbacks: [u8; 2],
-    /// Epochs that each side begins on its own.
+    /// Epochs that each side begins of its own accord.
     pub epochs: [u8; 2],
     /// Whether trimming is a step of its own.
     pub lazy_trim: bool,
-    /// The safeguard that is taken out.
+    /// What is forgotten.
     pub fault: Option<Fault>,
 }
 
 impl Bounds {
-    /// Two messages in one direction, one in the other, two connections, and no fault.
+    /// Two messages one way, one the other, two connections; and nothing goes wrong.
     pub const PLAIN: Self = Self {
         messages: [2, 1],
         replies: [0, 0],
@@ -58,16 +59,16 @@ impl Bounds {
         fault: None,
     };
 
-    /// Whether the safeguard of `fault` is taken out.
+    /// Whether `fault` is taken out.
     pub fn forgets(&self, fault: Fault) -> bool {
         self.fault == Some(fault)
     }
 }
 
-/// A safeguard that is taken out.
+/// A safeguard that is not there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// A position is believed without its digest.
+    /// A position is believed without its proof.
     NoDigest,
     /// CONFIRM need not echo the nonce.
     NoNonce,
@@ -75,13 +76,13 @@ pub enum Fault {
     OlderConnection,
     /// The server replaces its connection when it answers ATTACH.
     ReplacedAtAttach,
-    /// A receiver acknowledges what it received.
+    /// What was received is acknowledged.
     AckReceived,
     /// A consume is acknowledged when it is prepared, before the reply commits it.
     AckBeforeCommit,
     /// A sender trims what it has sent.
     TrimSent,
-    /// A side forgets the past of an epoch that it left.
+    /// What an epoch left is forgotten.
     PastForgotten,
     /// Reports of an epoch are not marked as stored.
     NeverSettled,
@@ -97,18 +98,18 @@ pub enum Fault {
     ReportLater,
     /// A decision is applied although the receiver has moved on.
     MovedIgnored,
-    /// The server resumes as it decided, although an old connection has made it trim since.
+    /// The server goes on as it decided although an old connection has made it trim since.
     TrimmedSinceIgnored,
     /// A record that is known already is consumed again.
     KnownTaken,
-    /// An acknowledgement waits for a record that carries it.
+    /// An acknowledgement waits for a record to ride on.
     AckWithData,
-    /// On a new connection, what was consumed since the view counts as acknowledged.
+    /// On a new connection, what was consumed since the view counts as told.
     AckedTooMuch,
     /// Views do not name the last skip.
     SkipUnreported,
     /// The sender resumes at its tail.
     ResumeAtTail,
-    /// The pasts of the higher epoch are ignored when it is adopted.
+    /// The higher epoch's pasts are not looked at before it is adopted.
     AdoptedSilently,
 }

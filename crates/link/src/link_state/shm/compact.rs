@@ -29,7 +29,7 @@ fn send(pair: &mut Pair, from: usize) -> u8 {
 }
 
 #[test]
-fn records_are_compact_where_the_memory_is_read_and_only_there() {
+fn records_are_compact_only_while_the_peer_reads_the_memory() {
     let (mut pair, _kept) = Pair::of_files();
     assert_eq!(send(&mut pair, CLIENT), DATA, "where the ring begins");
     assert_eq!(send(&mut pair, CLIENT), DATA, "without a connection");
@@ -51,7 +51,7 @@ fn records_are_compact_where_the_memory_is_read_and_only_there() {
 }
 
 #[test]
-fn a_batch_is_compact_too() {
+fn records_of_a_batch_are_compact() {
     let (mut pair, _kept) = Pair::of_files();
     pair.attach(true);
     send(&mut pair, CLIENT);
@@ -69,7 +69,7 @@ fn a_batch_is_compact_too() {
 }
 
 #[test]
-fn a_reply_commits_by_its_own_record_over_every_wire() {
+fn reply_acknowledges_by_its_own_record_on_each_transport() {
     let (mut pair, _kept) = Pair::of_files();
     for is_shared in [true, false, true] {
         pair.attach(is_shared);
@@ -94,7 +94,7 @@ fn a_reply_commits_by_its_own_record_over_every_wire() {
 }
 
 #[test]
-fn what_was_written_compact_goes_over_a_socket() {
+fn compact_records_go_over_a_socket() {
     let (mut pair, _kept) = Pair::of_files();
     pair.attach(true);
     // A message of the other direction was acknowledged: no record carries that ack.
@@ -118,7 +118,7 @@ fn what_was_written_compact_goes_over_a_socket() {
 }
 
 #[test]
-fn the_mark_of_compact_records_is_found_by_the_next_owner() {
+fn acked_offset_of_compact_records_is_found_by_the_next_owner() {
     let (mut pair, mut kept) = Pair::of_files();
     pair.attach(true);
     for _ in 0..5 {
@@ -136,7 +136,7 @@ fn the_mark_of_compact_records_is_found_by_the_next_owner() {
 }
 
 #[test]
-fn what_an_epoch_leaves_knows_what_the_peer_consumed_last() {
+fn past_of_an_epoch_includes_the_last_acknowledgement() {
     let (mut pair, _kept) = Pair::of_files();
     pair.attach(true);
     send(&mut pair, CLIENT);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A peer does anything to its memory: the result is its messages, nothing, or the end of the
+//! Whatever a peer does to its memory: the result is its messages, nothing, or the end of the
 //! connection.
 
 use std::fs::File;
@@ -9,6 +9,7 @@ use partywall_layout::link::consumed::{SINCE, SINCE_MAX, since_word};
 use partywall_layout::link::{
     CONSUMED_SLOT, CONSUMED_SLOT_STRIDE, ConsumedRecord, LINK_CONTROL_OFFSET,
 };
+use partywall_reconcile::{AckedOffset, Position, RecordDigest};
 use zerocopy::IntoBytes;
 
 use super::{CLIENT, Pair, SERVER, TestStore, below, message};
@@ -90,7 +91,7 @@ fn number(round: usize) -> [u8; 8] {
 }
 
 #[test]
-fn a_peer_that_claims_to_have_consumed_too_much_is_left() {
+fn peer_that_claims_too_much_consumed_ends_the_connection() {
     let (mut pair, kept) = Pair::of_files();
     pair.attach(true);
     pair.sides[SERVER].core.send(&[b"one"]).unwrap();
@@ -104,8 +105,25 @@ fn a_peer_that_claims_to_have_consumed_too_much_is_left() {
     assert_eq!(server.core.acked().0, 0);
 }
 
+/// The ack of a valid record ends the connection; its message arrived before, and stays what it is.
 #[test]
-fn what_was_consumed_of_another_stream_acknowledges_nothing() {
+fn message_whose_record_acknowledges_too_much_is_kept_whole() {
+    let (mut pair, _kept) = Pair::of_files();
+    pair.attach(true);
+    let stream = pair.sides[SERVER].core.retained.stream();
+    let client = &mut pair.sides[CLIENT].core;
+    let (position, digest) = (Position(1 << 30), RecordDigest(7));
+    client.store.durable.acked_offset = Some(AckedOffset { stream, position, digest });
+    // The first record of a ring is no compact record, and so carries the ack.
+    client.send(&[b"kept whole"]).unwrap();
+    let server = &mut pair.sides[SERVER];
+    let pulled = server.core.pull(server.conn.as_mut().unwrap());
+    assert!(matches!(pulled, Err(End::Violation(_))), "{pulled:?}");
+    assert_eq!(server.core.next().unwrap().bytes, "kept whole");
+}
+
+#[test]
+fn consumed_offset_of_another_stream_acknowledges_nothing() {
     let (mut pair, kept) = Pair::of_files();
     pair.attach(true);
     pair.sides[SERVER].core.send(&[b"one"]).unwrap();
@@ -121,7 +139,7 @@ fn what_was_consumed_of_another_stream_acknowledges_nothing() {
 
 /// A word behind a valid record claims more than was sent, or is impossible.
 #[test]
-fn a_word_that_lies_ends_the_connection_or_says_nothing() {
+fn false_word_ends_the_connection_or_is_ignored() {
     for (word, is_left) in [
         (since_word(64, 7).unwrap() ^ 1, false),
         (1 << 32, false),
@@ -154,7 +172,7 @@ fn claim(file: &File, stream: u64, consumed: u64) {
 }
 
 #[test]
-fn a_peer_that_truncates_its_file_does_not_kill_us() {
+fn truncated_peer_file_ends_the_connection_only() {
     for left in [0, 4096, 16384, 32768] {
         let (mut pair, kept) = Pair::of_files();
         pair.attach(true);
@@ -186,7 +204,7 @@ fn with_sent(count: usize) -> (Pair, [TestStore; 2]) {
 }
 
 #[test]
-fn what_is_refused_again_and_again_takes_no_memory() {
+fn record_refused_repeatedly_takes_no_memory() {
     // One message that stays, so that the inbox is never empty; then a DATA and a compact record.
     let (mut pair, kept) = with_sent(3);
     let server = &mut pair.sides[SERVER];
@@ -205,7 +223,7 @@ fn what_is_refused_again_and_again_takes_no_memory() {
 }
 
 #[test]
-fn what_does_not_come_by_the_short_way_takes_no_memory() {
+fn invalid_record_on_the_fast_path_takes_no_memory() {
     let (mut pair, kept) = with_sent(2);
     assert_eq!(pair.recv(SERVER).unwrap(), message(0, 100));
     let server = &mut pair.sides[SERVER].core;

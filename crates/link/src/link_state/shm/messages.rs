@@ -47,7 +47,7 @@ fn echo_all_sizes(pair: &mut Pair) {
 
 /// A receiver that acknowledges the last message and leaves says so in its memory alone.
 #[test]
-fn what_was_consumed_before_the_end_is_known_after_it() {
+fn acknowledgement_before_the_end_is_known_after_it() {
     for end in [End::Left, End::Broken("a test".to_owned())] {
         let (mut pair, _kept) = Pair::of_files();
         pair.attach(true);
@@ -61,7 +61,7 @@ fn what_was_consumed_before_the_end_is_known_after_it() {
 }
 
 #[test]
-fn a_full_ring_finds_room_without_a_frame() {
+fn full_ring_finds_room_without_a_frame() {
     let (mut pair, _kept) = Pair::of_files();
     pair.attach(true);
     let (mut sent, mut received, mut was_full) = (0, 0, 0);
@@ -84,7 +84,7 @@ fn a_full_ring_finds_room_without_a_frame() {
 }
 
 #[test]
-fn what_a_killed_peer_wrote_comes_before_the_end() {
+fn records_of_a_killed_peer_arrive_before_the_end() {
     let mut pair = Pair::of_memfds();
     pair.attach(true);
     let sent: Vec<Vec<u8>> = (0..5).map(|number| message(number, number * 600)).collect();
@@ -108,7 +108,7 @@ fn what_a_killed_peer_wrote_comes_before_the_end() {
 }
 
 #[test]
-fn what_was_sent_before_leaving_arrives() {
+fn messages_sent_before_leave_arrive() {
     let (mut pair, _kept) = Pair::of_files();
     pair.attach(true);
     let [client, server] = &mut pair.sides;

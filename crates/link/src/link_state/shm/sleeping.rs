@@ -5,7 +5,7 @@ use super::{CLIENT, Pair, SERVER, message};
 use crate::link_state::SendFault;
 
 #[test]
-fn a_sleeper_is_notified_once_for_each_sleep() {
+fn sleeper_is_notified_once_for_each_sleep() {
     let (mut pair, _kept) = Pair::of_files();
     pair.attach(true);
     for number in 0..3 {
@@ -31,7 +31,7 @@ fn a_sleeper_is_notified_once_for_each_sleep() {
 }
 
 #[test]
-fn who_waits_for_room_is_notified_by_a_commit() {
+fn sleeper_for_room_is_notified_by_an_ack() {
     let (mut pair, _kept) = Pair::of_files();
     pair.attach(true);
     let fill = |pair: &mut Pair| {
@@ -56,7 +56,7 @@ fn who_waits_for_room_is_notified_by_a_commit() {
 }
 
 #[test]
-fn one_who_only_reads_is_not_notified_for_room() {
+fn sleeper_for_records_is_not_notified_of_room() {
     let (mut pair, _kept) = Pair::of_files();
     pair.attach(true);
     pair.sides[CLIENT].core.send(&[b"one"]).unwrap();

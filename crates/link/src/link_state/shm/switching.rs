@@ -78,7 +78,7 @@ fn thirty_sent(consumed: usize) -> (Pair, [TestStore; 2]) {
 }
 
 #[test]
-fn a_stream_that_ends_under_its_reader_is_no_violation() {
+fn stream_that_ends_under_its_reader_is_no_violation() {
     for sent_since in 0..120 {
         let (mut pair, _kept) = thirty_sent(sent_since % 30);
         let [client, server] = &mut pair.sides;
@@ -95,7 +95,7 @@ fn a_stream_that_ends_under_its_reader_is_no_violation() {
 }
 
 #[test]
-fn what_is_whole_of_a_stream_that_is_over_is_not_handed_out() {
+fn complete_record_of_a_former_stream_is_not_delivered() {
     for consumed in 1..20 {
         let (mut pair, _kept) = thirty_sent(consumed);
         let [client, server] = &mut pair.sides;
@@ -108,7 +108,7 @@ fn what_is_whole_of_a_stream_that_is_over_is_not_handed_out() {
 }
 
 #[test]
-fn a_connection_whose_place_another_took_has_nothing_to_send() {
+fn replaced_connection_has_nothing_to_send() {
     let (mut pair, _kept) = Pair::of_files();
     pair.attach(false);
     let old = pair.sides[SERVER].conn.take().unwrap();
@@ -125,7 +125,7 @@ fn a_connection_whose_place_another_took_has_nothing_to_send() {
 }
 
 #[test]
-fn nothing_is_read_before_the_decision_stands() {
+fn records_are_not_read_before_begin() {
     let (mut pair, _kept) = Pair::of_files();
     pair.attach(true);
     for side in [CLIENT, SERVER] {

@@ -26,7 +26,7 @@ fn false_connection_number_uses_none_up() {
 }
 
 #[test]
-fn acknowledgements_that_nobody_reads_do_not_pile_up() {
+fn unread_ack_frames_replace_each_other() {
     let mut core = LinkState::open(TestStore::new(1).open()).unwrap();
     let mut conn = asking(&mut core).unwrap();
     let before = conn.control.len();
@@ -49,7 +49,7 @@ fn acknowledgements_that_nobody_reads_do_not_pile_up() {
 }
 
 #[test]
-fn a_rotted_count_of_deliveries_keeps_no_memory_closed() {
+fn rotted_delivery_count_does_not_prevent_opening() {
     let mut kept = TestStore::new(1);
     for rotted in [1, 100, u64::MAX] {
         let mut core = LinkState::open(kept.open()).unwrap();

@@ -34,7 +34,7 @@ fn run(seed: u64, steps: u32, epochs: bool) -> (u64, u64) {
 }
 
 #[test]
-fn whatever_the_order_each_message_is_consumed_once() {
+fn each_message_is_consumed_once_in_any_order_of_events() {
     let runs = seeds(0..400).map(|seed| run(seed, 500, false));
     let (pulled, fast_path) = runs.fold((0, 0), |all, run| (all.0 + run.0, all.1 + run.1));
     assert!(pulled > 400, "{pulled} messages through shared memory");
@@ -42,14 +42,14 @@ fn whatever_the_order_each_message_is_consumed_once() {
 }
 
 #[test]
-fn what_an_epoch_leaves_behind_is_reported() {
+fn undelivered_messages_of_an_epoch_are_reported() {
     for seed in seeds(100_000..100_200) {
         run(seed, 500, true);
     }
 }
 
 #[test]
-fn each_owner_that_had_a_message_counts_as_one_attempt() {
+fn each_owner_that_delivered_counts_as_one_attempt() {
     let mut world = World::new(1, false);
     (0..3).for_each(|_| world.send(CLIENT));
     assert_eq!(world.hand_out(SERVER, 3), [1, 1, 1]);
@@ -64,8 +64,8 @@ fn each_owner_that_had_a_message_counts_as_one_attempt() {
 }
 
 #[test]
-fn an_answer_to_another_connection_is_not_taken() {
-    assert_eq!(World::new(1, false).hear_an_old_answer(), Err(End::NotFresh));
+fn answer_to_another_connection_is_refused() {
+    assert_eq!(World::new(1, false).receive_an_old_answer(), Err(End::NotFresh));
 }
 
 /// The usual seeds, or as many as `PARTYWALL_SEEDS` says.

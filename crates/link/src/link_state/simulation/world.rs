@@ -127,7 +127,7 @@ impl World {
     }
 
     /// Gives the client an answer to another of its connections.
-    pub(super) fn hear_an_old_answer(&mut self) -> Result<(), End> {
+    pub(super) fn receive_an_old_answer(&mut self) -> Result<(), End> {
         self.connect();
         self.deliver(0, SERVER, usize::MAX);
         self.transmit(0, SERVER, usize::MAX);

@@ -181,7 +181,7 @@ fn gap(stream: u64, from: u64, to: u64) -> Report {
 }
 
 #[test]
-fn of_too_many_reports_two_alike_become_one() {
+fn two_alike_of_too_many_reports_are_merged() {
     let mut durable = DurableState::new();
     (1..=16).for_each(|stream| durable.report(gap(stream, 64, 128)));
     durable.report(gap(5, 128, 192));
@@ -193,7 +193,7 @@ fn of_too_many_reports_two_alike_become_one() {
 }
 
 #[test]
-fn of_too_many_reports_of_which_none_are_alike_the_oldest_is_counted() {
+fn oldest_of_too_many_unlike_reports_is_counted_as_dropped() {
     let mut durable = DurableState::new();
     (1..=18).for_each(|stream| durable.report(gap(stream, 64, 128)));
     assert_eq!((durable.reports().len(), durable.reports_dropped), (16, 2));
@@ -203,7 +203,7 @@ fn of_too_many_reports_of_which_none_are_alike_the_oldest_is_counted() {
 }
 
 #[test]
-fn what_became_part_of_another_after_it_was_seen_stays() {
+fn report_merged_after_it_was_read_is_kept() {
     let mut durable = DurableState::new();
     (1..=16).for_each(|stream| durable.report(gap(stream, 64, 128)));
     let seen = durable.reports().to_vec();
@@ -213,7 +213,7 @@ fn what_became_part_of_another_after_it_was_seen_stays() {
 }
 
 #[test]
-fn what_was_consumed_since_counts_of_the_same_stream_only() {
+fn consumed_offset_counts_for_the_same_stream_only() {
     let stream = StreamId::new(7).unwrap();
     let acked_offset = AckedOffset { stream, position: Position(128), digest: RecordDigest(5) };
     for (of, position, expected) in [(7, 192, 192), (7, 64, 128), (8, 192, 128)] {

@@ -32,7 +32,7 @@ proptest! {
 }
 
 #[test]
-fn what_is_near_takes_no_record() {
+fn near_position_is_stored_as_a_word() {
     let (mut slots, peer) = new();
     slots.commit(7, 64, 5);
     let sequence = |peer: &PeerMem| consumed_of(peer).unwrap().record.sequence.get();
@@ -133,7 +133,7 @@ fn is_one_of(found: &Consumed, may_be: &[(u64, u64)]) -> bool {
 }
 
 #[test]
-fn whoever_is_killed_between_two_stores_leaves_what_was_committed() {
+fn kill_between_two_stores_leaves_the_last_commit() {
     let (states, begun) = traced(&COMMITS);
     for (number, state) in states.iter().enumerate() {
         let found = consumed::check(state.map(u64::to_le).as_bytes()).unwrap();
@@ -146,7 +146,7 @@ fn whoever_is_killed_between_two_stores_leaves_what_was_committed() {
 /// A slow peer copies each word from another state. The result was in force when it began, or
 /// later.
 #[test]
-fn a_look_that_takes_its_time_finds_what_was_committed() {
+fn slow_read_of_consumed_finds_a_commit() {
     let (states, begun) = traced(&COMMITS);
     let (mut found, mut refused) = (0, 0);
     for first in 0..states.len() {
