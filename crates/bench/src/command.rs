@@ -29,7 +29,7 @@ pub fn run_child(arguments: &ChildArguments) -> Result<ExitCode> {
     Ok(PROGRAM.serve(arguments.cpu).map_or(ExitCode::FAILURE, |()| ExitCode::SUCCESS))
 }
 
-/// Measures and prints.
+/// Measures what the arguments name and prints the results.
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     arguments.check().map_err(|why| anyhow!(why))?;
     plan::default_pairs(); // before a thread is pinned

@@ -12,7 +12,7 @@ use crate::harness::round::{Round, pool, ratio};
 /// All rounds of one cell.
 #[derive(Clone, Debug)]
 pub struct Outcome {
-    /// The measured combination.
+    /// The combination of parameters that was measured.
     pub cell: Cell,
     /// In the order of measurement; `None` for a round that failed.
     pub rounds: Vec<Option<Round>>,

@@ -103,8 +103,8 @@ impl Run {
         Ok(Self { pair: Pair { child, watchdog }, workspace, program, pin, measurements: 0 })
     }
 
-    /// Adds one round. After `failures_max` failures the cell is skipped; if that is 0, the first
-    /// one ends the run.
+    /// Adds the result of one round. After `failures_max` failures the cell is skipped; if that is
+    /// 0, the first one ends the run.
     fn add_round(
         &mut self,
         outcome: &mut Outcome,

@@ -17,7 +17,7 @@ use crate::identity::{ConnectionNumber, Identity, Incarnation, StoreId};
 /// The peer as this side knows it and stores it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Peer {
-    /// Its store.
+    /// The id of its store.
     pub store_id: StoreId,
     /// The highest incarnation of it that was met.
     pub incarnation: Incarnation,
@@ -61,7 +61,7 @@ impl Peer {
 /// Names a connection: the client, and which of its connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Connection {
-    /// The client.
+    /// The client that made it.
     pub peer: Peer,
     /// The number of its connection.
     pub connection_number: ConnectionNumber,
@@ -70,7 +70,7 @@ pub struct Connection {
 /// The connection that a server has confirmed last in its life, even if it has ended since.
 pub type Present = Option<Connection>;
 
-/// What a server does about a connection that wants to attach.
+/// A server's answer to a connection that wants to attach.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Admission {
     /// Answer it, and replace the present one when it confirms.

@@ -134,7 +134,7 @@ pub enum Decision {
 }
 
 impl Decision {
-    /// The position of the connection's first record, if there is to be one.
+    /// The position of the connection's first record, unless records cannot flow.
     #[must_use]
     pub const fn resume_at(&self) -> Option<Position> {
         match self {
@@ -232,7 +232,7 @@ impl Decision {
     }
 }
 
-/// What a receiver stores in one commit.
+/// The changes that a receiver stores in one commit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Applied {
     /// How far it has now consumed.

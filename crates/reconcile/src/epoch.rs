@@ -23,7 +23,7 @@ use crate::report::{Cause, Direction, Report, Reports, Span};
 /// The outgoing stream of an epoch, as its sender left it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct SentPast {
-    /// The stream.
+    /// The id of the stream.
     pub stream: StreamId,
     /// Acknowledged at least up to here, as far as its sender knew.
     pub acked: Position,
@@ -34,7 +34,7 @@ pub struct SentPast {
 /// The incoming stream of an epoch, as its receiver left it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ReceivedPast {
-    /// The stream.
+    /// The id of the stream.
     pub stream: StreamId,
     /// Consumed up to here.
     pub consumed: Position,
@@ -43,7 +43,7 @@ pub struct ReceivedPast {
 /// The streams of one epoch, as a side left them. Each side keeps those of the last epoch it left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Past {
-    /// The epoch.
+    /// The number of the epoch.
     pub epoch: Epoch,
     /// Its own stream; `None` if it was never in that epoch.
     pub sending: Option<SentPast>,
@@ -58,7 +58,7 @@ pub struct Past {
 pub struct Settlement {
     /// Replaces the former past.
     pub past: Option<Past>,
-    /// For the application.
+    /// The reports for the application.
     pub reports: Reports,
 }
 

@@ -57,9 +57,9 @@ impl StreamId {
 /// The identity that ATTACH and ATTACHED carry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Identity {
-    /// The store.
+    /// The id of the store.
     pub store_id: StoreId,
-    /// Its owner.
+    /// The number of its owner.
     pub incarnation: Incarnation,
     /// The connection; a server repeats the client's number.
     pub connection_number: ConnectionNumber,

@@ -73,7 +73,7 @@ impl Range {
         Self { from, to: if from.0 <= to.0 { to } else { from } }
     }
 
-    /// The first position.
+    /// The position of the first byte.
     #[must_use]
     pub const fn from(&self) -> Position {
         self.from
@@ -110,7 +110,7 @@ impl RecordDigest {
 /// A position of a named stream, with the digest there: how far a receiver has acknowledged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct AckedOffset {
-    /// The stream.
+    /// The id of the stream.
     pub stream: StreamId,
     /// Everything below this position is acknowledged.
     pub position: Position,
@@ -230,7 +230,7 @@ impl Outgoing {
         Some(Self { stream, base, acked, tail })
     }
 
-    /// The stream.
+    /// The id of the stream.
     #[must_use]
     #[inline]
     pub const fn stream(&self) -> StreamId {

@@ -17,9 +17,9 @@ use crate::position::Position;
 /// A direction, as the side that reports sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Direction {
-    /// This side sends.
+    /// The stream that this side sends.
     Outgoing,
-    /// This side receives.
+    /// The stream that this side receives.
     Incoming,
 }
 
@@ -51,7 +51,7 @@ pub enum Impossible {
 /// The positions that a report is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Span {
-    /// The first position.
+    /// The first position of the range.
     pub from: Position,
     /// The position behind the last; `None` if neither side knows it.
     pub to: Option<Position>,
@@ -74,13 +74,13 @@ impl Span {
 pub struct Report {
     /// Sent or received by the side that reports.
     pub direction: Direction,
-    /// Why.
+    /// Why it was skipped or dropped.
     pub cause: Cause,
     /// The epoch of the stream.
     pub epoch: Epoch,
     /// The stream, if the side knows its number.
     pub stream: Option<StreamId>,
-    /// The positions.
+    /// The positions of the range.
     pub span: Span,
 }
 

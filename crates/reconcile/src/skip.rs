@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a receiver skipped without consuming it, and which side reports that when (SPEC 12.3).
+//! Ranges that a receiver skipped without consuming them, and when each side reports them (SPEC
+//! 12.3).
 //!
 //! ```text
 //!  receiver   one commit: consumed moves past the range · this skip is kept · its report is stored

@@ -153,7 +153,7 @@ const SIZE_UNITS: [(&str, f64); 4] =
 /// Largest accepted size in bytes.
 const SIZE_MAX: u64 = 1 << 40;
 
-/// Longest accepted time.
+/// The longest time that a flag accepts.
 const TIME_MAX: Duration = Duration::from_secs(24 * 3600);
 
 #[cfg(test)]

@@ -5,7 +5,7 @@
 
 use super::spread::Spread;
 
-/// Rows of text.
+/// A table of text with aligned columns.
 #[derive(Clone, Debug, Default)]
 pub struct TextTable {
     rows: Vec<Vec<String>>,
@@ -18,7 +18,7 @@ impl TextTable {
         Self { rows: vec![headings.iter().map(|&heading| heading.to_owned()).collect()] }
     }
 
-    /// Adds a row.
+    /// Adds a row below the others.
     pub fn push(&mut self, row: Vec<String>) {
         self.rows.push(row);
     }

@@ -73,12 +73,13 @@ pub enum Processes {
 pub struct Cell {
     /// The pattern of messages.
     pub scenario: Scenario,
-    /// The transport. It crosses the control pipe beside the cell, because its name is `'static`.
+    /// The transport that carries the messages. It crosses the control pipe apart from the cell,
+    /// because its name is `'static`.
     #[serde(skip)]
     pub transport: TransportName,
     /// How Partywall waits; `None` for all others.
     pub wait: Option<WaitName>,
-    /// Bytes per message.
+    /// The length of a message in bytes.
     pub size: usize,
     /// Pairs or streams at once (1 except in `oversubscribe` and `parallel`); in `idle` the
     /// sessions.
@@ -186,7 +187,7 @@ impl TransportName {
 }
 
 impl Processes {
-    /// Number of processes.
+    /// How many processes the cell needs.
     pub const fn count(self) -> usize {
         match self {
             Self::One => 1,

@@ -41,7 +41,7 @@ impl Watchdog {
         self.set(Some(Instant::now() + time));
     }
 
-    /// Removes the deadline.
+    /// Removes the deadline once the cell is done.
     pub fn disarm(&self) {
         self.set(None);
     }

@@ -29,9 +29,9 @@ use json::Line;
 
 /// The table of a run and the text below it.
 pub struct Output {
-    /// The table.
+    /// The table as text.
     pub table: TextTable,
-    /// The text.
+    /// The text that goes to the terminal.
     pub notes: String,
 }
 

@@ -22,7 +22,7 @@ use crate::harness::pair::Pair;
 use crate::harness::round::{Round, histogram};
 use crate::transport::{Acceptor, Endpoint};
 
-/// The parent's part.
+/// Runs the parent's part of the scenario.
 pub fn measure<E: Endpoint>(
     cell: Cell,
     connect: impl Fn() -> Result<E>,
@@ -57,7 +57,7 @@ pub fn measure<E: Endpoint>(
     Ok(Round { session, ..batch.round(ops, 2 * ops * cell.size as u64, latency) })
 }
 
-/// The child's part.
+/// Runs the child's part of the scenario.
 pub fn serve<A: Acceptor>(cell: Cell, acceptor: &mut A, control: &Control) -> Result<()> {
     let mut held = Vec::new();
     control.serve(|request| match request {

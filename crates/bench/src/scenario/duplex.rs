@@ -22,7 +22,7 @@ use crate::harness::pattern::REPLY;
 use crate::harness::round::{Round, histogram};
 use crate::transport::Endpoint;
 
-/// The parent's part.
+/// Runs the parent's part of the scenario.
 pub fn measure(
     cell: Cell,
     mut endpoint: impl Endpoint,
@@ -36,7 +36,7 @@ pub fn measure(
     Ok(batch.round(ops, 2 * ops * cell.size as u64, histogram()?))
 }
 
-/// The child's part.
+/// Runs the child's part of the scenario.
 pub fn serve(cell: Cell, mut endpoint: impl Endpoint, control: &Control) -> Result<()> {
     let mut next = 0;
     control.serve(|request| {

@@ -21,7 +21,7 @@ use crate::harness::pair::Pair;
 use crate::harness::round::{Round, SessionCost, histogram};
 use crate::transport::{Acceptor, Endpoint};
 
-/// The parent's part.
+/// Runs the parent's part of the scenario.
 pub fn measure<E: Endpoint + Send + 'static>(
     cell: Cell,
     connect: impl Fn() -> Result<E>,
@@ -54,7 +54,7 @@ pub fn measure<E: Endpoint + Send + 'static>(
     })
 }
 
-/// The child's part.
+/// Runs the child's part of the scenario.
 pub fn serve<A: Acceptor<Endpoint: Send + 'static>>(
     cell: Cell,
     acceptor: &mut A,

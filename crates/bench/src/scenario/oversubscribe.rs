@@ -26,7 +26,7 @@ use crate::harness::pattern::REPLY;
 use crate::harness::round::{Round, histogram};
 use crate::transport::{Acceptor, Endpoint};
 
-/// The parent's part.
+/// Runs the parent's part of the scenario.
 pub fn measure<E: Endpoint + Send + 'static>(
     cell: Cell,
     connect: impl Fn() -> Result<E>,
@@ -42,7 +42,7 @@ pub fn measure<E: Endpoint + Send + 'static>(
     Ok(Round { cpu_parent_ns: round.cpu_parent_ns.saturating_sub(*busy_cpu_ns), ..round })
 }
 
-/// The child's part.
+/// Runs the child's part of the scenario.
 pub fn serve<A: Acceptor<Endpoint: Send + 'static>>(
     cell: Cell,
     acceptor: &mut A,

@@ -28,7 +28,7 @@ use crate::harness::round::{Round, StreamMemory, histogram};
 use crate::harness::workspace::Setup;
 use crate::transport::{Client, Server, StreamTransport};
 
-/// The parent's part.
+/// Runs the parent's part of the scenario.
 pub fn measure<T: StreamTransport>(
     cell: Cell,
     setup: &Setup,

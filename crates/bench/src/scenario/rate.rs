@@ -25,7 +25,7 @@ use crate::harness::pair::Pair;
 use crate::harness::round::{Round, histogram, pack, unpack};
 use crate::transport::Endpoint;
 
-/// The parent's part.
+/// Runs the parent's part of the scenario.
 pub fn measure(
     cell: Cell,
     mut endpoint: impl Endpoint,
@@ -42,7 +42,7 @@ pub fn measure(
     Ok(batch.round(ops, ops * cell.size as u64, unpack(&batch.done.latency)?))
 }
 
-/// The child's part.
+/// Runs the child's part of the scenario.
 pub fn serve(cell: Cell, mut endpoint: impl Endpoint, control: &Control) -> Result<()> {
     let mut next = 0;
     control.serve(|request| {

@@ -6,7 +6,7 @@
 //! child      receive receive receive … (verify each)
 //! ```
 //! Each 64th message carries its send time, so the latencies are those of messages in a full queue.
-//! The inverse of the rate is *not* a latency and is not shown as one.
+//! The inverse of the rate is *not* a latency and is not reported as one.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ use crate::harness::pattern::REPLY;
 use crate::harness::round::{Round, histogram, pack, unpack};
 use crate::transport::Endpoint;
 
-/// The parent's part.
+/// Runs the parent's part of the scenario.
 pub fn measure(
     cell: Cell,
     mut endpoint: impl Endpoint,
@@ -34,7 +34,7 @@ pub fn measure(
     Ok(batch.round(ops, ops * cell.size as u64, unpack(&batch.done.latency)?))
 }
 
-/// The child's part.
+/// Runs the child's part of the scenario.
 pub fn serve(cell: Cell, mut endpoint: impl Endpoint, control: &Control) -> Result<()> {
     let Cell { size, touch, .. } = cell;
     let mut next = 0;

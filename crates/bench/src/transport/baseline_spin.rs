@@ -25,7 +25,7 @@ use super::handover::{self, HandoverListener};
 use super::{Acceptor, ChannelTransport, Endpoint};
 use crate::harness::workspace::Setup;
 
-/// The transport `baseline-spin`.
+/// Makes channels of the transport `baseline-spin`.
 pub struct BaselineSpin;
 
 /// Waits for the parent's buffer and sends its own in exchange.

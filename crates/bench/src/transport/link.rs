@@ -27,11 +27,11 @@ use crate::harness::workspace::Setup;
 /// A link over the carrier `C`.
 pub struct LinkOver<C>(PhantomData<C>);
 
-/// The transport `link-shm`.
+/// Makes channels of the transport `link-shm`.
 pub type LinkShm = LinkOver<SharedMemory>;
-/// The transport `link-tcp`.
+/// Makes channels of the transport `link-tcp`.
 pub type LinkTcp = LinkOver<Tcp>;
-/// The transport `link-uds`.
+/// Makes channels of the transport `link-uds`.
 pub type LinkUds = LinkOver<Uds>;
 
 /// The connection below a link.

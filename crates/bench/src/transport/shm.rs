@@ -23,7 +23,7 @@ use super::{
 use crate::harness::cell::{Cell, WaitName};
 use crate::harness::workspace::Setup;
 
-/// The transport `shm`.
+/// Makes channels of the transport `shm`.
 pub struct Shm;
 
 /// A listener at a socket file.

@@ -92,5 +92,5 @@ Examples:
   partywall listen tcp:127.0.0.1:4000               the same over TCP; then type, and press Ctrl-D
   partywall listen unix:@demo --transport shm       shared memory, or an error with the reason
 
-Stdin goes to the peer, and the bytes of the peer go to stdout. The end of stdin closes that direction
-only: the bytes of the peer are received until it has closed its direction too.";
+Stdin goes to the peer, and the bytes of the peer go to stdout. The end of stdin closes that
+direction only: the bytes of the peer are received until it has closed its direction too.";

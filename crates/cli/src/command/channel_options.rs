@@ -51,7 +51,7 @@ pub enum TransportName {
 }
 
 impl ChannelOptions {
-    /// The library's configuration.
+    /// The configuration of the library that these options stand for.
     pub fn config(&self) -> Config {
         let policy = match self.transport {
             TransportName::Auto => TransportPolicy::Auto,

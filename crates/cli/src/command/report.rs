@@ -25,7 +25,7 @@ pub fn conclude(inspected: Result<ExitCode>) -> ExitCode {
     })
 }
 
-/// Prints the text. A closed pipe is no error: the reader has seen enough.
+/// Prints the text on stdout. A closed pipe is no error: the reader has seen enough.
 ///
 /// # Errors
 /// If stdout cannot be written.

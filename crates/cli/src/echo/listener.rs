@@ -26,7 +26,7 @@ enum Kind {
     Plain(partywall_sys::Listener),
 }
 
-/// An accepted client.
+/// A client that the listener has accepted.
 pub enum Client {
     /// A Partywall channel.
     Channel(Box<Channel>),
@@ -41,7 +41,7 @@ pub struct PlainClient {
 }
 
 impl EchoListener {
-    /// Binds the address.
+    /// Binds the address of `endpoint`; a socket file gets `mode`.
     pub fn bind(endpoint: &Endpoint, config: &Config, mode: u32) -> Result<Self, String> {
         if !endpoint.is_plain {
             let listener = Listener::bind_with(&endpoint.address, config);
@@ -141,5 +141,5 @@ impl PlainClient {
 /// Bytes of one read and write.
 const BUFFER_BYTES: usize = 64 << 10;
 
-/// Pending connections.
+/// Connections that may wait to be accepted.
 const BACKLOG: i32 = 128;

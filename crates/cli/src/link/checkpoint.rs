@@ -50,9 +50,9 @@ use partywall_layout::link::slot::{self, index_of};
 /// The file that a checkpoint belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// `send --in`.
+    /// The input of `send --in`.
     In,
-    /// `recv --out`.
+    /// The output of `recv --out`.
     Out,
 }
 
@@ -189,7 +189,8 @@ impl Checkpoint {
         self.epoch
     }
 
-    /// Writes an entry. If the process is killed within, the former entry stays in force.
+    /// Writes an entry to the file. If the process is killed within, the former entry stays in
+    /// force.
     pub fn write(&mut self, entry: Entry) -> Result<()> {
         let sequence = self.sequence + 1;
         let bytes = slot_of(sequence, &entry);

@@ -67,8 +67,8 @@ pub fn answers_with_one(task: Option<&std::ffi::OsStr>) -> bool {
 const EXAMPLES: &str = "\
 Examples:
   mkdir -m 700 links
-  partywall link recv --dir links --name bob --peer alice unix:/tmp/links.sock            one end …
-  partywall link send --dir links --name alice --peer bob unix:/tmp/links.sock < lines    … and the other
+  partywall link recv --dir links --name bob --peer alice unix:/tmp/links.sock           one end …
+  partywall link send --dir links --name alice --peer bob unix:/tmp/links.sock < lines   … the other
   partywall link inspect --dir links        all links with a file there
   partywall link inspect --help             output and exit codes
   partywall link adopt --help               how to end a quarantine";

@@ -22,7 +22,7 @@ use crate::command::exit::Exit;
 /// The reason why a command ends.
 #[derive(Debug)]
 pub struct Ended {
-    /// The exit code.
+    /// The exit code with which the command ends.
     pub exit: Exit,
     /// The text of the error.
     pub reason: String,
@@ -110,7 +110,7 @@ impl Monitor {
         self.wake_at = moment;
     }
 
-    /// Drives the group. Returns on events of a link, if one of `also` is ready, or if
+    /// Waits and drives the group. Returns on events of a link, if one of `also` is ready, or if
     /// [`update`](Self::update) is due; the value says whether one of `also` is ready.
     pub fn wait(&self, also: &[PollFd<'_>]) -> Result<bool, Ended> {
         // Bytes that arrived are in the link already, and no descriptor reports them again.

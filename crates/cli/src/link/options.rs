@@ -14,7 +14,7 @@ use partywall_link::Storage;
 use super::framing::Framing;
 use partywall_bench::figure::quantity::parse_time;
 
-/// The flags.
+/// The flags that `send` and `recv` share.
 #[derive(Clone, Debug, clap::Args)]
 pub struct EndOptions {
     /// Directory that keeps the link, so that it survives kill -9; it must be yours, with mode 700

@@ -377,19 +377,20 @@ const RETURN_MAX: Duration = Duration::from_secs(10);
 
 const EXAMPLES: &str = "\
 Examples:
-  partywall link recv --dir links --name bob --peer alice unix:/tmp/links.sock          one end …
-  partywall link send --dir links --name alice --peer bob unix:/tmp/links.sock < lines  … and the other
+  partywall link recv --dir links --name bob --peer alice unix:/tmp/links.sock           one end …
+  partywall link send --dir links --name alice --peer bob unix:/tmp/links.sock < lines   … the other
   partywall link recv --dir links --name bob --peer alice --once unix:/tmp/links.sock > lines
-  partywall link recv --dir links --name bob --peer alice --out file --exactly-once unix:/tmp/links.sock
-  partywall link recv --dir links --name bob tcp:127.0.0.1:7000 --token-file secret     the same secret at the sender
+  partywall link recv --dir links --name b --peer a --out file --exactly-once unix:/tmp/links.sock
+  partywall link recv --dir links --name bob tcp:127.0.0.1:7000 --token-file secret
 
-Each message is written as a line, and then acknowledged: the sender drops it. After a kill, unwritten messages
-come again. Ctrl-C and SIGTERM end the command in good order.
+Each message is written as a line, and then acknowledged: the sender drops it. After a kill,
+unwritten messages come again. Ctrl-C and SIGTERM end the command in good order.
 
-With --once the command ends when the sender has finished. If the sender had finished before the command began,
-it waits 10 s for another sender and ends with 0. If the last sender left without finishing, it ends with 4.
-A link without any sender so far is waited for without limit, or until --timeout.
+With --once the command ends when the sender has finished. If the sender had finished before the
+command began, it waits 10 s for another sender and ends with 0. If the last sender left without
+finishing, it ends with 4. A link without any sender so far is waited for without limit, or until
+--timeout.
 
-With --exactly-once no message is in the file twice, whichever end is killed. The length of the output is stored
-next to the link, in a file of the same name with the ending .out; remove it to write to another file. It
-survives kill -9, as the link does, but not a loss of power.";
+With --exactly-once no message is in the file twice, whichever end is killed. The length of the
+output is stored next to the link, in a file of the same name with the ending .out; remove it to
+write to another file. It survives kill -9, as the link does, but not a loss of power.";

@@ -8,8 +8,8 @@
 //!   reads no more (Unix)    ◀─────▶   RESET {receiving}    the other direction continues
 //!   RST                     ◀──────   the session has ended
 //! ```
-//! A part never looks like the whole, where the socket can tell them apart: see `plain.rs` for
-//! Unix.
+//! A stream that was cut off does not look complete, where the socket can tell the program so:
+//! `plain.rs` says what a Unix socket can.
 
 use std::time::Duration;
 

@@ -140,7 +140,7 @@ impl Queue {
     }
 }
 
-/// Most queued lines.
+/// Most lines that wait to be printed.
 const LINES_MAX: usize = 256;
 
 #[cfg(test)]

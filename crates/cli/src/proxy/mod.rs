@@ -241,9 +241,9 @@ Examples:
 Of a tcp: and a unix: address, the tcp: one is the plain side. If both are of one kind, write plain:
 before the one for programs without Partywall.
 
-Each direction of a connection ends by itself. A reset passes through as well, except that a Unix socket
-cannot tell a reset from the end. A program that does not read makes its peer wait. If the other proxy
-ends, its connections are reset, and new ones wait until it is back.
+Each direction of a connection ends by itself. A reset passes through as well, except that a Unix
+socket cannot tell a reset from the end. A program that does not read makes its peer wait. If the
+other proxy ends, its connections are reset, and new ones wait until it is back.
 
 Output on stderr delays no connection: if it is not read, lines are left out and counted.";
 

@@ -17,7 +17,7 @@ use partywall_sys::Family;
 use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream, tcp, unix};
 
-/// A plain socket.
+/// A plain socket of a program that is proxied.
 #[derive(Debug)]
 pub enum Plain {
     /// TCP with `TCP_NODELAY`.
@@ -221,7 +221,7 @@ impl PlainListener {
         bound.map_or_else(|| requested.clone(), Address::from)
     }
 
-    /// Accepts the next socket. Cancel-safe.
+    /// Accepts the next socket; it is cancel-safe.
     pub async fn accept(&self) -> io::Result<Plain> {
         match &self.accepting {
             Accepting::Tcp(listener) => Plain::tcp(listener.accept().await?.0),

@@ -116,5 +116,6 @@ async fn ended(session: &Session) -> String {
 /// Shortest pause between two attempts; it doubles each time.
 const PAUSE_MIN: Duration = Duration::from_millis(10);
 
-/// Longest pause. After a session that lasted longer, the shortest pause comes first again.
+/// The longest pause between attempts. After a session that lasted longer, the shortest pause comes
+/// first again.
 const PAUSE_MAX: Duration = Duration::from_secs(1);

@@ -51,7 +51,7 @@ pub struct Dump {
     pub moves: bool,
 }
 
-/// Inspects and prints.
+/// Inspects the memory that the arguments name and prints it.
 pub fn run(arguments: &Arguments) -> ExitCode {
     report::conclude(inspect_and_print(arguments))
 }

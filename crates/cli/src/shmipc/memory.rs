@@ -18,7 +18,7 @@ pub struct Memory {
     pub name: String,
     /// The source of the copy.
     pub source: String,
-    /// The contents.
+    /// The bytes at the time of the copy.
     pub bytes: Vec<u8>,
 }
 

@@ -22,7 +22,7 @@ pub type Identity = (u64, u64);
 /// The memory of a process.
 #[derive(Debug, Default)]
 pub struct Owned {
-    /// The copies.
+    /// Copies of all memory that could be read.
     pub memories: Vec<Memory>,
     /// Names of memory that could not be copied, with the reason.
     pub unreadable: Vec<(String, String)>,

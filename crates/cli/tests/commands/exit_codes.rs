@@ -104,9 +104,9 @@ fn unreachable_address_is_3() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().display().to_string();
     ends(&["connect", &format!("unix:{path}/nobody")], NO_CONNECTION, "does not exist");
-    ends(&["connect", "tcp:127.0.0.1:1"], NO_CONNECTION, "start the server; --retry 5s waits");
+    ends(&["connect", "tcp:127.0.0.1:1"], NO_CONNECTION, "start it; --retry 5s waits");
     for endpoint in ["tcp:127.0.0.1:1", "plain:tcp:127.0.0.1:1"] {
-        let says = "partywall: nobody listens on tcp:127.0.0.1:1: start the server; --retry 5s";
+        let says = "partywall: no server listens on tcp:127.0.0.1:1: start it; --retry 5s";
         ends(&["echo", "run", "--connect", endpoint], NO_CONNECTION, says);
     }
     ends(&["connect", "unix:@partywall-nobody", "--retry", "50ms"], NO_CONNECTION, "nobody");

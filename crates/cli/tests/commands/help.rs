@@ -5,7 +5,7 @@ use crate::program;
 
 use program::{run, text};
 
-/// All visible commands.
+/// All commands that the help shows.
 const COMMANDS: [&str; 19] = [
     "",
     "bench",

@@ -38,7 +38,7 @@ impl Running {
         status.expect("waited for")
     }
 
-    /// The exit code.
+    /// The exit code; a signal counts as in a shell.
     pub fn code(&mut self) -> i32 {
         self.wait().code().expect("no signal")
     }

@@ -78,7 +78,7 @@ impl Pair {
         Self::start("tcp:127.0.0.1:0", &address_of(to), options)
     }
 
-    /// Connects a client.
+    /// Connects a client to the entry.
     pub fn connect(&self) -> TcpStream {
         connect(&self.entry.address)
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What two ends agree on: connections, epochs, skips and quarantine (SPEC 12.2 to 12.4).
+//! The agreement of two ends on connections, epochs, skips and quarantine (SPEC 12.2 to 12.4).
 //!
 //! ```text
 //!  client                                server
@@ -67,7 +67,7 @@ pub(super) struct Attachment {
     pub(super) finished_at: Option<(Option<StreamId>, Position)>,
     /// How many connections there were.
     connections: u64,
-    /// What the peer's application sent with its login.
+    /// The login data of the peer's application.
     pub(super) login: Vec<u8>,
 }
 
@@ -95,7 +95,7 @@ impl Attachment {
     }
 }
 
-/// What a server does about an ATTACH.
+/// A server's answer to an ATTACH.
 #[derive(Debug)]
 pub(crate) enum Answer {
     /// ATTACHED is in the connection, to be sent.
@@ -104,12 +104,12 @@ pub(crate) enum Answer {
     Refused(Conn, End),
 }
 
-/// What a frame made of its connection.
+/// The effect of a frame on its connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Handled {
     /// The connection stays as it is.
     Unchanged,
-    /// The connection is now the present one: any other is to be closed.
+    /// The connection is now the present one: the driver closes any other.
     Activated,
 }
 
@@ -425,7 +425,7 @@ impl LinkState {
         self.store.durable.quarantine.is_some()
     }
 
-    /// What applying a decision makes of the receiver, if it may be applied now.
+    /// The receiver's state after a decision, if it may be applied now.
     fn fits(
         &self,
         answer: &Attach,
@@ -546,7 +546,7 @@ impl LinkState {
         self.push_event(Event::Epoch { epoch: epoch.0 });
     }
 
-    /// What the present epoch leaves behind.
+    /// The past that the present epoch leaves behind.
     fn past(&self) -> Past {
         let out = &self.retained;
         let sending = Some(SentPast { stream: out.stream(), acked: out.acked(), tail: out.tail() });
@@ -593,7 +593,7 @@ impl LinkState {
         self.push_event(Event::Quarantined);
     }
 
-    /// A stream whose records can be told apart from those of the present one.
+    /// A stream whose records are distinct from those of the present one.
     fn other_stream(&self) -> StreamId {
         loop {
             let stream = new_stream();

@@ -64,15 +64,15 @@ pub(crate) struct Conn {
 pub(super) enum Stage {
     /// The client sent ATTACH with this view.
     Asked(ReceiverView),
-    /// The server answered.
+    /// The server answered the ATTACH with ATTACHED.
     Answered(Box<Answered>),
-    /// Records flow.
+    /// The handshake is complete, and records flow.
     Active,
-    /// What is still in `control` is written; nothing is read any more.
+    /// The rest of `control` is written; nothing is read any more.
     Over,
 }
 
-/// What a server remembers until CONFIRM.
+/// The state that a server remembers until CONFIRM.
 #[derive(Debug)]
 pub(super) struct Answered {
     pub(super) attach: Attach,
@@ -152,12 +152,12 @@ impl Conn {
         matches!(self.stage, Stage::Active)
     }
 
-    /// Whether nothing more is to be read from the connection.
+    /// Whether nothing more is read from the connection.
     pub(crate) fn is_over(&self) -> bool {
         matches!(self.stage, Stage::Over)
     }
 
-    /// Queues a frame.
+    /// Queues a frame to be written.
     ///
     /// An ACK replaces the one before it that is not yet written, so a peer that reads nothing
     /// makes the queue no longer.
@@ -197,7 +197,7 @@ impl Conn {
         self.cursor = cursor;
     }
 
-    /// Whether anything is to be written.
+    /// Whether a frame or record waits to be written.
     #[inline]
     pub(super) fn has_outgoing(&self, retained: &Retained) -> bool {
         let writes_records = !self.is_leaving || self.is_within_record();
@@ -237,7 +237,7 @@ impl Conn {
         Some(cursor)
     }
 
-    /// Fills `slices` with what is to be written next, at most about `bytes_max`; returns how many
+    /// Fills `slices` with the next bytes to write, at most about `bytes_max`; returns how many
     /// are used.
     ///
     /// # Errors

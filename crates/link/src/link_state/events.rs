@@ -11,7 +11,7 @@ use super::end::End;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Event {
-    /// Records flow again.
+    /// The link is attached, and records flow again.
     Attached {
         /// Whether the peer's stream continues where it was; if not, it is the first or another
         /// one.
@@ -29,7 +29,7 @@ pub enum Event {
     },
     /// Both sides are now in this epoch, or will be once they attach.
     Epoch {
-        /// Its number.
+        /// The number of the epoch.
         epoch: u64,
     },
     /// The peer has met a later owner of this link: this one attaches no more.
@@ -87,7 +87,7 @@ impl Events {
         self.queue.pop_front()
     }
 
-    /// The newest event.
+    /// The newest event, for tests.
     #[cfg(all(test, not(shuttle)))]
     pub(super) fn last(&self) -> Option<&Event> {
         self.queue.back()

@@ -116,7 +116,7 @@ pub(super) struct Next<'a> {
     pub(super) payload: Payload<'a>,
 }
 
-/// What became of a record at the front of a socket's input.
+/// The result of taking a record at the front of a socket's input.
 #[derive(Debug)]
 pub(super) enum Taken {
     /// It is not complete: it needs this many bytes.
@@ -127,7 +127,7 @@ pub(super) enum Taken {
     Message(Position, Ack),
 }
 
-/// See the module.
+/// The messages of one stream between their arrival and their acknowledgement.
 #[derive(Debug)]
 pub(super) struct Inbox {
     stream: Option<StreamId>,
@@ -583,7 +583,7 @@ pub(super) struct Entry {
 }
 
 impl Entry {
-    /// No message.
+    /// The entry of no message.
     const NONE: Self = Self { at: 0, len: 0 };
 
     const fn len(self) -> usize {
@@ -764,7 +764,7 @@ pub(super) fn header_words(input: &[u8]) -> Option<(u64, u64)> {
     Some((u64::from_le_bytes(*first), u64::from_le_bytes(*second)))
 }
 
-/// The length in bytes of the record that begins in `input`, as far as its header tells.
+/// The length in bytes of the record that begins in `input`, as far as its header is there.
 fn needed(input: &[u8]) -> usize {
     let len = header_words(input).map_or(0, |(_, second)| second & 0xffff_ffff);
     HEADER + as_usize(len)

@@ -260,12 +260,12 @@ impl LinkState {
         self.retained.abort();
     }
 
-    /// What carries the ack of this side, as of a message that is no reply.
+    /// The carrier of the ack of this side, as of a message that is no reply.
     ///
     /// While the peer reads this memory, the acked offset lies in the consumed record, whatever
-    /// moved it: each ack stores it there first, each reply before it returns, and
-    /// [`flow`](Self::flow) stored that of a skip or a recovery before the connection became active
-    /// (SPEC 16.5).
+    /// moved it (SPEC 16.5). Each ack stores it there first, and each reply before it returns. That
+    /// of a skip or a recovery was stored by [`flow`](Self::flow), before the connection became
+    /// active.
     #[inline(always)]
     fn ack_carrier(&self) -> AckCarrier {
         if self.is_shared() {
@@ -648,7 +648,7 @@ impl LinkState {
         false
     }
 
-    /// Whether the peer sleeps and is to be notified of what was published or consumed since the
+    /// Whether the peer sleeps and must be notified of what was published or consumed since the
     /// last call.
     ///
     /// If true, the caller MUST notify it: it is returned once for each sleep.
@@ -765,7 +765,7 @@ impl LinkState {
         Ok(true)
     }
 
-    /// Ends a connection that broke, or is to be closed.
+    /// Ends a connection that broke, or that the driver closes.
     pub(crate) fn ended(&mut self, conn: &mut Conn, end: End) -> End {
         let is_present = self.attachment.active == Some(conn.id());
         if is_present && matches!(end, End::Left | End::Broken(_)) {
@@ -828,7 +828,7 @@ impl LinkState {
         }
     }
 
-    /// Whether anything is to be written to the connection.
+    /// Whether a frame or record waits to be written to the connection.
     #[inline]
     pub(crate) fn has_outgoing(&self, conn: &Conn) -> bool {
         conn.has_outgoing(&self.retained)
@@ -836,7 +836,7 @@ impl LinkState {
 
     /// Whether records went over this connection, and another replaced it or an epoch ended it.
     ///
-    /// Its driver is to end it: what is to be sent is not for it.
+    /// Its driver must end it, because nothing more may be sent on it.
     #[inline]
     pub(crate) fn is_replaced(&self, conn: &Conn) -> bool {
         conn.cursor.is_some() && self.attachment.active != Some(conn.id())
@@ -860,7 +860,7 @@ impl LinkState {
         conn.next_outgoing(&self.retained)
     }
 
-    /// Fills `slices` with what is to be written next, at most about `bytes_max`; returns how many
+    /// Fills `slices` with the next bytes to write, at most about `bytes_max`; returns how many
     /// are used.
     ///
     /// # Errors
@@ -908,7 +908,7 @@ impl LinkState {
         self.store.provenance()
     }
 
-    /// What the peer's application sent with its login.
+    /// The login data of the peer's application.
     pub(crate) fn login(&self) -> &[u8] {
         &self.attachment.login
     }
@@ -978,7 +978,7 @@ fn attempt(durable: &DurableState, start: Position) -> u32 {
     u32::try_from(1 + before).unwrap_or(u32::MAX)
 }
 
-/// What carries the ack of this side, as of a message that it sends.
+/// The carrier of the ack of this side, as of a message that it sends.
 #[derive(Clone, Copy, Debug)]
 enum AckCarrier {
     /// The record of the message. That of a reply also stores the acked offset (SPEC 12.5).
@@ -1003,7 +1003,7 @@ pub(crate) struct DeliveryId {
     pub(crate) end: Position,
 }
 
-/// What became of the bytes that had arrived.
+/// The effect of the bytes that had arrived.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Received {
     /// The connection became the present one.

@@ -86,7 +86,7 @@ pub(crate) enum PeerMappingError {
         /// In bytes.
         limit: u64,
     },
-    /// The system refused.
+    /// The system refused to map it.
     #[error("the peer's memory cannot be mapped: {0}")]
     Map(#[from] std::io::Error),
     /// The memfd does not fulfil the rules for one.
@@ -189,11 +189,11 @@ pub(super) struct ShortCompact {
     pub(super) end: Position,
     pub(super) footprint: u64,
     pub(super) digest: RecordDigest,
-    /// The message.
+    /// The message in the log.
     pub(super) entry: Entry,
 }
 
-/// What a step took out of the peer's ring.
+/// The result of one step in the peer's ring.
 #[derive(Debug)]
 pub(super) enum Pulled {
     /// The next record is not published yet.
@@ -472,7 +472,8 @@ impl PeerMemory {
         if self.is_damaged() { Err(truncated()) } else { Ok(()) }
     }
 
-    /// Whether zeros replaced a truncated part. What was copied before this call may be such zeros.
+    /// Whether zeros replaced a truncated part. Bytes that were copied before this call may be such
+    /// zeros.
     #[inline]
     fn is_damaged(&self) -> bool {
         self.view.as_ref().is_some_and(|view| view.0.is_damaged())
@@ -493,7 +494,7 @@ impl Readable for View {
     }
 }
 
-/// What is left of a checked record, without its bytes.
+/// A checked record without its bytes.
 #[derive(Clone, Copy)]
 struct Checked {
     ack: Ack,

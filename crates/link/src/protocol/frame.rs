@@ -28,16 +28,16 @@ pub enum Frame {
     Attach {
         /// The side that sends the frame.
         attach: Attach,
-        /// The link.
+        /// The names of the link.
         names: Names,
         /// Data for the server's application.
         login: Vec<u8>,
     },
-    /// A server accepts.
+    /// A server accepts the client.
     Attached {
         /// The side that sends the frame.
         attach: Attach,
-        /// The client's nonce.
+        /// The nonce of the client's ATTACH.
         echo: Nonce,
         /// About the server's records.
         decision: Decision,
@@ -46,14 +46,14 @@ pub enum Frame {
     },
     /// A side refuses, or ends what it had accepted. It ends the connection.
     Refuse {
-        /// The peer's nonce.
+        /// The nonce of the peer's last frame.
         echo: Nonce,
-        /// Why.
+        /// Why it refuses.
         refusal: Refusal,
     },
     /// The client has applied the server's decision, and has read its nonce.
     Confirm {
-        /// The server's nonce.
+        /// The nonce of the server's ATTACHED.
         echo: Nonce,
         /// About the client's records.
         decision: Decision,
@@ -71,9 +71,9 @@ pub enum Frame {
     },
     /// Messages were consumed and acknowledged.
     Ack {
-        /// The stream.
+        /// The id of the stream.
         stream: StreamId,
-        /// How far.
+        /// How far it is acknowledged.
         consumed: Position,
     },
     /// The side closes its end for now; both keep all that is not yet acknowledged.

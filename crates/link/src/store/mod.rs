@@ -73,16 +73,16 @@ pub(crate) struct StoreParts {
     pub slab: OwnMem,
     /// Messages up to this many bytes go into the ring.
     pub inline_max: usize,
-    /// What a peer needs to map the store; `None` if it cannot be mapped.
+    /// The parts that a peer needs to map the store; `None` if it cannot be mapped.
     pub export: Option<Export>,
 }
 
-/// What a store needs so that a peer can read it.
+/// The parts of a store that let a peer read it.
 #[derive(Debug)]
 pub(crate) struct Export {
     /// The control page from `asleep_records` on.
     pub control: OwnMem,
-    /// What a peer maps.
+    /// The file or memfd that a peer maps.
     pub source: ExportSource,
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What an operator can do about a link in quarantine: give up what this end sends, or accept what
+//! Repairs by an operator, for a link in quarantine: give up what this end sends, or accept what
 //! the peer has.
 //!
 //! ```text
@@ -294,7 +294,7 @@ impl Taken {
     }
 }
 
-/// A stream whose records can be told apart from those in the ring.
+/// A stream whose records are distinct from those in the ring.
 fn other_stream(retained: &Retained) -> StreamId {
     loop {
         let bytes = nonce();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Whatever a peer does to its memory: the result is its messages, nothing, or the end of the
+//! A peer does anything to its memory: the result is its messages, nothing, or the end of the
 //! connection.
 
 use std::fs::File;
