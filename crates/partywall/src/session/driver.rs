@@ -352,7 +352,7 @@ mod tests {
 
     /// Its pending records would keep the driver for ever.
     #[test]
-    fn one_who_never_reads_is_not_waited_for_after_the_end() {
+    fn peer_that_never_reads_is_not_waited_for_after_the_end() {
         for policy in [TransportPolicy::SharedMemory, TransportPolicy::Socket] {
             let [(shared, mut driver), _theirs] = pair(policy);
             driver.register(Waker::noop());
@@ -393,7 +393,7 @@ mod tests {
     /// A waiter for room unlocks the outbox before it wakes the driver. A driver that finds the
     /// room in between wakes the waiter, and does not turn for ever.
     #[test]
-    fn one_who_waits_for_room_is_woken_before_it_has_called() {
+    fn waiter_for_room_is_woken_before_it_wakes_the_driver() {
         for policy in [TransportPolicy::SharedMemory, TransportPolicy::Socket] {
             let [(shared, mut driver), (_their_shared, mut theirs)] = pair(policy);
             driver.register(Waker::noop());
@@ -416,7 +416,7 @@ mod tests {
     /// A stream was opened, and its answer is there, when the session is closed. The driver has not
     /// noticed the end yet, and must not take the answer for a violation.
     #[test]
-    fn an_answer_that_comes_as_the_session_closes_is_no_violation() {
+    fn answer_during_close_is_no_violation() {
         for policy in [TransportPolicy::SharedMemory, TransportPolicy::Socket] {
             let [(shared, mut driver), (their_shared, mut theirs)] = pair(policy);
             let context = Context::from_waker(Waker::noop());

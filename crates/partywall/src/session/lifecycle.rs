@@ -385,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_is_refused() {
+    fn impossible_records_are_refused() {
         let mut opener = Lifecycle::new(true);
         assert!(opener.received_end(1).is_err());
         opener.received_close_write(1).unwrap();

@@ -9,7 +9,7 @@
 //! # Invariants
 //!
 //! - The lock is private to this process and held for moments: never while blocked, and never while
-//! the outbox is being locked (the outbox comes first).
+//!   the outbox is being locked (the outbox comes first).
 //! - A stream with a pending record is listed in the outbox, once.
 
 use super::credit::{RecvCredit, SendCredit};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Plain structs as messages: their own bytes, looked at where they lie.
+//! Plain structs as messages: their own bytes, read in place.
 //!
 //! ```text
 //!   send_plain(&T)       T's bytes are the payload
@@ -7,17 +7,19 @@
 //!   recv_checked::<T>()  copied first, then checked bit by bit: for enums, bool, char
 //! ```
 //!
-//! # What may be looked at in place
+//! # Types that may be read in place
 //!
-//! Only types for which *any* bytes are a value ([`FromBytes`]). A type with forbidden bytes must be checked on a
-//! copy that nobody else can change, and safe code cannot remember that it was: so it is received by value.
+//! Only types for which *any* bytes are a value ([`FromBytes`]). A type with forbidden bytes must
+//! be checked on a copy that no other process can change, and safe code cannot record that it was:
+//! so it is received by value.
 //!
 //! # Under `Trust::Trusted`
 //!
-//! Length and alignment are ours, and stay. The bytes of a large message lie in the neighbour's memory and stay
-//! as they are only while it keeps its promise (SECURITY.md): a neighbour that breaks it can change a field between
-//! two looks. So copy what you check, and use the copy: `let header = *plain;`. Under
-//! [`Trust::Untrusted`](crate::Trust::Untrusted) all of it is a private copy.
+//! Length and alignment belong to this side, and never change. The bytes of a large message lie in
+//! the peer's memory, and stay the same only while the peer keeps its promise (SECURITY.md): a peer
+//! that breaks it can change a field between two reads. So copy what you check, and use the copy:
+//! `let header = *plain;`. Under [`Trust::Untrusted`](crate::Trust::Untrusted) all of it is a
+//! private copy.
 
 use super::places::Place;
 use crate::channel::{Channel, Receiver, Sender, SharedSender};
@@ -32,15 +34,15 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, TryFromBytes};
 
 /// A message that is a `T`, or a slice of them: derefs to it.
 ///
-/// A large message is looked at where it lies; the sender has its memory back when this is dropped. One whose
-/// address does not suit `T` (short ones, and what was advanced past a header) is copied once to an address that
-/// does.
+/// A large message is read in place; its memory returns to the sender when this is dropped. A
+/// message whose address does not suit `T` (short ones, and those advanced past a header) is copied
+/// once to an address that does.
 pub struct Plain<T: ?Sized> {
     place: Place,
     is: PhantomData<fn() -> Box<T>>,
 }
 
-/// A message that is no `T`. The message can be had back.
+/// A message that is no `T`; `into_message` returns it.
 #[derive(Debug)]
 pub struct NotPlain {
     number: Option<u64>,
@@ -126,7 +128,7 @@ impl<T: FromBytes + KnownLayout + Immutable + ?Sized> Plain<T> {
 }
 
 impl<T: ?Sized> Plain<T> {
-    /// Whether it is looked at in the sender's memory, without ever having been copied.
+    /// Whether it is read in the sender's memory, without any copy.
     #[must_use]
     pub fn is_zero_copy(&self) -> bool {
         match &self.place {
@@ -143,9 +145,10 @@ impl<T: FromBytes + KnownLayout + Immutable + ?Sized> Deref for Plain<T> {
     fn deref(&self) -> &T {
         match T::ref_from_bytes(self.place.as_slice()) {
             Ok(value) => value,
-            // Not reached, also not in a forked child: length and address were checked when it was made, and
-            // neither ever changes. What lies there may, and any bytes are a value. The mapping is read-only,
-            // so children inherit it (tests/fork/channels.rs); what is copied lies at a multiple of 64 wherever it moves.
+            // Not reached, not even in a forked child: length and address were checked when it was
+            // made, and never change. The bytes may change, and any bytes are a value. The mapping
+            // is read-only, so children inherit it (tests/fork/channels.rs); a copy lies at a
+            // multiple of 64 wherever it moves.
             Err(_) => unreachable!("the place of a plain struct has changed"),
         }
     }
@@ -185,7 +188,7 @@ fn not_plain<T: ?Sized, E>(what: What, message: Box<Message>, number: u64) -> Re
 }
 
 impl Message {
-    /// The message as a plain struct, or as a slice of them; looked at where it lies if its address suits.
+    /// The message as a plain struct, or as a slice of them; read in place if its address suits.
     ///
     /// # Errors
     /// [`NotPlain`], with the message, if its length is another.
@@ -274,10 +277,10 @@ impl Sender {
 }
 
 impl SharedSender {
-    /// See [`Sender::send_plain`].
+    /// The same as [`Sender::send_plain`].
     ///
     /// # Errors
-    /// As there.
+    /// Fails as [`send_plain`](Sender::send_plain) does.
     pub fn send_plain<T: IntoBytes + Immutable + ?Sized>(
         &self,
         value: &T,
@@ -285,10 +288,10 @@ impl SharedSender {
         self.send(value.as_bytes())
     }
 
-    /// See [`Sender::try_send_plain`].
+    /// The same as [`Sender::try_send_plain`].
     ///
     /// # Errors
-    /// As there.
+    /// Fails as [`try_send_plain`](Sender::try_send_plain) does.
     pub fn try_send_plain<T: IntoBytes + Immutable + ?Sized>(
         &self,
         value: &T,
@@ -301,8 +304,8 @@ impl Receiver {
     /// The next message as a plain struct, or as a slice of them; waits for one.
     ///
     /// # Errors
-    /// [`RecvPlainError::NotPlain`] if its length is another: the message is taken, and can be had from the
-    /// error. And as [`recv`](Self::recv).
+    /// [`RecvPlainError::NotPlain`] if its length is another: the message is taken, and can be had
+    /// from the error. And as [`recv`](Self::recv).
     pub fn recv_plain<T>(&mut self) -> Result<Option<Plain<T>>, RecvPlainError<RecvError>>
     where
         T: FromBytes + KnownLayout + Immutable + ?Sized,
@@ -314,7 +317,7 @@ impl Receiver {
     /// As [`recv_plain`](Self::recv_plain), but only until `deadline`.
     ///
     /// # Errors
-    /// As there, and [`RecvError::TimedOut`].
+    /// Fails as [`recv_plain`](Self::recv_plain) does, and [`RecvError::TimedOut`].
     pub fn recv_plain_deadline<T>(
         &mut self,
         deadline: Instant,
@@ -329,7 +332,7 @@ impl Receiver {
     /// As [`recv_plain`](Self::recv_plain), if a message is there now. Never waits.
     ///
     /// # Errors
-    /// As there, and [`TryRecvError::Empty`].
+    /// Fails as [`recv_plain`](Self::recv_plain) does, and [`TryRecvError::Empty`].
     pub fn try_recv_plain<T>(&mut self) -> Result<Option<Plain<T>>, RecvPlainError<TryRecvError>>
     where
         T: FromBytes + KnownLayout + Immutable + ?Sized,
@@ -338,8 +341,8 @@ impl Receiver {
         message.map(|message| plain(message, self.last_number())).transpose()
     }
 
-    /// The next message as a struct that not all bytes are a value of (with enums, `bool` or `char`): copied,
-    /// then checked; waits for one.
+    /// The next message as a struct that not all bytes are a value of (with enums, `bool` or
+    /// `char`): copied, then checked; waits for one.
     ///
     /// # Errors
     /// [`RecvPlainError::NotPlain`] if its length is another, or its bytes are no value. And as
@@ -353,10 +356,10 @@ impl Receiver {
 }
 
 impl Channel {
-    /// See [`Sender::send_plain`].
+    /// The same as [`Sender::send_plain`].
     ///
     /// # Errors
-    /// As there.
+    /// Fails as [`send_plain`](Sender::send_plain) does.
     pub fn send_plain<T: IntoBytes + Immutable + ?Sized>(
         &mut self,
         value: &T,
@@ -364,10 +367,10 @@ impl Channel {
         self.sender().send_plain(value)
     }
 
-    /// See [`Receiver::recv_plain`].
+    /// The same as [`Receiver::recv_plain`].
     ///
     /// # Errors
-    /// As there.
+    /// Fails as [`recv_plain`](Receiver::recv_plain) does.
     pub fn recv_plain<T>(&mut self) -> Result<Option<Plain<T>>, RecvPlainError<RecvError>>
     where
         T: FromBytes + KnownLayout + Immutable + ?Sized,
@@ -375,10 +378,10 @@ impl Channel {
         self.receiver().recv_plain()
     }
 
-    /// See [`Receiver::recv_checked`].
+    /// The same as [`Receiver::recv_checked`].
     ///
     /// # Errors
-    /// As there.
+    /// Fails as [`recv_checked`](Receiver::recv_checked) does.
     pub fn recv_checked<T: TryFromBytes>(
         &mut self,
     ) -> Result<Option<T>, RecvPlainError<RecvError>> {
@@ -407,7 +410,8 @@ mod streams {
     }
 
     impl RecvStream {
-        /// The next message as a plain struct, or as a slice of them; `None` once the peer has finished.
+        /// The next message as a plain struct, or as a slice of them; `None` once the peer has
+        /// finished.
         ///
         /// # Errors
         /// [`RecvPlainError::NotPlain`] if its length is another, and as [`recv`](Self::recv).
@@ -422,8 +426,8 @@ mod streams {
             message.map(|message| plain(message, number)).transpose()
         }
 
-        /// The next message as a struct that not all bytes are a value of: copied, then checked. `None`
-        /// once the peer has finished.
+        /// The next message as a struct that not all bytes are a value of: copied, then checked.
+        /// `None` once the peer has finished.
         ///
         /// # Errors
         /// [`RecvPlainError::NotPlain`] if its length is another, or its bytes are no value. And as
@@ -438,10 +442,10 @@ mod streams {
     }
 
     impl Stream {
-        /// See [`SendStream::send_plain`].
+        /// The same as [`SendStream::send_plain`].
         ///
         /// # Errors
-        /// As there.
+        /// Fails as [`send_plain`](SendStream::send_plain) does.
         pub async fn send_plain<T: IntoBytes + Immutable + ?Sized>(
             &mut self,
             value: &T,
@@ -449,10 +453,10 @@ mod streams {
             self.halves_mut().0.send_plain(value).await
         }
 
-        /// See [`RecvStream::recv_plain`].
+        /// The same as [`RecvStream::recv_plain`].
         ///
         /// # Errors
-        /// As there.
+        /// Fails as [`recv_plain`](RecvStream::recv_plain) does.
         pub async fn recv_plain<T>(
             &mut self,
         ) -> Result<Option<Plain<T>>, RecvPlainError<StreamRecvError>>

@@ -7,8 +7,8 @@
 //!   recv    message view ─ decode ─▶ value                        no copy; &str and &[u8] may borrow
 //! ```
 //!
-//! What was reserved for a value that turns out otherwise than measured is given back: a value is sent whole, or
-//! not at all.
+//! A reservation for a value whose length differs from the measured one is given back: a value is
+//! sent whole, or not at all.
 
 use crate::channel::{Channel, Receiver, Reservation, Sender, SharedSender};
 use crate::error::{RecvError, SendError, TryRecvError, TrySendError};
@@ -125,8 +125,8 @@ fn encode_into<T: Serialize + ?Sized>(value: &T, memory: &mut [u8]) -> Result<us
     encoded.map(|bytes| bytes.len()).map_err(|reason| failed::<T>(reason))
 }
 
-/// Sends a value: a short one by `send`, a long one in memory that it takes by `reserve` and hands to `commit`
-/// with the length of what was used of it.
+/// Sends a value: a short one by `send`, a long one in memory that it takes by `reserve` and hands
+/// to `commit` with the length of what was used of it.
 fn send_encoded<'a, S, T: Serialize + ?Sized, E>(
     sender: S,
     value: &T,
@@ -170,11 +170,12 @@ fn decode<T: DeserializeOwned, E>(message: Message, number: u64) -> Result<T, Re
 }
 
 impl Message {
-    /// The value that the message encodes, which may borrow from it: strings and bytes are then not copied.
+    /// The value that the message encodes, which may borrow from it: strings and bytes are then not
+    /// copied.
     ///
-    /// Bytes behind the value are ignored. Under [`Trust::Trusted`](crate::Trust::Trusted) what is borrowed lies in the
-    /// neighbour's memory, and stays as it was checked only while the neighbour keeps its promise (SECURITY.md);
-    /// what is owned was copied, and is safe from that.
+    /// Bytes behind the value are ignored. Under [`Trust::Trusted`](crate::Trust::Trusted) borrowed
+    /// data lies in the peer's memory, and stays as it was checked only while the peer keeps its
+    /// promise (SECURITY.md); what is owned was copied, and is safe from that.
     ///
     /// # Errors
     /// What postcard says.
@@ -199,7 +200,7 @@ impl Message {
 }
 
 impl Sender {
-    /// Sends a serde value as one message. A long one is encoded where the receiver will look at it.
+    /// Sends a serde value as one message. A long one is encoded where the receiver will read it.
     ///
     /// # Errors
     /// See [`SendValueError`], and [`send`](Self::send).
@@ -213,7 +214,7 @@ impl Sender {
     /// As [`send_value`](Self::send_value), but waits for room only until `deadline`.
     ///
     /// # Errors
-    /// As there, and [`SendError::TimedOut`].
+    /// Fails as [`send_value`](Self::send_value) does, and [`SendError::TimedOut`].
     pub fn send_value_deadline<T: Serialize + ?Sized>(
         &mut self,
         value: &T,
@@ -241,10 +242,10 @@ impl Sender {
 }
 
 impl SharedSender {
-    /// See [`Sender::send_value`].
+    /// The same as [`Sender::send_value`].
     ///
     /// # Errors
-    /// As there.
+    /// Fails as [`send_value`](Sender::send_value) does.
     pub fn send_value<T: Serialize + ?Sized>(
         &self,
         value: &T,
@@ -252,10 +253,10 @@ impl SharedSender {
         send_encoded(self, value, Self::send, Self::reserve, cut_and_commit)
     }
 
-    /// See [`Sender::try_send_value`].
+    /// The same as [`Sender::try_send_value`].
     ///
     /// # Errors
-    /// As there, and [`TrySendError::Busy`] while another thread sends.
+    /// Fails as [`try_send_value`](Sender::try_send_value) does, and [`TrySendError::Busy`] while another thread sends.
     pub fn try_send_value<T: Serialize + ?Sized>(
         &self,
         value: &T,
@@ -268,8 +269,8 @@ impl Receiver {
     /// The next message as a serde value; waits for one. It is decoded from where it lies.
     ///
     /// # Errors
-    /// [`RecvValueError::Decode`] if it is no such value: the message is taken, and can be had from the error.
-    /// And as [`recv`](Self::recv).
+    /// [`RecvValueError::Decode`] if it is no such value: the message is taken, and can be had from
+    /// the error. And as [`recv`](Self::recv).
     pub fn recv_value<T: DeserializeOwned>(
         &mut self,
     ) -> Result<Option<T>, RecvValueError<RecvError>> {
@@ -280,7 +281,7 @@ impl Receiver {
     /// As [`recv_value`](Self::recv_value), but only until `deadline`.
     ///
     /// # Errors
-    /// As there, and [`RecvError::TimedOut`].
+    /// Fails as [`recv_value`](Self::recv_value) does, and [`RecvError::TimedOut`].
     pub fn recv_value_deadline<T: DeserializeOwned>(
         &mut self,
         deadline: Instant,
@@ -292,7 +293,7 @@ impl Receiver {
     /// As [`recv_value`](Self::recv_value), if a message is there now. Never waits.
     ///
     /// # Errors
-    /// As there, and [`TryRecvError::Empty`].
+    /// Fails as [`recv_value`](Self::recv_value) does, and [`TryRecvError::Empty`].
     pub fn try_recv_value<T: DeserializeOwned>(
         &mut self,
     ) -> Result<Option<T>, RecvValueError<TryRecvError>> {
@@ -302,10 +303,10 @@ impl Receiver {
 }
 
 impl Channel {
-    /// See [`Sender::send_value`].
+    /// The same as [`Sender::send_value`].
     ///
     /// # Errors
-    /// As there.
+    /// Fails as [`send_value`](Sender::send_value) does.
     pub fn send_value<T: Serialize + ?Sized>(
         &mut self,
         value: &T,
@@ -313,10 +314,10 @@ impl Channel {
         self.sender().send_value(value)
     }
 
-    /// See [`Receiver::recv_value`].
+    /// The same as [`Receiver::recv_value`].
     ///
     /// # Errors
-    /// As there.
+    /// Fails as [`recv_value`](Receiver::recv_value) does.
     pub fn recv_value<T: DeserializeOwned>(
         &mut self,
     ) -> Result<Option<T>, RecvValueError<RecvError>> {
@@ -333,8 +334,8 @@ mod streams {
     use serde::de::DeserializeOwned;
 
     impl SendStream {
-        /// Sends a serde value as one message. A long one is encoded where the receiver will look at it.
-        /// Dropping the future sends nothing of it.
+        /// Sends a serde value as one message. A long one is encoded where the receiver will read
+        /// it. Dropping the future sends nothing of it.
         ///
         /// # Errors
         /// See [`SendValueError`], and [`send`](Self::send).
@@ -356,12 +357,12 @@ mod streams {
     }
 
     impl RecvStream {
-        /// The next message as a serde value; `None` once the peer has finished. Cancel-safe: a future
-        /// that is dropped took nothing.
+        /// The next message as a serde value; `None` once the peer has finished. Cancel-safe: a
+        /// future that is dropped took nothing.
         ///
         /// # Errors
-        /// [`RecvValueError::Decode`] if it is no such value: the message is taken, and can be had from the
-        /// error. And as [`recv`](Self::recv).
+        /// [`RecvValueError::Decode`] if it is no such value: the message is taken, and can be had
+        /// from the error. And as [`recv`](Self::recv).
         pub async fn recv_value<T: DeserializeOwned>(
             &mut self,
         ) -> Result<Option<T>, RecvValueError<StreamRecvError>> {
@@ -372,10 +373,10 @@ mod streams {
     }
 
     impl Stream {
-        /// See [`SendStream::send_value`].
+        /// The same as [`SendStream::send_value`].
         ///
         /// # Errors
-        /// As there.
+        /// Fails as [`send_value`](SendStream::send_value) does.
         pub async fn send_value<T: Serialize + ?Sized>(
             &mut self,
             value: &T,
@@ -383,10 +384,10 @@ mod streams {
             self.halves_mut().0.send_value(value).await
         }
 
-        /// See [`RecvStream::recv_value`].
+        /// The same as [`RecvStream::recv_value`].
         ///
         /// # Errors
-        /// As there.
+        /// Fails as [`recv_value`](RecvStream::recv_value) does.
         pub async fn recv_value<T: DeserializeOwned>(
             &mut self,
         ) -> Result<Option<T>, RecvValueError<StreamRecvError>> {
