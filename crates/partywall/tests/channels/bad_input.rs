@@ -302,7 +302,7 @@ fn somebody_who_speaks_something_else() {
     let error = speaks(b"HTTP/1.1 400 Bad Request\r\n\r\n", false, "http");
     says(&error, &["HTTP/1.1", "is this the right address"]);
     let error = speaks(b"\0\0\0\x08wX\x03\x04", false, "shmipc");
-    says(&error, &["it speaks shmipc", "use connect_with_protocol"]);
+    says(&error, &["it uses shmipc", "use connect_with_protocol"]);
     // One that sends back what it gets looks like us, and would come to terms over a socket.
     let error = speaks(b"", true, "echo");
     let is_stranger = matches!(error, ConnectError::Handshake(HandshakeError::NotPartywall { .. }));
