@@ -201,7 +201,7 @@ pub const REGISTRY: &[Fault] = &[
         )],
     ),
     // A waiter takes its snapshot after its attempt: space that came in between is overlooked.
-    fault("late_glance", &[shuttle("races::waiter_for_room_is_woken")]),
+    fault("late_snapshot", &[shuttle("races::waiter_for_room_is_woken")]),
     // A driver does not wait until the sender of OPEN has registered the stream: the answer has no
     // stream.
     fault("no_wait_for_open", &[shuttle("races::stream_answered_at_once_is_known")]),

@@ -186,9 +186,10 @@ impl Stream {
         self.recv.try_recv()
     }
 
-    /// Answers the next request: receives a message, and sends the response that `respond` writes in
-    /// place. `respond` gets the request and `len_max` bytes of the response, and returns how many of
-    /// them it used. A large response is written in the very memory that the peer will read.
+    /// Answers the next request: receives a message, and sends the response that `respond` writes
+    /// in place. `respond` gets the request and `len_max` bytes of the response, and returns how
+    /// many of them it used. A large response is written in the very memory that the peer will
+    /// read.
     ///
     /// Returns `false` once the peer has finished, without calling `respond`.
     ///
@@ -196,7 +197,8 @@ impl Stream {
     /// # let directory = tempfile::tempdir()?;
     /// # let address = format!("unix:{}/app.sock", directory.path().display());
     /// # let mut listener = partywall::blocking::Listener::bind(&address)?;
-    /// # let client = std::thread::spawn(move || -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+    /// # type Error = Box<dyn std::error::Error + Send + Sync>;
+    /// # let client = std::thread::spawn(move || -> Result<(), Error> {
     /// #     let session = partywall::blocking::connect(&address)?;
     /// #     let mut stream = session.open(b"")?;
     /// #     stream.send(b"shout")?;
@@ -264,8 +266,8 @@ impl Stream {
         Ok(true)
     }
 
-    /// The same as [`SendStream::finish`]. A protocol without half-close transmits the end only once receiving
-    /// is over too: by [`RecvStream::stop`], or when the stream is dropped.
+    /// The same as [`SendStream::finish`]. A protocol without half-close transmits the end only
+    /// once receiving is over too: by [`RecvStream::stop`], or when the stream is dropped.
     pub fn finish(&mut self) {
         self.send.finish();
     }
@@ -357,9 +359,9 @@ impl SendStream {
         Ok(Reservation { guard })
     }
 
-    /// Ends this direction in good order: no more messages will come, and everything that was sent is
-    /// still delivered. The other direction goes on. A protocol without half-close transmits the end
-    /// only once receiving is over too.
+    /// Ends this direction in good order: no more messages will come, and everything that was sent
+    /// is still delivered. The other direction goes on. A protocol without half-close transmits the
+    /// end only once receiving is over too.
     pub fn finish(&mut self) {
         self.half.finish();
     }
@@ -441,8 +443,8 @@ impl RecvStream {
         self.wait = wait;
     }
 
-    /// Waits for the next message. `None` once the peer has finished its direction and everything it
-    /// sent was received.
+    /// Waits for the next message. `None` once the peer has finished its direction and everything
+    /// it sent was received.
     ///
     /// # Errors
     /// Returns [`StreamRecvError`] if it fails.

@@ -2,8 +2,8 @@
 //! The two directions of a stream, as users hold them. The fronts wrap these.
 //!
 //! ```text
-//!   SendHalf  charge credit ─▶ outbox ─▶ wire             dropped: CLOSE_WRITE (RESET while panicking)
-//!   RecvHalf  queue ─▶ message ─▶ credit                  dropped: RESET {receiving}
+//!   SendHalf  charge credit ─▶ outbox ─▶ wire       dropped: CLOSE_WRITE (RESET while panicking)
+//!   RecvHalf  queue ─▶ message ─▶ credit            dropped: RESET {receiving}
 //! ```
 //!
 //! Every `poll_` may be called again after `Pending`, or not. A message on its way out keeps what
@@ -53,7 +53,7 @@ pub(crate) struct SendHalf {
     spare: Vec<u8>,
 }
 
-/// What a message on its way out holds. It is never moved: that would cost more than the rest of a
+/// Resources of a message on its way out. It is never moved: that would cost more than the rest of a
 /// reservation.
 #[derive(Debug, Default)]
 struct Outgoing {

@@ -45,7 +45,7 @@ pub(crate) enum Receiving {
     },
 }
 
-/// What to do with a message that arrives.
+/// Whether a message that arrives is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Arrival {
     Keep,
@@ -193,7 +193,7 @@ impl Lifecycle {
             Receiving::Stopped { is_over_there: is_over @ false } => *is_over = true,
             _ => return Err(Violation::Stream { stream, what: "ends a direction twice" }),
         }
-        // What this side would stop has ended.
+        // The direction that this side would stop has ended.
         self.stop_pending = None;
         Ok(())
     }
@@ -337,7 +337,7 @@ mod tests {
                 assert_eq!(side, 1, "{said:?} reached the opener after END");
                 return Some(world);
             }
-            let heard = match said {
+            let received = match said {
                 Said::Message => state.received_message(1).map(|_| ()),
                 Said::PendingControl(PendingControl::Abort) => Ok(()),
                 Said::PendingControl(PendingControl::CloseWrite) => state.received_close_write(1),
@@ -346,7 +346,7 @@ mod tests {
                 }
                 Said::PendingControl(PendingControl::End) => state.received_end(1),
             };
-            heard.unwrap_or_else(|violation| panic!("an honest side was refused: {violation}"));
+            received.unwrap_or_else(|violation| panic!("an honest side was refused: {violation}"));
             Some(world)
         }
     }

@@ -266,7 +266,7 @@ impl Outbox {
     ) -> Result<T, Unsent> {
         let seen = self.room.snapshot();
         let attempted = attempt(self);
-        let seen = if seeded_fault("late_glance") { self.room.snapshot() } else { seen };
+        let seen = if seeded_fault("late_snapshot") { self.room.snapshot() } else { seen };
         // Earlier waiters may wait for something else, which came since their attempt.
         if matches!(attempted, Err(Unsent::Full)) && self.waiters.is_empty() {
             self.seen = seen;

@@ -320,7 +320,7 @@ impl SessionShared {
 
     /// Takes the streams that this side opened and the driver does not know yet.
     pub(super) fn take_fresh(&self) -> Vec<Arc<StreamShared>> {
-        // Who writes OPEN lists its stream before it unlocks the outbox.
+        // The thread that writes OPEN lists its stream before it unlocks the outbox.
         let _written = (!seeded_fault("no_wait_for_open")).then(|| self.outbox());
         std::mem::take(&mut self.state().fresh)
     }
@@ -345,9 +345,7 @@ impl SessionShared {
         }
         if !self.peer_opens {
             drop(state);
-            self.check_supported(
-                "streams that the other side opens, only such of the connecting side",
-            )?;
+            self.check_supported("streams that the peer opens, only such of the connecting side")?;
             return Poll::Pending;
         }
         let woken = state.accepters.register(context);

@@ -37,7 +37,7 @@ pub(crate) struct StreamShared {
     pub(crate) metadata: Box<[u8]>,
 }
 
-/// What both sides agreed on, for all streams.
+/// The limits that both sides agreed on, for all streams.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Terms {
     /// Bytes of a stream that may be unread: at the peer, and here.

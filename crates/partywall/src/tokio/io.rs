@@ -107,8 +107,8 @@ impl StreamIo {
     }
 
     /// Ends the writing direction: the peer reads the end. This side may go on reading. The same as
-    /// `shutdown`, which never waits here. A protocol without half-close transmits the end only once
-    /// receiving is over too.
+    /// `shutdown`, which never waits here. A protocol without half-close transmits the end only
+    /// once receiving is over too.
     pub fn finish(&mut self) {
         self.write.finish();
     }
@@ -133,8 +133,8 @@ impl ReadHalf {
 }
 
 impl WriteHalf {
-    /// Ends this direction: the peer reads the end. The same as `shutdown`, which never waits here. A
-    /// protocol without half-close transmits the end only once receiving is over too.
+    /// Ends this direction: the peer reads the end. The same as `shutdown`, which never waits here.
+    /// A protocol without half-close transmits the end only once receiving is over too.
     pub fn finish(&mut self) {
         self.give_back();
         self.send.finish();

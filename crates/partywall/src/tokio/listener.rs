@@ -79,8 +79,8 @@ impl Listener {
         &self.address
     }
 
-    /// The next session. Any number of tasks may accept at the same time. Cancel-safe: no connection is
-    /// lost with the future.
+    /// The next session. Any number of tasks may accept at the same time. Cancel-safe: no
+    /// connection is lost with the future.
     ///
     /// # Errors
     /// Returns [`AcceptError`] if it fails. The listener goes on after each; at the descriptor
@@ -110,7 +110,8 @@ impl Listener {
         started.map(Session::new).map_err(AcceptError::Wait)
     }
 
-    /// As [`accept`](Self::accept), for futures written by hand. Only the task that polled last is woken.
+    /// As [`accept`](Self::accept), for futures written by hand. Only the task that polled last is
+    /// woken.
     ///
     /// # Errors
     /// Fails as [`accept`](Self::accept) does.

@@ -32,7 +32,8 @@ use tokio::time::{Instant, timeout_at};
 /// the last one stops reconnecting; open streams go on.
 ///
 /// ```
-/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # let directory = tempfile::tempdir()?;
 /// # let address = format!("unix:{}/app.sock", directory.path().display());
 /// use partywall::tokio::{Incoming, Listener, Pool, PoolConfig};

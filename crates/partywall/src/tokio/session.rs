@@ -43,7 +43,8 @@ impl Session {
     /// As [`open`](Self::open), if it needs no waiting.
     ///
     /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let directory = tempfile::tempdir()?;
     /// # let address = format!("unix:{}/app.sock", directory.path().display());
     /// # let listener = partywall::tokio::Listener::bind(&address)?;
@@ -71,8 +72,8 @@ impl Session {
         }
     }
 
-    /// The next stream that the peer opens. `None` once the session has ended in good order, closed by
-    /// either side.
+    /// The next stream that the peer opens. `None` once the session has ended in good order, closed
+    /// by either side.
     ///
     /// # Errors
     /// Returns [`SessionError`] if it fails.
@@ -151,7 +152,8 @@ impl Session {
     /// itself.
     ///
     /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let directory = tempfile::tempdir()?;
     /// # let address = format!("unix:{}/app.sock", directory.path().display());
     /// # let listener = partywall::tokio::Listener::bind(&address)?;

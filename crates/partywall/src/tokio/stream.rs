@@ -123,13 +123,15 @@ impl Stream {
         self.recv.try_recv()
     }
 
-    /// Answers the next request: receives a message, and sends the response that `respond` writes in
-    /// place. `respond` gets the request and `len_max` bytes of the response, and returns how many of
-    /// them it used. A large response is written in the very memory that the peer will read.
+    /// Answers the next request: receives a message, and sends the response that `respond` writes
+    /// in place. `respond` gets the request and `len_max` bytes of the response, and returns how
+    /// many of them it used. A large response is written in the very memory that the peer will
+    /// read.
     ///
     /// Returns `false` once the peer has finished, without calling `respond`.
     ///
-    /// Dropping the future before it is ready sends nothing; a request that was received is then lost.
+    /// Dropping the future before it is ready sends nothing; a request that was received is then
+    /// lost.
     ///
     /// # Errors
     /// See [`ReplyError`]. A request whose response was not sent is lost.
@@ -153,8 +155,8 @@ impl Stream {
         Ok(true)
     }
 
-    /// The same as [`SendStream::finish`]. A protocol without half-close transmits the end only once receiving
-    /// is over too: by [`RecvStream::stop`], or when the stream is dropped.
+    /// The same as [`SendStream::finish`]. A protocol without half-close transmits the end only
+    /// once receiving is over too: by [`RecvStream::stop`], or when the stream is dropped.
     pub fn finish(&mut self) {
         self.send.finish();
     }
@@ -219,9 +221,9 @@ impl SendStream {
         Ok(Reservation { outgoing })
     }
 
-    /// Ends this direction in good order: no more messages will come, and everything that was sent is
-    /// still delivered. The other direction goes on. A protocol without half-close transmits the end
-    /// only once receiving is over too.
+    /// Ends this direction in good order: no more messages will come, and everything that was sent
+    /// is still delivered. The other direction goes on. A protocol without half-close transmits the
+    /// end only once receiving is over too.
     pub fn finish(&mut self) {
         self.half.finish();
     }

@@ -24,7 +24,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until};
 
-/// What the supervisors of a pool share with the callers of `open`.
+/// The state that the supervisors of a pool share with the callers of `open`.
 #[derive(Debug)]
 pub(super) struct PoolState {
     /// A session for each place, while there is one that takes streams.

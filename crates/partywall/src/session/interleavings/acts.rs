@@ -2,7 +2,7 @@
 //! Actions of users in races, one word each.
 //!
 //! ```text
-//!   open accept send recv    wait until it is done      send_many recv_many    threads of their own
+//!   open accept send recv    block until done       send_many recv_many    threads of their own
 //! ```
 
 use super::Chance;

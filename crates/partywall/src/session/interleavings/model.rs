@@ -5,8 +5,8 @@
 //! was.
 //!
 //! ```text
-//!   a plan by chance ─▶ both sides: one opens, one accepts, and each end of a stream is two threads
-//!   ends: closed · every handle dropped · closed or severed in between (what was sent may then be lost)
+//!   a random plan ─▶ both sides: one opens, one accepts; each end of a stream is two threads
+//!   ends: closed · every handle dropped · closed or severed in between (messages may be lost)
 //! ```
 //!
 //! | bound | |
@@ -164,7 +164,7 @@ impl Receiver {
                 .unwrap_or_else(|| wait(|context| self.half.poll_recv(context)));
             match received {
                 Ok(Some(message)) => {
-                    let sent = self.model.book.lock().unwrap().sent.get(count as usize).copied();
+                    let sent = self.model.record.lock().unwrap().sent.get(count as usize).copied();
                     let (len, seed) = sent.expect("nobody sent it");
                     assert!(message == pattern(len, seed), "message {count} is another");
                     // The last message is held for a while, and its memory with it.
@@ -178,7 +178,7 @@ impl Receiver {
 
     /// Checks that the peer finished after this many messages.
     fn check_finished(&self, count: u64) {
-        let ended = self.model.book.lock().unwrap().ended;
+        let ended = self.model.record.lock().unwrap().ended;
         let Some((SendEnd::Close | SendEnd::Drop, after)) = ended else {
             panic!("finished instead of {ended:?} after {count}")
         };
@@ -188,7 +188,7 @@ impl Receiver {
     /// Checks that the direction had to end so.
     fn check(&self, count: u64, end: &StreamRecvError) {
         let is_cut = self.world.is_cut();
-        let ended = self.model.book.lock().unwrap().ended;
+        let ended = self.model.record.lock().unwrap().ended;
         match (end, ended) {
             (StreamRecvError::Session(error), _) => assert!(is_cut, "{error}"),
             (StreamRecvError::Reset { code: REFUSED }, _) if is_cut => {}
@@ -271,7 +271,7 @@ fn accept_all(world: &Arc<World>, session: Handle, side: usize) -> Option<Sessio
             .unwrap_or_else(|| wait(|context| session.poll_accept(context)));
         match accepted {
             Err(end) => break Some(end),
-            // Of the two good ends, this tells which.
+            // The reason says which of the two good ends it is.
             Ok(None) => break session.shared.check().err(),
             Ok(Some(halves)) => {
                 left -= 1;

@@ -4,8 +4,8 @@
 //!
 //! ```text
 //!   World ── how the sessions end, what the wire bears, the window
-//!     └─ streams of each side ── Direction, out and back ── how many messages, how both ends of it end
-//!                                  └─ Book: what was sent, and how it ended in truth
+//!     └─ streams of each side ── Direction, out and back ── messages, and how both ends end
+//!                                  └─ Sent: what was sent, and how it ended in truth
 //! ```
 //!
 //! The record is behind standard locks, held for moments, which shuttle does not explore.
@@ -38,12 +38,12 @@ pub(super) struct Direction {
     pub messages: u64,
     pub send_end: SendEnd,
     pub recv_end: RecvEnd,
-    pub book: Mutex<Book>,
+    pub record: Mutex<Sent>,
 }
 
 /// What was sent, and how the direction ended.
 #[derive(Debug, Default)]
-pub(super) struct Book {
+pub(super) struct Sent {
     /// Length and pattern of each message that was sent, or is being sent.
     pub sent: Vec<(usize, u64)>,
     /// How it really ended, and after how many messages: a sender may have to stop early.
@@ -64,19 +64,19 @@ impl Direction {
             1 => RecvEnd::Drop(chance.below(messages + 1)),
             _ => RecvEnd::ToTheEnd,
         };
-        Arc::new(Self { messages, send_end, recv_end, book: Mutex::default() })
+        Arc::new(Self { messages, send_end, recv_end, record: Mutex::default() })
     }
 
     pub(super) fn begin(&self, message: (usize, u64)) {
-        self.book.lock().unwrap().sent.push(message);
+        self.record.lock().unwrap().sent.push(message);
     }
 
     pub(super) fn take_back(&self) {
-        self.book.lock().unwrap().sent.pop();
+        self.record.lock().unwrap().sent.pop();
     }
 
     pub(super) fn end(&self, how: SendEnd, after: u64) {
-        self.book.lock().unwrap().ended = Some((how, after));
+        self.record.lock().unwrap().ended = Some((how, after));
     }
 }
 

@@ -2,7 +2,7 @@
 //! Races while the session lives, one per test: waiters for something while another thread acts.
 //!
 //! ```text
-//!   room       found before its waiter has called the driver · given up by another · for pieces of a message
+//!   room       found before its waiter wakes the driver · given up by another · for fragments
 //!   credit     told along with a message, beside credit that is told alone
 //!   numbers    used again behind END · answered at once
 //! ```

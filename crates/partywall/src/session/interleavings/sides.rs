@@ -22,7 +22,7 @@ use shuttle::thread::{self, JoinHandle};
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 
-/// What two sides agree on.
+/// The settings of both sides.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Setup {
     pub limits: ModelLimits,
