@@ -442,6 +442,9 @@ const NAMES: &[Name] = &[
     named("multiplex", As::Identifier, "`enable_streams`"),
     named("look", As::Function(&[""]), "`check` or `poll`"),
     named("tend", As::Function(&[""]), "`try_flush`, `service`"),
+    named("rest", As::Function(&["crates/"]), "`arm`"),
+    named("push", As::Function(&["crates/link/src/batch"]), "`send`"),
+    named("publish", As::Function(&["crates/link/src/batch"]), "`commit`"),
     named("commit_to", As::Identifier, "`ack_to`"),
     named("flush", As::Function(LINK_HANDLES), "`wait_acked`"),
     named(
