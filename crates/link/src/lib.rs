@@ -71,7 +71,7 @@ pub use handle::link::{EpochError, Link, StreamPosition};
 pub use handle::message::{Message, Token};
 pub use handle::message_ref::MessageRef;
 #[cfg(feature = "tokio")]
-pub(crate) use handle::observer::{LinkSnapshot, Look, Observer};
+pub(crate) use handle::observer::{Observed, Observer, Snapshot};
 pub use handle::view::MessageView;
 pub use partywall_layout::link::FileFault;
 pub use server::Server;

@@ -482,6 +482,11 @@ const EXCEPTIONS: &[Exception] = &[
     except("CHANGELOG.md", "", "its table leads from the old names to the new ones"),
     except("crates/bench/src/former_names.rs", "", "the errors that lead to the new names"),
     except("fuzz/corpus", "", "named by their bytes"),
+    except(
+        "crates/link/src/link_state/",
+        "Link",
+        "`LinkState`, which this table gives as the name",
+    ),
     except("xtask/src/tidy/source.rs", "Line", "a line of a file"),
 ];
 

@@ -44,14 +44,16 @@ pub fn run(arguments: &Arguments) -> ExitCode {
 fn inspect_and_print(arguments: &Arguments) -> Result<ExitCode> {
     let mut found = inspect(&arguments.dir)?;
     // An unreadable file may belong to the wanted link, so it is kept.
-    found.retain(|found| found.facts.as_ref().map_or(true, |facts| arguments.matches(facts)));
+    found.retain(|found| {
+        found.inspection.as_ref().map_or(true, |inspection| arguments.matches(inspection))
+    });
     if found.is_empty() && arguments.has_filter() {
         bail!(
             "{} has no such link: without --name, --peer and --link, all are listed",
             arguments.dir.display()
         );
     }
-    let is_sound = found.iter().all(|found| found.facts.is_ok());
+    let is_sound = found.iter().all(|found| found.inspection.is_ok());
     let text = if arguments.json { json::text(&found)? } else { text(&found) };
     report::print(&text)?;
     Ok(if is_sound { ExitCode::SUCCESS } else { UNSOUND.into() })
@@ -62,9 +64,9 @@ impl Arguments {
         self.name.is_some() || self.peer.is_some() || self.link.is_some()
     }
 
-    fn matches(&self, facts: &Inspection) -> bool {
+    fn matches(&self, inspection: &Inspection) -> bool {
         let is = |wanted: &Option<String>, name: &str| wanted.as_deref().is_none_or(|w| w == name);
-        let key = &facts.key;
+        let key = &inspection.key;
         is(&self.name, key.local()) && is(&self.peer, key.remote()) && is(&self.link, key.link())
     }
 }
@@ -76,16 +78,16 @@ fn text(found: &[Found]) -> String {
     let mut text = String::new();
     // Writing to a string does not fail.
     for one in found {
-        let _ = match &one.facts {
-            Ok(facts) => link(&mut text, one, facts),
+        let _ = match &one.inspection {
+            Ok(inspection) => link(&mut text, one, inspection),
             Err(error) => writeln!(text, "{}: damaged or foreign\n  {error}\n", one.path.display()),
         };
     }
     text
 }
 
-fn link(text: &mut String, found: &Found, facts: &Inspection) -> std::fmt::Result {
-    let (key, sizes) = (&facts.key, &facts.sizes);
+fn link(text: &mut String, found: &Found, inspection: &Inspection) -> std::fmt::Result {
+    let (key, sizes) = (&inspection.key, &inspection.sizes);
     writeln!(
         text,
         "{:?} with {:?}, link {:?}: {}",
@@ -94,30 +96,35 @@ fn link(text: &mut String, found: &Found, facts: &Inspection) -> std::fmt::Resul
         key.link(),
         found.path.display()
     )?;
-    writeln!(text, "  store id     {}, made {}", hex(facts.store_id), ago(facts.created))?;
-    writeln!(text, "  incarnation  {}, {}", facts.incarnation, owner(facts))?;
-    match facts.peer {
+    writeln!(
+        text,
+        "  store id     {}, made {}",
+        hex(inspection.store_id),
+        ago(inspection.created)
+    )?;
+    writeln!(text, "  incarnation  {}, {}", inspection.incarnation, owner(inspection))?;
+    match inspection.peer {
         Some((store_id, seen)) => {
             writeln!(text, "  peer         {}, incarnation {seen}", hex(store_id))?
         }
         None => writeln!(text, "  peer         never attached")?,
     }
-    writeln!(text, "  epoch        {}", facts.epoch)?;
-    match facts.sending_stream {
+    writeln!(text, "  epoch        {}", inspection.epoch)?;
+    match inspection.sending_stream {
         0 => writeln!(text, "  sending      nothing yet")?,
         stream => writeln!(
             text,
             "  sending      stream {stream:016x}: base {}, acknowledged {}",
-            facts.base, facts.acked
+            inspection.base, inspection.acked
         )?,
     }
-    match facts.receiving_stream {
+    match inspection.receiving_stream {
         0 => writeln!(text, "  receiving    nothing yet")?,
         stream => {
-            writeln!(text, "  receiving    stream {stream:016x}: consumed {}", facts.consumed)?
+            writeln!(text, "  receiving    stream {stream:016x}: consumed {}", inspection.consumed)?
         }
     }
-    if let Some(old) = &facts.previous {
+    if let Some(old) = &inspection.previous {
         let (acked, tail, consumed) = (old.acked, old.tail, old.consumed);
         let settled = if old.is_settled { "settled" } else { "not settled" };
         writeln!(
@@ -126,15 +133,15 @@ fn link(text: &mut String, found: &Found, facts: &Inspection) -> std::fmt::Resul
             old.epoch
         )?;
     }
-    if let Some(quarantine) = &facts.quarantine {
+    if let Some(quarantine) = &inspection.quarantine {
         let direction = if quarantine.is_receiving { "receiving" } else { "sending" };
         writeln!(text, "  quarantined  {direction}: {}", quarantine.why)?;
     }
-    for report in &facts.reports {
+    for report in &inspection.reports {
         writeln!(text, "  to report    {report}")?;
     }
-    if facts.reports_dropped != 0 {
-        writeln!(text, "  not kept     {} more reports", facts.reports_dropped)?;
+    if inspection.reports_dropped != 0 {
+        writeln!(text, "  not kept     {} more reports", inspection.reports_dropped)?;
     }
     writeln!(
         text,
@@ -143,9 +150,9 @@ fn link(text: &mut String, found: &Found, facts: &Inspection) -> std::fmt::Resul
     )
 }
 
-fn owner(facts: &Inspection) -> String {
-    let (pid, since) = (facts.owner.pid, ago(facts.owner.since));
-    match status(facts.owner.status) {
+fn owner(inspection: &Inspection) -> String {
+    let (pid, since) = (inspection.owner.pid, ago(inspection.owner.since));
+    match status(inspection.owner.status) {
         "never" => "never owned".to_owned(),
         "alive" => format!("owned by process {pid}, alive, since {since}"),
         "left" => format!("free: process {pid}, owner since {since}, has left"),

@@ -13,9 +13,11 @@ use super::inspect::{hex, status};
 
 /// One JSON object and a newline.
 pub fn text(found: &[Found]) -> Result<String> {
-    let sound =
-        found.iter().filter_map(|one| one.facts.as_ref().ok().map(|facts| link(one, facts)));
-    let unsound = found.iter().filter_map(|one| one.facts.as_ref().err().map(|e| unusable(one, e)));
+    let sound = found
+        .iter()
+        .filter_map(|one| one.inspection.as_ref().ok().map(|inspection| link(one, inspection)));
+    let unsound =
+        found.iter().filter_map(|one| one.inspection.as_ref().err().map(|e| unusable(one, e)));
     let whole = Whole {
         version: partywall_bench::VERSION,
         links: sound.collect(),
@@ -120,36 +122,40 @@ struct Sizes {
     slab: u64,
 }
 
-fn link<'a>(found: &Found, facts: &'a Inspection) -> Link<'a> {
-    let (owner, sizes) = (&facts.owner, &facts.sizes);
+fn link<'a>(found: &Found, inspection: &'a Inspection) -> Link<'a> {
+    let (owner, sizes) = (&inspection.owner, &inspection.sizes);
     Link {
         file: found.path.display().to_string(),
-        local: facts.key.local(),
-        remote: facts.key.remote(),
-        link: facts.key.link(),
-        store_id: hex(facts.store_id),
-        created: seconds(facts.created),
-        incarnation: facts.incarnation,
+        local: inspection.key.local(),
+        remote: inspection.key.remote(),
+        link: inspection.key.link(),
+        store_id: hex(inspection.store_id),
+        created: seconds(inspection.created),
+        incarnation: inspection.incarnation,
         owner: Owner { status: status(owner.status), pid: owner.pid, since: seconds(owner.since) },
-        epoch: facts.epoch,
-        sending: Sending { stream: facts.sending_stream, base: facts.base, acked: facts.acked },
-        receiving: Receiving { stream: facts.receiving_stream, consumed: facts.consumed },
-        peer: facts
+        epoch: inspection.epoch,
+        sending: Sending {
+            stream: inspection.sending_stream,
+            base: inspection.base,
+            acked: inspection.acked,
+        },
+        receiving: Receiving { stream: inspection.receiving_stream, consumed: inspection.consumed },
+        peer: inspection
             .peer
             .map(|(store_id, incarnation)| Peer { store_id: hex(store_id), incarnation }),
-        previous: facts.previous.map(|old| Previous {
+        previous: inspection.previous.map(|old| Previous {
             epoch: old.epoch,
             acked: old.acked,
             tail: old.tail,
             consumed: old.consumed,
             settled: old.is_settled,
         }),
-        quarantine: facts.quarantine.map(|quarantine| Quarantine {
+        quarantine: inspection.quarantine.map(|quarantine| Quarantine {
             why: quarantine.why,
             receiving: quarantine.is_receiving,
         }),
-        reports: facts.reports.iter().map(report).collect(),
-        reports_dropped: facts.reports_dropped,
+        reports: inspection.reports.iter().map(report).collect(),
+        reports_dropped: inspection.reports_dropped,
         sizes: Sizes {
             file: sizes.file,
             ring: sizes.ring,

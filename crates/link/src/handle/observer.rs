@@ -26,7 +26,7 @@ pub(crate) struct Observer {
 
 /// What changes for those who wait for room, for consumption, or for a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct LinkSnapshot {
+pub(crate) struct Snapshot {
     pub(crate) epoch: u64,
     /// How far the neighbour has consumed what is sent.
     pub(crate) acked: u64,
@@ -39,8 +39,8 @@ pub(crate) struct LinkSnapshot {
 
 /// How a link stands, and what else is asked with it.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Look {
-    pub(crate) snapshot: LinkSnapshot,
+pub(crate) struct Observed {
+    pub(crate) snapshot: Snapshot,
     /// The end of what was sent.
     pub(crate) tail: u64,
     /// There is a message that was not handed out.
@@ -60,9 +60,9 @@ impl Observer {
 
     /// # Errors
     /// It is closed.
-    pub(crate) fn look(&self) -> Result<Look, Stopped> {
-        self.end.observe(|core, connections| Look {
-            snapshot: LinkSnapshot {
+    pub(crate) fn observe(&self) -> Result<Observed, Stopped> {
+        self.end.observe(|core, connections| Observed {
+            snapshot: Snapshot {
                 epoch: core.epoch(),
                 acked: core.acked().0,
                 is_attached: core.is_active(),
@@ -95,7 +95,7 @@ impl Observer {
     }
 }
 
-impl LinkSnapshot {
+impl Snapshot {
     /// Why the link takes or gives nothing more, if so.
     pub(crate) fn stopped(&self) -> Option<Stopped> {
         if self.is_fenced {

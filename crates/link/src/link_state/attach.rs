@@ -453,7 +453,7 @@ impl LinkState {
             self.store.durable.forget_delivered();
         }
         if !seeded_fault("link_attach_not_committed") {
-            self.commit();
+            self.commit_state();
         }
         let goes_on =
             continuous && !is_new_stream && self.inbox.consumed() == applied.consumed.position;
@@ -551,7 +551,7 @@ impl LinkState {
     /// Stores a skip that the peer has made of the stream sent here, in one commit, if it is new.
     fn learn(&mut self, skip: Option<Skip>) {
         if self.note_skip(skip) {
-            self.commit();
+            self.commit_state();
         }
     }
 
@@ -580,7 +580,7 @@ impl LinkState {
         let span = Span { from, to: None, known_to, exact: false };
         let (cause, epoch) = (Cause::Quarantined(why), self.store.durable.epoch);
         self.store.durable.report(Report { direction, cause, epoch, stream: None, span });
-        self.commit();
+        self.commit_state();
         self.push_event(Event::Quarantined);
     }
 

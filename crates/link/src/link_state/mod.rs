@@ -146,7 +146,7 @@ impl LinkState {
         let (attachment, events) = (Attachment::default(), Events::default());
         let mut link = Self { store, retained, inbox, attachment, events, peer_memory: None };
         link.count_attempts();
-        link.commit();
+        link.commit_state();
         // Only now: an owner killed between the two is counted once too often rather than not at all.
         link.store.consumed.forget_delivered();
         link.store.publish_stream(link.retained.stream());
@@ -165,11 +165,11 @@ impl LinkState {
     }
 
     /// Puts everything in force that a later owner must know.
-    fn commit(&mut self) {
+    fn commit_state(&mut self) {
         self.commit_base(self.retained.base_boundary());
     }
 
-    /// As [`commit`](Self::commit), with a base that is to rise.
+    /// As [`commit_state`](Self::commit_state), with a base that is to rise.
     fn commit_base(&mut self, base: Boundary) {
         self.store.durable.outgoing = Some(self.outgoing_from(base.position));
         self.store.durable.base_digest = base.digest;
@@ -932,7 +932,7 @@ impl LinkState {
         let before = (self.reports().len(), self.reports_dropped());
         self.store.durable.forget_reports(is_seen, dropped);
         if before != (self.reports().len(), self.reports_dropped()) {
-            self.commit();
+            self.commit_state();
         }
     }
 }

@@ -24,11 +24,11 @@ use std::collections::VecDeque;
 #[derive(Debug)]
 pub(super) struct Blobs {
     size: u64,
-    kept: VecDeque<Kept>,
+    kept: VecDeque<PlacedBlob>,
 }
 
 #[derive(Debug)]
-struct Kept {
+struct PlacedBlob {
     /// Where its record ends.
     record_end: Position,
     offset: u64,
@@ -73,7 +73,7 @@ impl Blobs {
         let Some(end) = taken.and_then(|taken| offset.checked_add(taken)) else { return false };
         let is_right = place == Some(offset) && end <= self.size && offset % SLOT_BYTES == 0;
         if is_right {
-            self.kept.push_back(Kept { record_end, offset, end });
+            self.kept.push_back(PlacedBlob { record_end, offset, end });
         }
         is_right
     }

@@ -29,8 +29,8 @@ impl Directory {
         let path = path.as_ref();
         let missing = |source| StorageError::NoDirectory { path: path.to_owned(), cause: source };
         let kept = PersistentDirectory::open(path).map_err(missing)?;
-        let facts = kept.stat().map_err(missing)?;
-        let (owner, user, mode) = (facts.owner, own_euid(), facts.mode);
+        let stat = kept.stat().map_err(missing)?;
+        let (owner, user, mode) = (stat.owner, own_euid(), stat.mode);
         if owner != user {
             return Err(StorageError::DirectoryNotOurs { path: path.to_owned(), owner, user });
         }
@@ -72,7 +72,7 @@ impl Directory {
         is_written: bool,
     ) -> Result<Option<(File, FileStat)>, StorageError> {
         let path = || self.file_path(name);
-        let (file, facts) = match self.kept.open_file(name, is_written) {
+        let (file, stat) = match self.kept.open_file(name, is_written) {
             Ok(opened) => opened,
             Err(error) => {
                 use std::io::ErrorKind as Kind;
@@ -86,16 +86,16 @@ impl Directory {
             }
         };
         let user = own_euid();
-        if !facts.is_regular {
+        if !stat.is_regular {
             return Err(StorageError::NotAFile { path: path() });
         }
-        if facts.owner != user {
-            return Err(StorageError::NotOurs { path: path(), owner: facts.owner, user });
+        if stat.owner != user {
+            return Err(StorageError::NotOurs { path: path(), owner: stat.owner, user });
         }
-        if facts.mode != FILE_MODE {
-            return Err(StorageError::Mode { path: path(), mode: facts.mode });
+        if stat.mode != FILE_MODE {
+            return Err(StorageError::Mode { path: path(), mode: stat.mode });
         }
-        Ok(Some((file, facts)))
+        Ok(Some((file, stat)))
     }
 
     /// A file of `size` zeros without a name.

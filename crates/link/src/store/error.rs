@@ -184,8 +184,8 @@ fn advice(fault: &FileFault) -> &'static str {
         }
         FileFault::OtherLink => "Choose another name for one of the two links",
         _ => {
-            "Look with `partywall link inspect`; then restore the file from a copy, or move it away: a new one begins \
-             empty, and the peer is told that messages were lost"
+            "Inspect it with `partywall link inspect`; then restore the file from a copy, or move it away: a new one begins \
+             empty, and the peer reports that messages were lost"
         }
     }
 }

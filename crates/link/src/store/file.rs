@@ -115,8 +115,8 @@ impl OwnFile {
     pub fn open(directory: &Directory, key: &Key, sizes: Sizes) -> Result<Self, StorageError> {
         let name = key.file_name();
         let path = directory.file_path(&name);
-        let (file, facts) = found_or_made(directory, key, sizes)?;
-        let (ownership, image) = own(file, facts, key, &path)?;
+        let (file, stat) = found_or_made(directory, key, sizes)?;
+        let (ownership, image) = own(file, stat, key, &path)?;
         Self::mapped(ownership, image).map_err(|source| system(&path, "mapping", source))
     }
 
@@ -220,13 +220,13 @@ fn made(directory: &Directory, key: &Key, sizes: Sizes) -> Result<UnnamedFile, S
 /// Judges the file and becomes its owner.
 fn own(
     mut file: File,
-    facts: FileStat,
+    stat: FileStat,
     key: &Key,
     path: &Path,
 ) -> Result<(Ownership, Image), StorageError> {
-    let patience = Instant::now() + OPENING_MAX;
+    let deadline = Instant::now() + OPENING_MAX;
     loop {
-        let image = last_image(&file, facts, key, path)?;
+        let image = last_image(&file, stat, key, path)?;
         file = match owner::follow(file, &image.owner, path)? {
             Attempt::Taken(ownership) => return Ok((ownership, image)),
             Attempt::Again(file) => file,
@@ -235,22 +235,22 @@ fn own(
                 file
             }
         };
-        if Instant::now() >= patience {
+        if Instant::now() >= deadline {
             return Err(StorageError::Opening { path: path.to_owned() });
         }
     }
 }
 
 /// What an owner that is gone left behind, all of it checked.
-fn last_image(file: &File, facts: FileStat, key: &Key, path: &Path) -> Result<Image, StorageError> {
-    let read = || read_pages(file, facts.size).map_err(|e| system(path, "reading", e));
+fn last_image(file: &File, stat: FileStat, key: &Key, path: &Path) -> Result<Image, StorageError> {
+    let read = || read_pages(file, stat.size).map_err(|e| system(path, "reading", e));
     let mut pages = read()?;
     for _ in 0..ATTEMPTS_MAX {
-        let judged = judge_owner(&pages, facts.size, key).and_then(|record| {
+        let judged = judge_owner(&pages, stat.size, key).and_then(|record| {
             owner::ensure_gone(file, &record, path).map_err(Refusal::Error)?;
             // Only now: until it was gone it may have committed.
             pages = read().map_err(Refusal::Error)?;
-            let image = Image::check(&pages, facts.size, Some(key.names()));
+            let image = Image::check(&pages, stat.size, Some(key.names()));
             image.map(|image| (record, image)).map_err(Refusal::Fault)
         });
         match judged {

@@ -33,7 +33,7 @@ pub struct Found {
     /// Where it lies.
     pub path: PathBuf,
     /// What is in it, or why it cannot be believed.
-    pub facts: Result<Box<Inspection>, StorageError>,
+    pub inspection: Result<Box<Inspection>, StorageError>,
 }
 
 /// What is in the file of a link.
@@ -186,7 +186,7 @@ pub struct MemorySizes {
 pub fn inspect(directory: &Path) -> Result<Vec<Found>, StorageError> {
     let directory = Directory::open(directory)?;
     let names = directory.files()?;
-    Ok(names.iter().filter_map(|name| look(&directory, name, None)).collect())
+    Ok(names.iter().filter_map(|name| inspect_file(&directory, name, None)).collect())
 }
 
 /// Looks at the file of one end of a link; `None` if there is none.
@@ -196,22 +196,22 @@ pub fn inspect(directory: &Path) -> Result<Vec<Found>, StorageError> {
 /// As [`inspect`].
 pub fn inspect_link(directory: &Path, key: &Key) -> Result<Option<Found>, StorageError> {
     let directory = Directory::open(directory)?;
-    Ok(look(&directory, &key.file_name(), Some(key)))
+    Ok(inspect_file(&directory, &key.file_name(), Some(key)))
 }
 
-fn look(directory: &Directory, name: &str, key: Option<&Key>) -> Option<Found> {
+fn inspect_file(directory: &Directory, name: &str, key: Option<&Key>) -> Option<Found> {
     let path = directory.file_path(name);
-    let facts = match directory.open_file(name, false) {
+    let inspection = match directory.open_file(name, false) {
         Ok(None) => return None,
-        Ok(Some((file, facts))) => facts_of(&file, facts, key, &path),
+        Ok(Some((file, stat))) => inspect_open_file(&file, stat, key, &path),
         Err(error) => Err(error),
     };
-    Some(Found { path, facts })
+    Some(Found { path, inspection })
 }
 
-fn facts_of(
+fn inspect_open_file(
     file: &std::fs::File,
-    facts: FileStat,
+    stat: FileStat,
     key: Option<&Key>,
     path: &Path,
 ) -> Result<Box<Inspection>, StorageError> {
@@ -220,14 +220,14 @@ fn facts_of(
     let mut fault = FileFault::Foreign;
     let mut seen = Vec::new();
     for _ in 0..LOOKS_MAX {
-        let pages = read_pages(file, facts.size).map_err(system("reading"))?;
-        match Image::check(&pages, facts.size, key.map(Key::names)) {
+        let pages = read_pages(file, stat.size).map_err(system("reading"))?;
+        match Image::check(&pages, stat.size, key.map(Key::names)) {
             Ok(image) if !is_still(file, &image.consumed).map_err(system("reading"))? => {
                 fault = FileFault::ConsumedDamaged;
             }
             Ok(image) => {
                 let status = owner::status(file, &image.owner).map_err(system("a lock"))?;
-                return told(&image, status, path).map(Box::new);
+                return snapshot(&image, status, path).map(Box::new);
             }
             Err(found) if pages == seen => {
                 fault = found;
@@ -248,7 +248,7 @@ fn is_still(file: &std::fs::File, found: &Consumed) -> std::io::Result<bool> {
     Ok(u64::from_le_bytes(seal) == found.record.seal.get())
 }
 
-fn told(image: &Image, status: OwnerState, path: &Path) -> Result<Inspection, StorageError> {
+fn snapshot(image: &Image, status: OwnerState, path: &Path) -> Result<Inspection, StorageError> {
     let [local, remote, link] = image.header.names();
     let no_name =
         |_| StorageError::File { path: path.to_owned(), fault: FileFault::Name { which: "local" } };

@@ -98,7 +98,7 @@ pub enum RepairError {
     },
     /// Its records contradict its state.
     #[error(
-        "{} cannot be gone on with: {words}. Move it away: a new one begins empty, and the peer is told that messages were lost",
+        "{} cannot be used: {words}. Move it away: a new one begins empty, and the peer reports that messages were lost",
         path.display()
     )]
     Damaged {
@@ -135,7 +135,7 @@ pub fn reset(directory: &Path, key: &Key, is_real: bool) -> Result<Reset, Repair
     let quarantine = taken.quarantine();
     let is_incoming = taken.is_quarantined(Direction::Incoming);
     let undelivered = taken.undelivered();
-    let mut told = Reset {
+    let mut result = Reset {
         path: taken.path.clone(),
         copy: None,
         undelivered: undelivered.map(|(from, to)| (from.0, to.0)),
@@ -147,13 +147,13 @@ pub fn reset(directory: &Path, key: &Key, is_real: bool) -> Result<Reset, Repair
             .map(|acked_offset| acked_offset.position.0),
     };
     if is_real {
-        told.copy = Some(copied(&taken.path)?);
+        result.copy = Some(copied(&taken.path)?);
         if is_incoming {
             taken.unlearn();
         }
         taken.begin_another(undelivered);
     }
-    Ok(told)
+    Ok(result)
 }
 
 /// Ends the quarantine of this end of a link: for what it receives by forgetting what it had consumed, so that it takes what the
@@ -168,7 +168,8 @@ pub fn adopt(directory: &Path, key: &Key, is_real: bool) -> Result<Adopted, Repa
     };
     let acked_offset =
         taken.durable.acked_offset.filter(|_| taken.is_quarantined(Direction::Incoming));
-    let needs_reset = acked_offset.is_some_and(|acked_offset| taken.speaks_of(acked_offset.stream));
+    let needs_reset =
+        acked_offset.is_some_and(|acked_offset| taken.is_acked_by_record(acked_offset.stream));
     let forgotten = acked_offset.filter(|_| !needs_reset);
     if is_real {
         if forgotten.is_some() {
@@ -200,7 +201,7 @@ impl Taken {
         let found =
             found.ok_or_else(|| RepairError::Missing { path: directory.join(key.file_name()) })?;
         let path = found.path;
-        let of = found.facts?.sizes;
+        let of = found.inspection?.sizes;
         let sizes = Sizes { ring: of.ring, entries: of.release_ring / 8, slab: of.slab };
         let file = OwnFile::open(&Directory::open(directory)?, key, sizes)?;
         let state = *file.state.state();
@@ -237,7 +238,7 @@ impl Taken {
     }
 
     /// Whether a record that is kept says how far this stream was consumed.
-    fn speaks_of(&self, stream: StreamId) -> bool {
+    fn is_acked_by_record(&self, stream: StreamId) -> bool {
         self.retained.as_ref().is_some_and(|retained| retained.prepared(stream).is_some())
     }
 

@@ -13,7 +13,7 @@ use super::message::Message;
 use super::notices::Notices;
 use super::shutdown;
 use crate::{
-    EpochError, Event, Key, LinkId, Look, MessageView, Observer, RecvError, ReportSnapshot,
+    EpochError, Event, Key, LinkId, MessageView, Observed, Observer, RecvError, ReportSnapshot,
     SendError, Stats, Status, Stopped, StreamPosition, SwitchError, Token, TryRecvError,
     TrySendError, WaitError,
 };
@@ -217,7 +217,8 @@ impl Link {
     /// # Errors
     /// [`WaitError::Stopped`]. What keeps it from attaching is told by [`next_event`](Self::next_event).
     pub async fn wait_attached(&self) -> Result<(), WaitError> {
-        let flows = |look: &Look| look.snapshot.is_attached && look.snapshot.stopped().is_none();
+        let flows =
+            |look: &Observed| look.snapshot.is_attached && look.snapshot.stopped().is_none();
         self.handle.notices.until(flows).await
     }
 
@@ -234,7 +235,7 @@ impl Link {
         loop {
             let told = notices.events.notified();
             // Before the event is looked for: it is told before the link stops.
-            let stopped = notices.observer.look()?.snapshot.stopped();
+            let stopped = notices.observer.observe()?.snapshot.stopped();
             if let Some(event) = self.try_event() {
                 return Ok(event);
             }
@@ -480,7 +481,7 @@ impl Handle {
 
     /// Whether it is worth to ask the link itself.
     fn look_for_next(&self) -> Result<(), TryRecvError> {
-        let look = self.notices.observer.look()?;
+        let look = self.notices.observer.observe()?;
         let (is_attached, stopped) = (look.snapshot.is_attached, look.snapshot.stopped());
         if !is_attached && !look.has_next && !look.has_finished && stopped.is_none() {
             // It would make a turn of the whole group, which is the task's to make.
@@ -490,7 +491,7 @@ impl Handle {
     }
 
     pub(super) async fn flush(&self) -> Result<(), WaitError> {
-        let before = self.notices.observer.look()?;
+        let before = self.notices.observer.observe()?;
         let (epoch, tail) = (before.snapshot.epoch, before.tail);
         // What was sent in an epoch that is over is consumed, or in the reports.
         self.notices.until(|look| look.snapshot.acked >= tail || look.snapshot.epoch != epoch).await

@@ -21,7 +21,7 @@ use tokio::sync::Notify;
 use tokio::task::coop::consume_budget;
 
 use super::group::GroupShared;
-use crate::{LinkSnapshot, Look, Observer, Stopped, WaitError};
+use crate::{Observed, Observer, Snapshot, Stopped, WaitError};
 
 /// See the module.
 pub(super) struct Notices {
@@ -32,12 +32,12 @@ pub(super) struct Notices {
     pub(super) events: Notify,
     commits: Notify,
     /// How it stood when that was last told; `None`: closed.
-    told: Mutex<Option<LinkSnapshot>>,
+    told: Mutex<Option<Snapshot>>,
 }
 
 impl Notices {
     pub(super) fn new(observer: Observer, shared: Arc<GroupShared>) -> Self {
-        let told = Mutex::new(observer.look().ok().map(|look| look.snapshot));
+        let told = Mutex::new(observer.observe().ok().map(|look| look.snapshot));
         let [messages, changes, events, commits] = [const { Notify::const_new() }; 4];
         Self { observer, shared, messages, changes, events, commits, told }
     }
@@ -54,7 +54,7 @@ impl Notices {
     }
 
     /// Something was done with the link, which stood as in `before`, that may have changed it.
-    pub(super) fn acted(&self, before: Option<&Look>) {
+    pub(super) fn acted(&self, before: Option<&Observed>) {
         let (change, after) = self.take_change();
         if change != Change::None {
             self.over();
@@ -72,7 +72,7 @@ impl Notices {
     /// Does something with the link, and tells of it.
     pub(super) fn act<R>(&self, act: impl FnOnce() -> R) -> R {
         // Also if the application's code panics in it.
-        let _acting = Acting { notices: self, before: self.observer.look().ok() };
+        let _acting = Acting { notices: self, before: self.observer.observe().ok() };
         act()
     }
 
@@ -131,15 +131,15 @@ impl Notices {
     }
 
     /// Waits until `is_so`, by looking only.
-    pub(super) async fn until(&self, is_so: impl Fn(&Look) -> bool) -> Result<(), WaitError> {
+    pub(super) async fn until(&self, is_so: impl Fn(&Observed) -> bool) -> Result<(), WaitError> {
         consume_budget().await;
         loop {
             let changed = self.changes.notified();
-            if is_so(&self.observer.look()?) {
+            if is_so(&self.observer.observe()?) {
                 return Ok(());
             }
             self.observer.await_consumption()?;
-            let look = self.observer.look()?;
+            let look = self.observer.observe()?;
             if is_so(&look) {
                 return Ok(());
             }
@@ -152,13 +152,13 @@ impl Notices {
     }
 
     /// How it stands otherwise than was told last, which is told from now on; and how it stands, unless it is closed.
-    fn take_change(&self) -> (Change, Option<Look>) {
+    fn take_change(&self) -> (Change, Option<Observed>) {
         // Held while it is looked: who comes later does not find what is older.
         let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
-        let look = self.observer.look().ok();
+        let look = self.observer.observe().ok();
         let now = look.map(|look| look.snapshot);
         let before = std::mem::replace(&mut *told, now);
-        let connections = |snapshot: Option<LinkSnapshot>| snapshot.map(|s| s.connections);
+        let connections = |snapshot: Option<Snapshot>| snapshot.map(|s| s.connections);
         let change = if before == now {
             Change::None
         } else if connections(before) == connections(now) {
@@ -188,7 +188,7 @@ impl Drop for Notices {
 /// Something is being done with a link; it is told of when it was.
 struct Acting<'a> {
     notices: &'a Notices,
-    before: Option<Look>,
+    before: Option<Observed>,
 }
 
 impl Drop for Acting<'_> {

@@ -15,7 +15,7 @@ use std::time::Instant;
 
 use super::link::Handle;
 use super::notices::Notices;
-use crate::{Look, Stopped, WaitError};
+use crate::{Observed, Stopped, WaitError};
 
 pub(super) async fn close(handle: &Handle) -> Result<(), WaitError> {
     let mut closing = Closing { notices: &handle.notices, phase: Phase::Waiting };
@@ -32,7 +32,7 @@ pub(super) async fn close(handle: &Handle) -> Result<(), WaitError> {
 }
 
 /// Whether there is nothing to wait for but that bytes go out.
-fn can_leave(look: &Look) -> bool {
+fn can_leave(look: &Observed) -> bool {
     look.snapshot.is_attached || look.snapshot.acked >= look.tail
 }
 

@@ -68,7 +68,11 @@ fn each_file_of_the_specification_is_opened_or_refused_as_its_row_says() {
                 assert_eq!(fault.code().to_string(), row.expected, "{}: {fault}", row.name);
                 assert!(fs::read(&path).unwrap() == before, "{} was changed", row.name);
                 let found = inspect(directory.path()).unwrap();
-                assert!(matches!(&found[0].facts, Err(StorageError::File { .. })), "{}", row.name);
+                assert!(
+                    matches!(&found[0].inspection, Err(StorageError::File { .. })),
+                    "{}",
+                    row.name
+                );
                 refused += 1;
             }
             Err(error) => panic!("{}: {error}", row.name),

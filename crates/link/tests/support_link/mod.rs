@@ -36,7 +36,7 @@ pub fn open(directory: &Path) -> Result<OwnFile, StorageError> {
 }
 
 pub fn look(directory: &Path) -> Inspection {
-    *inspect_link(directory, &key()).unwrap().expect("there is a file").facts.unwrap()
+    *inspect_link(directory, &key()).unwrap().expect("there is a file").inspection.unwrap()
 }
 
 /// Puts an image of the specification where the file of [`key`] belongs.

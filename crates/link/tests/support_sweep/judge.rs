@@ -122,12 +122,13 @@ impl Judge {
     fn look(&mut self, ground: &Path, which: usize) -> Result<(), String> {
         let found = inspect(&place(ground, which)).map_err(|error| error.to_string())?;
         for found in found {
-            let facts = found.facts.map_err(|error| format!("damaged: {error}"))?;
-            if facts.base > facts.acked || facts.quarantine.is_some() {
-                return Err(format!("{facts:?}"));
+            let inspection = found.inspection.map_err(|error| format!("damaged: {error}"))?;
+            if inspection.base > inspection.acked || inspection.quarantine.is_some() {
+                return Err(format!("{inspection:?}"));
             }
-            let rising = [facts.incarnation, facts.base, facts.acked, facts.consumed];
-            let marks = Marks { store_id: facts.store_id, epoch: facts.epoch, rising };
+            let rising =
+                [inspection.incarnation, inspection.base, inspection.acked, inspection.consumed];
+            let marks = Marks { store_id: inspection.store_id, epoch: inspection.epoch, rising };
             if let Some(last) = self.marks[which] {
                 let is_same = last.epoch == marks.epoch;
                 let has_fallen = last.rising.iter().zip(rising).any(|(last, now)| now < *last);

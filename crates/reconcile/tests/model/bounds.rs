@@ -104,7 +104,7 @@ pub enum Fault {
     /// An acknowledgement waits for a record to ride on.
     AckWithData,
     /// On a new connection, what was consumed since the view counts as told.
-    ToldTooMuch,
+    AckedTooMuch,
     /// Views do not name the last skip.
     SkipUnreported,
     /// The sender resumes at its tail.

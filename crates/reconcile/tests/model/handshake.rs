@@ -178,7 +178,7 @@ impl World {
         // The view told less than what was consumed since: more may be due at once.
         let viewed = given.consumed().map_or(Position::START, |acked_offset| acked_offset.position);
         let life = self.sides[CLIENT].life.as_mut().unwrap();
-        let all = applied.skip.is_some() || bounds.forgets(Fault::ToldTooMuch);
+        let all = applied.skip.is_some() || bounds.forgets(Fault::AckedTooMuch);
         life.acked = if all { life.consumed() } else { viewed };
         self.acknowledge(CLIENT, bounds);
         self.links[link].shake[CLIENT] = Shake::None;

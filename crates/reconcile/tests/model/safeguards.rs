@@ -150,5 +150,5 @@ fn a_sender_that_resumes_at_its_tail_loses_in_silence() {
 
 #[test]
 fn acknowledgements_assumed_sent_never_come() {
-    breaks(Fault::ToldTooMuch, Invariant::Acknowledged, Bounds { cuts: 1, ..PLAIN });
+    breaks(Fault::AckedTooMuch, Invariant::Acknowledged, Bounds { cuts: 1, ..PLAIN });
 }

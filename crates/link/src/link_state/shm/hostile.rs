@@ -97,7 +97,7 @@ fn a_peer_that_claims_to_have_consumed_too_much_is_left() {
     claim(kept[CLIENT].file(), stream, 1 << 30);
     let server = &mut pair.sides[SERVER];
     assert!(!server.core.poll_acked());
-    assert!(!server.core.prepare_sleep(true, true), "there is an end to be told");
+    assert!(!server.core.prepare_sleep(true, true), "there is an end to return");
     let pulled = server.core.pull(server.conn.as_mut().unwrap());
     assert!(matches!(pulled, Err(End::Violation(_))), "{pulled:?}");
     assert_eq!(server.core.acked().0, 0);
@@ -166,8 +166,8 @@ fn a_peer_that_truncates_its_file_does_not_kill_us() {
         let conn = server.conn.as_mut().unwrap();
         let pulled = [server.core.pull(conn), server.core.pull(conn)];
         assert!(server.core.next_by_fast_path().is_none());
-        let is_told = pulled.iter().any(|pulled| matches!(pulled, Err(End::Broken(_))));
-        assert!(is_told, "{left} bytes left: {pulled:?}");
+        let is_returned = pulled.iter().any(|pulled| matches!(pulled, Err(End::Broken(_))));
+        assert!(is_returned, "{left} bytes left: {pulled:?}");
         assert!(!server.core.is_active());
         // Its own process would die of it, too.
         kept[CLIENT].file().set_len(FILE_BYTES as u64).unwrap();

@@ -22,7 +22,7 @@ fn a_sleeper_is_notified_once_for_each_sleep() {
         client.core.publish();
         client.core.send(&[b"more"]).unwrap();
         assert!(client.core.is_doorbell_due(), "sleep {number}");
-        client.core.send(&[b"it was rung"]).unwrap();
+        client.core.send(&[b"it was notified"]).unwrap();
         assert!(!client.core.is_doorbell_due());
         assert!(server.core.is_pull_ready());
         server.core.cancel_sleep();

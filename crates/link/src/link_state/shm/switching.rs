@@ -45,7 +45,7 @@ fn two_hundred_switches_lose_and_repeat_nothing() {
 }
 
 #[test]
-fn memory_that_is_not_the_one_spoken_of_is_not_used() {
+fn memory_of_another_store_is_not_used() {
     let (mut pair, kept) = Pair::of_files();
     let other = TestStore::new(3);
     let mapping = [

@@ -13,7 +13,7 @@ fn asking(core: &mut LinkState) -> Option<Conn> {
 }
 
 #[test]
-fn a_lie_about_generations_uses_none_up() {
+fn false_connection_number_uses_none_up() {
     let mut core = LinkState::open(TestStore::new(1).open()).unwrap();
     let conn = asking(&mut core).unwrap();
     let end = core.on_refuse(&conn, conn.nonce, Refusal::Stale(ConnectionNumber(u64::MAX)));
@@ -59,7 +59,7 @@ fn a_rotted_count_of_deliveries_keeps_no_memory_closed() {
             position: Position::START,
             digest: partywall_reconcile::RecordDigest::START,
         });
-        core.commit();
+        core.commit_state();
         core.store.consumed.note_delivered(stream.0.get(), rotted);
         drop(core);
     }

@@ -85,7 +85,7 @@ fn durable() -> impl Strategy<Value = DurableState> {
 
 proptest! {
     #[test]
-    fn books_are_found_as_they_were_stored(durable in durable()) {
+    fn durable_state_is_read_as_it_was_written(durable in durable()) {
         let tail = durable.outgoing.map_or(Position::START, |out| out.tail());
         let state = durable.write();
         prop_assert_eq!(state.check(), Ok(()));
@@ -106,9 +106,9 @@ proptest! {
             durable.past.and_then(|past| past.sending).map(|sent| sent.stream),
         ];
         let skip_reported = peer.receiving.skip();
-        if let Some(news) = skip::learn(skip_reported, durable.skip_reported, &mine) {
+        if let Some(reports) = skip::learn(skip_reported, durable.skip_reported, &mine) {
             durable.skip_reported = skip_reported;
-            news.iter().for_each(|report| durable.report(report));
+            reports.iter().for_each(|report| durable.report(report));
         }
         if peer.identity.epoch > durable.epoch {
             let live = left_of(&durable);
@@ -124,7 +124,7 @@ proptest! {
         let received = durable.acked_offset.map_or(Position::START, |acked_offset| acked_offset.position);
         let view = ReceiverView::new(durable.epoch, durable.acked_offset, received, durable.skip).unwrap();
         let decision = reconcile(&peer.sending, &view, |_| Some(RecordDigest(digest)));
-        if let Some(decision) = as_heard(decision) {
+        if let Some(decision) = through_a_frame(decision) {
             if let Ok(applied) = decision.apply(&peer.sending, &view, &view, false) {
                 let reports = applied.skip.map(|skip| skip.reports(Direction::Incoming));
                 durable.acked_offset = Some(applied.consumed);
@@ -162,7 +162,7 @@ fn left_of(durable: &DurableState) -> Past {
 }
 
 /// A decision, if a frame can say it.
-fn as_heard(decision: Decision) -> Option<Decision> {
+fn through_a_frame(decision: Decision) -> Option<Decision> {
     let mut bytes = Vec::new();
     encode(&Frame::Confirm { echo: Nonce(0), decision, tail: Position::START }, &mut bytes);
     let (header, body) = bytes.split_first_chunk().unwrap();
