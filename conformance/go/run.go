@@ -7,7 +7,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"io"
+	"math"
 	"os"
 	"sync"
 	"sync/atomic"
@@ -22,10 +22,12 @@ type client struct {
 	report   *report
 	sessions *shmipc.SessionManager
 	ended    atomic.Bool
+	leases   leases
 }
 
 func run(o *options) int {
 	c := &client{options: o, report: newReport("client")}
+	c.leases.lanes = make([]uint64, o.streams)
 	config := shmipc.DefaultSessionManagerConfig()
 	config.Config = o.config()
 	config.Monitor = c.report
@@ -40,7 +42,12 @@ func run(o *options) int {
 	fmt.Println("connected")
 	if o.untilStdin {
 		go func() {
-			_, _ = io.Copy(io.Discard, bufio.NewReader(os.Stdin))
+			scanner := bufio.NewScanner(os.Stdin)
+			for scanner.Scan() {
+				if scanner.Text() == "renew" {
+					c.leases.renew()
+				}
+			}
 			c.ended.Store(true)
 		}()
 	}
@@ -70,9 +77,10 @@ func (c *client) drive() {
 		go func() {
 			defer all.Done()
 			c.report.with(func(r *report) { r.Streams++ })
-			if err := c.lane(stream, c.options.seed+uint64(index)<<32); err != nil {
+			if err := c.lane(index, stream, c.options.seed+uint64(index)<<32); err != nil {
 				c.report.fail(fmt.Errorf("stream %d: %w", index, err))
 			}
+			c.leases.begin(index, math.MaxUint64)
 		}()
 	}
 	all.Wait()
@@ -82,7 +90,7 @@ func (c *client) drive() {
 }
 
 // lane is what one of the concurrent users does: leases of a stream, one after the other.
-func (c *client) lane(stream *shmipc.Stream, seed uint64) error {
+func (c *client) lane(index int, stream *shmipc.Stream, seed uint64) error {
 	p := &plan{seed: seed, sizes: c.options.planSizes(), requests: c.options.count}
 	switch c.options.mode {
 	case "upload":
@@ -96,9 +104,11 @@ func (c *client) lane(stream *shmipc.Stream, seed uint64) error {
 		for done := uint64(0); done < c.options.count; done += c.options.lease {
 			if stream == nil {
 				var err error
+				request := c.leases.requests()
 				if stream, err = c.sessions.GetStream(); err != nil {
 					return fmt.Errorf("getting a stream: %w", err)
 				}
+				c.leases.begin(index, request)
 			}
 			p.requests = min(c.options.lease, c.options.count-done)
 			p.seed = seed + round*c.options.count + done
@@ -115,6 +125,48 @@ func (c *client) lane(stream *shmipc.Stream, seed uint64) error {
 		return stream.Close()
 	}
 	return nil
+}
+
+// leases knows which lanes have leased a stream since the harness asked for that with "renew". Once all have, it prints
+// "renewed": no lane uses a stream from before the request.
+type leases struct {
+	mutex              sync.Mutex
+	requested, printed uint64
+	// By lane: how many requests there were before it leased its stream; the most for one that has ended.
+	lanes []uint64
+}
+
+func (l *leases) requests() uint64 {
+	l.mutex.Lock()
+	defer l.mutex.Unlock()
+	return l.requested
+}
+
+func (l *leases) renew() {
+	l.mutex.Lock()
+	defer l.mutex.Unlock()
+	l.requested++
+	l.printIfRenewed()
+}
+
+// begin notes that a lane leased a stream, before which there were so many requests.
+func (l *leases) begin(lane int, request uint64) {
+	l.mutex.Lock()
+	defer l.mutex.Unlock()
+	l.lanes[lane] = request
+	l.printIfRenewed()
+}
+
+func (l *leases) printIfRenewed() {
+	for _, request := range l.lanes {
+		if request < l.requested {
+			return
+		}
+	}
+	if l.printed < l.requested {
+		l.printed = l.requested
+		fmt.Println("renewed")
+	}
 }
 
 // echo sends the requests of a plan, some of them ahead of the answers, and checks the answers.

@@ -37,7 +37,8 @@ func (s *server) OnNewStream(stream *shmipc.Stream) {
 // OnShutdown is part of the library's ListenCallback.
 func (s *server) OnShutdown(string) {}
 
-// serve listens until stdin ends, SIGTERM comes, or the command "hot-restart EPOCH" has moved the clients on.
+// serve listens until stdin ends or SIGTERM arrives. The command "hot-restart EPOCH" moves the clients to another
+// server and prints "restarted EPOCH"; the next line of stdin, or its end, then ends this one.
 func serve(o *options) int {
 	s := &server{report: newReport("server")}
 	config := &shmipc.ListenerConfig{Config: o.config(), Network: o.network, ListenPath: o.address}
@@ -49,9 +50,14 @@ func serve(o *options) int {
 	}
 	go func() { _ = listener.Run() }()
 	fmt.Printf("ready %s\n", listener.Addr())
-	if epoch, isRestart := strings.CutPrefix(<-commands(), "hot-restart "); isRestart {
+	lines := commands()
+	if epoch, isRestart := strings.CutPrefix(<-lines, "hot-restart "); isRestart {
 		if err := hotRestart(listener, number(epoch)); err != nil {
 			s.report.fail(err)
+		} else {
+			// Streams in use go on. The harness knows when there are none, and ends us then.
+			fmt.Printf("restarted %s\n", epoch)
+			<-lines
 		}
 	} else {
 		// Clients that have gone take their streams with them, but not at once.
@@ -101,7 +107,6 @@ func hotRestart(listener *shmipc.Listener, epoch uint64) error {
 	for !listener.IsHotRestartDone() {
 		time.Sleep(restartPoll)
 	}
-	time.Sleep(restartGrace)
 	return nil
 }
 
@@ -197,10 +202,9 @@ func (s *server) tell(stream *shmipc.Stream) error {
 }
 
 const (
-	pieceBytes   = 64 << 10
-	closingTime  = 300 * time.Millisecond
-	endsTimeout  = 2 * time.Second
-	endsPause    = 10 * time.Millisecond
-	restartPoll  = 50 * time.Millisecond
-	restartGrace = time.Second
+	pieceBytes  = 64 << 10
+	closingTime = 300 * time.Millisecond
+	endsTimeout = 2 * time.Second
+	endsPause   = 10 * time.Millisecond
+	restartPoll = 50 * time.Millisecond
 )

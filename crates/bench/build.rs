@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Tells the program which commit it was built from, because a measurement without one is worth little.
+//! Tells the program which commit it was built from, because a measurement without one is worth
+//! little.
 
 use std::process::Command;
 

@@ -15,8 +15,9 @@ use crate::table::TRANSPORTS;
 
 /// Measure other libraries next to the kernel's sockets and Partywall
 ///
-/// All transports take turns in each round, in one program, with one routine that writes and verifies
-/// payloads. Compare ratios within a round: the table shows their median over the rounds and the spread.
+/// All transports take turns in each round, in one program, with one routine that writes and
+/// verifies payloads. Compare ratios within a round: the table shows their median over the rounds
+/// and the spread.
 #[derive(Parser, Clone, Debug)]
 #[command(version, after_help = EXAMPLES, args_conflicts_with_subcommands = true)]
 pub struct Arguments {
@@ -38,12 +39,12 @@ pub struct Arguments {
     /// Time of each combination in each round, such as 2s or 300ms
     #[arg(long, default_value = "300ms", value_parser = quantity::parse_time)]
     pub duration: Duration,
-    /// Whether payloads are written and verified [default: none for parallel, as shmipc measures itself;
-    /// always all for ping]
+    /// Whether payloads are written and verified [default: none for parallel, as shmipc measures
+    /// itself; always all for ping]
     #[arg(long, value_enum)]
     pub touch: Option<Touch>,
-    /// The CPUs of two processes, such as 0,1, or `none` [default: the first two allowed]; one process is
-    /// not pinned
+    /// The CPUs of two processes, such as 0,1, or `none` [default: the first two allowed]; one
+    /// process is not pinned
     #[arg(long, value_parser = parse_pin)]
     pub pin: Option<Pin>,
     /// Streams at once, for parallel

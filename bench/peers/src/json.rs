@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! One cell as one JSON object: a line of `--json`.
 //!
-//! The keys are those of `partywall bench --json`. Then follow time per operation, rounds and processes for
-//! `ping` too, failures, messages that left shared memory, and the ratio to the reference of the scenario.
+//! The keys are those of `partywall bench --json`. Then follow time per operation, rounds and
+//! processes for `ping` too, failures, messages that left shared memory, and the ratio to the
+//! reference of the scenario.
 
 use partywall_bench::figure::spread::Spread;
 use partywall_bench::harness::cell::Scenario;

@@ -2,13 +2,14 @@
 //! `bench-peers`: measures libraries from the package registry, sockets and Partywall in one run.
 //!
 //! ```text
-//! arguments ─► plan (cells) ─► partywall_bench: run, scenarios, harness ─► outcomes ─► summary | json
+//! arguments ─► plan (cells) ─► partywall_bench: run, harness ─► outcomes ─► summary | json
 //!                 │                          ▲
-//!                 └──── table ───────────────┘  rows: shm uds tcp (theirs) · shmipc ×4 · iceoryx2 ×2
+//!                 └──── table ───────────────┘  rows: shm uds tcp · shmipc ×4 · iceoryx2 ×2
 //!                         │
 //!                     transport/     what the other libraries need for the interface of the bench
 //! ```
-//! Scenarios, harness and figures are those of `partywall bench`. Measurements of Partywall alone are
+//! Scenarios, harness and figures are those of `partywall bench`. Measurements of Partywall alone
+//! are
 //! *not* here.
 
 #![forbid(unsafe_code)]

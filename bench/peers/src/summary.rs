@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The table of one scenario: a row per cell, with its ratios to the reference and to the Unix socket.
+//! The table of one scenario: a row per cell, with its ratios to the reference and to the Unix
+//! socket.
 
 use partywall_bench::figure::quantity::{
     decimal_bandwidth_name, exact_size_name, ns_name, rate_name,

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Each transport of each scenario carries verified payloads, says so in JSON, and leaves no file behind.
+//! Each transport of each scenario carries verified payloads, says so in JSON, and leaves no file
+//! behind.
 
 use std::path::PathBuf;
 use std::process::{Command, Stdio};

@@ -32,10 +32,10 @@ impl Forwarder {
         let listener = TcpListener::bind("127.0.0.1:0").context("binding the forwarder")?;
         let address = listener.local_addr()?;
         let forwarder = Self { target: Arc::new(Mutex::new(target)), address };
-        let keeper = forwarder.clone();
+        let accepting = forwarder.clone();
         std::thread::spawn(move || {
             for client in listener.incoming().flatten() {
-                if let Err(error) = keeper.connect(&client) {
+                if let Err(error) = accepting.connect(&client) {
                     eprintln!("forwarder: {error:#}");
                 }
             }
@@ -65,7 +65,7 @@ impl Forwarder {
             from.set_nodelay(true)?;
             let (mut from, mut to) = (from.try_clone()?, to.try_clone()?);
             std::thread::spawn(move || {
-                // However it ends, the other side is told.
+                // Closing reaches the peer, however this direction ended.
                 let _ = std::io::copy(&mut from, &mut to);
                 let _ = to.shutdown(Shutdown::Both);
             });

@@ -34,10 +34,10 @@ fn a_stopped_server_receives_all_that_was_sent() -> Result<()> {
         let connected = connect_with_protocol(&*address, &config, ours(exchange)?);
         let session = connected.context("connecting")?;
         let mut stream = session.open(&[])?;
-        // Another stream, because what is told here is told before the end of the first one is.
+        // A second stream, because the first one ends only after the counts were read.
         let mut teller = session.open(&[])?;
-        let told = ask(&mut teller)?;
-        ensure!(told == [0, 0], "told {told:?}");
+        let counts = ask(&mut teller)?;
+        ensure!(counts == [0, 0], "counts {counts:?}");
         stream.send_deadline(&plan.encode(), soon())?;
         send_past_a_stop(&mut stream, plan, policy, &server)?;
         stream.finish();
@@ -46,7 +46,8 @@ fn a_stopped_server_receives_all_that_was_sent() -> Result<()> {
             ensure!(Instant::now() < deadline, "{:?} of uploads", ask(&mut teller)?);
         }
         drop((stream, teller));
-        // It ends the session: who hangs up while theirs is still told that its answer was sent, makes it complain.
+        // The server ends the session. A client that hangs up while the server still processes the
+        // notification of its answer would make it report an error.
         server.end_stdin();
         let ended = server.finish(TIMEOUT)?;
         drop(session);
@@ -75,8 +76,8 @@ fn a_stopped_client_receives_all_that_was_sent() -> Result<()> {
         );
         let client = exchange.run(address, &traffic)?;
         let session = listener.accept_deadline(soon()).context("accepting")?;
-        let mut stream = session.accept_deadline(soon())?;
-        let asked = stream.recv_deadline(soon())?;
+        let mut stream = session.accept_deadline(soon())?.context("no stream")?;
+        let asked = stream.recv_deadline(soon())?.context("no plan")?;
         let expected = Plan { mode: Mode::Download, ..plan.clone() };
         ensure!(*asked == expected.encode(), "another plan: {asked:?}");
         send_past_a_stop(&mut stream, plan, policy, &client)?;
@@ -151,7 +152,7 @@ fn send_past_a_stop(
     ensure!(sent >= least, "full after {sent}");
     peer.signal(Signal::CONT)?;
     for index in sent..plan.requests {
-        send_with_patience(stream, &request(plan, index))
+        send_until_accepted(stream, &request(plan, index))
             .with_context(|| format!("request {index}, once it goes on"))?;
     }
     Ok(())
@@ -166,15 +167,15 @@ fn request(plan: &Plan, index: u64) -> Vec<u8> {
 /// How many uploads the server has seen whole, and how many cut short.
 fn ask(teller: &mut Stream) -> Result<[u64; 2]> {
     let plan = Plan { mode: Mode::Report, seed: 0, requests: 0, sizes: vec![1] };
-    send_with_patience(teller, &plan.encode())?;
-    let answer = teller.recv_deadline(soon()).context("asking")?;
+    send_until_accepted(teller, &plan.encode())?;
+    let answer = teller.recv_deadline(soon()).context("asking")?.context("no answer")?;
     let words = answer.as_chunks::<8>().0;
     ensure!(words.len() == 3, "an answer of {} bytes", answer.len());
     Ok([u64::from_be_bytes(words[0]), u64::from_be_bytes(words[1])])
 }
 
 /// Sends once there is room, whatever the policy.
-fn send_with_patience(stream: &mut Stream, bytes: &[u8]) -> Result<()> {
+fn send_until_accepted(stream: &mut Stream, bytes: &[u8]) -> Result<()> {
     let deadline = soon();
     loop {
         match stream.send_deadline(bytes, deadline) {

@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A server hands its clients over to its successor while they call; no call fails.
+//! A server hands its clients over to its successor during calls, and no call fails.
 //!
 //! ```text
-//! old   serve ─────────────── hot-restart 7 ── closes a second later
-//! new            serve, same address ──────────────────────────────── end
-//! client   run, until stdin ends ───────────────────────── end of stdin
+//! old      serve ──────── hot-restart 7 ── "restarted" ──────────────────────── end of stdin
+//! new             serve, same address ───────────────────────────────────────────────────── end
+//! client   run, until stdin ends ───────────────── renew ── "renewed" ───────── end of stdin
 //! ```
-//! Over TCP the address is that of a forwarder, which sends whoever connects later to the new server.
+//!
+//! The old server closes when the client has leased each of its streams anew, because by then no call
+//! uses a session of the old server. A fixed delay instead fails calls on a busy machine.
+//!
+//! Over TCP the address is that of a forwarder, which sends later connections to the new server.
 
 use std::time::Duration;
 
@@ -16,7 +20,7 @@ use conformance::forwarder::Forwarder;
 use conformance::process::{Ended, Process};
 use conformance::roster::{Peer, pairs};
 
-/// Who serves and restarts, and who is called to move on. The published crate has no hot restart.
+/// The pairs of a server that restarts and a client that moves. The published crate does neither.
 fn restarting_pairs() -> impl Iterator<Item = (Peer, Peer)> {
     pairs().into_iter().filter(|&(server, client)| server != Peer::Rust && client != Peer::Rust)
 }
@@ -59,6 +63,11 @@ fn restart(exchange: &Exchange) -> Result<()> {
         forwarder.turn_to(&successor)?;
     }
     old.command("hot-restart 7")?;
+    old.wait_for_line("restarted", TIMEOUT)?;
+    // The clients have moved. The old server may close once no call is left on a stream from before.
+    client.command("renew")?;
+    client.wait_for_line("renewed", TIMEOUT)?;
+    old.end_stdin();
     let old = content(old, "old server")?;
     client.end_stdin();
     let client = content(client, "client")?;

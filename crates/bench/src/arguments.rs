@@ -45,7 +45,8 @@ pub struct Arguments {
     /// Streams at once for `parallel` [default: 199]
     #[arg(long, value_parser = parse_streams)]
     pub streams: Option<usize>,
-    /// How many of these streams are sent to without end and never read, for `parallel`; measures the rate of the others
+    /// How many of these streams are sent to without end and never read, for `parallel`; measures
+    /// the rate of the others
     #[arg(long, value_name = "COUNT", default_value_t = 0)]
     pub unread: usize,
     /// Both ends in one process, not pinned, for `parallel`: as some libraries measure themselves
@@ -66,7 +67,8 @@ pub struct Arguments {
     /// Print one JSON object per line instead of a table
     #[arg(long)]
     pub json: bool,
-    /// Directory for results.json, report.html and the plots [default with no scenario: bench-report]
+    /// Directory for results.json, report.html and the plots [default with no scenario:
+    /// bench-report]
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
     /// Exit with code 2 if a target is missed
@@ -87,7 +89,8 @@ pub enum Choice {
     Oversubscribe,
     /// Many streams of one session at once, on tokio: the cost per operation
     Parallel,
-    /// Links, which store messages in files: ping, throughput and both ways at once, compared with channels and sockets
+    /// Links, which store messages in files: ping, throughput and both ways at once, compared with
+    /// channels and sockets
     Link,
     /// Sessions per second, and the cost of an idle one
     Connect,

@@ -11,7 +11,7 @@ use crate::harness::pattern::Touch;
 use crate::machine::{Machine, Pin};
 use crate::plan::{self, Plan};
 use crate::report::json::Line;
-use crate::report::{self, Shown, detail, summary, targets};
+use crate::report::{self, Output, detail, summary, targets};
 use crate::run::Program;
 use crate::table::TRANSPORTS;
 
@@ -29,7 +29,7 @@ pub fn run_child(arguments: &ChildArguments) -> Result<ExitCode> {
     Ok(PROGRAM.serve(arguments.cpu).map_or(ExitCode::FAILURE, |()| ExitCode::SUCCESS))
 }
 
-/// Measures and prints.
+/// Measures what the arguments name and prints the results.
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     arguments.check().map_err(|why| anyhow!(why))?;
     plan::default_pairs(); // before a thread is pinned
@@ -52,38 +52,38 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let outcomes = PROGRAM.run(&plan, pin)?;
 
     let mut is_missed = false;
-    let shown = match choice {
-        None => Shown { table: summary::table(&outcomes), notes: summary::LEGEND.to_owned() },
+    let output = match choice {
+        None => Output { table: summary::table(&outcomes), notes: summary::LEGEND.to_owned() },
         Some(Choice::Targets) => {
             let verdicts = targets::judge(&outcomes);
             is_missed = verdicts.iter().any(|verdict| verdict.is_met == Some(false));
-            Shown { table: targets::table(&verdicts), notes: String::new() }
+            Output { table: targets::table(&verdicts), notes: String::new() }
         }
-        Some(_) => Shown {
+        Some(_) => Output {
             table: detail::table(&outcomes),
             notes: [detail::notes(&outcomes), detail::LEGEND.to_owned()].concat(),
         },
     };
     let lines: Vec<Line> =
         outcomes.iter().filter_map(|outcome| Line::of(outcome, &outcomes)).collect();
-    show(arguments, &lines, &shown, &machine)?;
+    print(arguments, &lines, &output, &machine)?;
     if let Some(directory) = report_directory {
-        report::write(&directory, &machine, &lines, &outcomes, &shown)?;
+        report::write(&directory, &machine, &lines, &outcomes, &output)?;
         announce(&directory);
     }
     Ok(if is_missed && arguments.strict { ExitCode::from(EXIT_MISSED) } else { ExitCode::SUCCESS })
 }
 
-fn show(arguments: &Arguments, lines: &[Line], shown: &Shown, machine: &Machine) -> Result<()> {
+fn print(arguments: &Arguments, lines: &[Line], output: &Output, machine: &Machine) -> Result<()> {
     if arguments.json {
         for line in lines {
             println!("{}", serde_json::to_string(line).context("writing JSON")?);
         }
         return Ok(());
     }
-    println!("{}", shown.table.to_text());
-    if !shown.notes.is_empty() {
-        println!("{}\n", shown.notes);
+    println!("{}", output.table.to_text());
+    if !output.notes.is_empty() {
+        println!("{}\n", output.notes);
     }
     if arguments.touch == Touch::None {
         println!("Payloads were NOT touched (--touch none).\n");

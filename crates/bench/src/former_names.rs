@@ -14,20 +14,20 @@ use clap::{Arg, Command};
 pub struct FormerName {
     /// The flag or argument that takes the value.
     pub place: Place,
-    /// The former name.
+    /// The name that is refused now.
     pub former: &'static str,
-    /// The present name.
+    /// The name to use instead.
     pub present: &'static str,
 }
 
 /// A flag or argument of which some values were renamed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Place {
-    /// `bench SCENARIO`.
+    /// A scenario, in `bench SCENARIO`.
     BenchScenario,
     /// `bench --transport`, also of `bench-peers`.
     BenchTransport,
-    /// `bench --wait`.
+    /// A way of waiting, in `bench --wait`.
     BenchWait,
     /// `--transport` of the commands with a channel.
     ChannelTransport,
@@ -97,7 +97,7 @@ const fn row(place: Place, former: &'static str, present: &'static str) -> Forme
     FormerName { place, former, present }
 }
 
-/// All renamed values.
+/// All values that were renamed.
 pub const FORMER_NAMES: [FormerName; 9] = [
     row(Place::BenchScenario, "flood", "throughput"),
     row(Place::BenchScenario, "crowd", "oversubscribe"),

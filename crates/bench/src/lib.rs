@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Benchmarks between two processes: scenarios × transports, for `partywall bench` and `bench/peers`.
+//! Benchmarks between two processes: scenarios × transports, for `partywall bench` and
+//! `bench/peers`.
 //!
 //! ```text
 //! command ─► plan (cells) ─► run: round by round, cell by cell ─► outcome ─► report
@@ -10,10 +11,11 @@
 //!                     │
 //!                 transport/     shm link uds tcp pipe baseline-spin baseline-eventfd
 //!                     │
-//!                 harness/       parent ◄─ control pipe ─► child     the same program, started twice
+//!                 harness/       parent ◄─ control pipe ─► child     the program, started twice
 //! ```
-//! To add a transport, implement [`transport::ChannelTransport`] or [`transport::StreamTransport`] in a
-//! file of `transport/` and add a row to `table.rs`. To add a scenario, add a file to `scenario/`.
+//! To add a transport, implement [`transport::ChannelTransport`] or [`transport::StreamTransport`]
+//! in a file of `transport/` and add a row to `table.rs`. To add a scenario, add a file to
+//! `scenario/`.
 //!
 //! It has *no* dependency on other libraries to compare with: these are in `bench/peers`.
 #![cfg_attr(not(test), warn(clippy::unwrap_used, clippy::cast_possible_truncation))]

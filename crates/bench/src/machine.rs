@@ -25,7 +25,7 @@ pub struct Machine {
     pub cpu: String,
     /// CPUs that this process may use.
     pub cpus: usize,
-    /// Kernel release.
+    /// The release of the kernel.
     pub kernel: String,
     /// The CPUs of the two processes.
     pub placement: String,

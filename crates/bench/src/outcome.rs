@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `Outcome`: all rounds of one cell, and the ratios that are quoted.
 //!
-//! A ratio of two cells is formed in each round; the median over the rounds is quoted with its spread.
-//! Two cells of one round are measured within about a second, so a longer disturbance affects both.
-//! Absolute times of different rounds are *not* compared.
+//! A ratio of two cells is formed in each round; the median over the rounds is quoted with its
+//! spread. Two cells of one round are measured within about a second, so a longer disturbance
+//! affects both. Absolute times of different rounds are *not* compared.
 
 use crate::figure::spread::Spread;
 use crate::harness::cell::{Cell, Scenario};
@@ -12,7 +12,7 @@ use crate::harness::round::{Round, pool, ratio};
 /// All rounds of one cell.
 #[derive(Clone, Debug)]
 pub struct Outcome {
-    /// The measured combination.
+    /// The combination of parameters that was measured.
     pub cell: Cell,
     /// In the order of measurement; `None` for a round that failed.
     pub rounds: Vec<Option<Round>>,
@@ -82,8 +82,9 @@ impl Outcome {
 
     /// The ratio of a metric to that of another cell, formed in each round.
     ///
-    /// If the p99 of `rate` has too few samples in each round, its median is that of all rounds added
-    /// up, and its spread that of the rounds. If all rounds together have too few, there is no ratio.
+    /// If the p99 of `rate` has too few samples in each round, its median is that of all rounds
+    /// added up, and its spread that of the rounds. If all rounds together have too few, there is
+    /// no ratio.
     pub fn ratio(&self, metric: Metric, below: &Self, below_metric: Metric) -> Option<Spread> {
         let rounds = self.rounds.iter().zip(&below.rounds);
         let both = rounds.filter_map(|(a, b)| a.as_ref().zip(b.as_ref()));

@@ -19,7 +19,7 @@ use crate::table::{TRANSPORTS, Transports};
 /// The measurements of a run.
 #[derive(Clone)]
 pub struct Plan {
-    /// Each cell once.
+    /// Each cell once, in the order of the first round.
     pub steps: Vec<Step>,
     /// Number of rounds, in each of which all cells have their turn.
     pub rounds: u32,
@@ -56,7 +56,7 @@ impl Plan {
         }
     }
 
-    /// Number of measurements.
+    /// How many measurements the plan has.
     pub fn measurements(&self) -> u64 {
         self.steps.iter().map(|step| u64::from(step.rounds_max.min(self.rounds))).sum()
     }
@@ -243,7 +243,8 @@ impl Plan {
     }
 }
 
-/// Pairs of `oversubscribe`: one more than twice the usable CPUs. Read once, before a thread is pinned.
+/// Pairs of `oversubscribe`: one more than twice the usable CPUs. Read once, before a thread is
+/// pinned.
 pub fn default_pairs() -> usize {
     static PAIRS: OnceLock<usize> = OnceLock::new();
     *PAIRS.get_or_init(|| 2 * partywall_sys::cpu::affinity().map_or(1, |cpus| cpus.len()) + 1)
@@ -292,7 +293,7 @@ const SELECTION_TIME_MAX: Duration = Duration::from_secs(52);
 
 /// The smallest size of the table.
 pub const TINY: usize = 64;
-/// One page.
+/// The size of one page in bytes.
 pub const PAGE: usize = 4 << 10;
 /// A block of a file copy.
 pub const BLOCK: usize = 64 << 10;

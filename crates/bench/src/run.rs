@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! round 1   shm  uds  tcp  baseline …      not   shm shm shm, uds uds uds:
-//! round 2   shm  uds  tcp  baseline …      a machine that slows down half-way would favour one of them
+//! round 2   shm  uds  tcp  baseline …      a machine that slows down would favour one of them
 //! ```
 //! Each measurement opens new connections, so no placement of memory lasts for a whole run.
 
@@ -103,7 +103,8 @@ impl Run {
         Ok(Self { pair: Pair { child, watchdog }, workspace, program, pin, measurements: 0 })
     }
 
-    /// Adds one round. After `failures_max` failures the cell is skipped; if that is 0, the first one ends the run.
+    /// Adds the result of one round. After `failures_max` failures the cell is skipped; if that is
+    /// 0, the first one ends the run.
     fn add_round(
         &mut self,
         outcome: &mut Outcome,
@@ -129,7 +130,8 @@ impl Run {
         Ok(())
     }
 
-    /// Measures a cell once, in a thread: its pinning ends with it, and a runtime has one thread per usable CPU.
+    /// Measures a cell once, in a thread: its pinning ends with it, and a runtime has one thread
+    /// per usable CPU.
     ///
     /// `None` if the cell needs one CPU for both processes and this run is not pinned.
     fn measure(&mut self, cell: Cell, duration: Duration) -> Result<Option<Round>> {

@@ -138,12 +138,12 @@ pub const TRANSPORTS: Transports = Transports(&[
     },
     Row::new(
         TransportName::BASELINE_SPIN,
-        "Baseline of spinning: the payload and one flag word in bare shared memory",
+        "Baseline of spinning: the payload and one flag word in plain shared memory",
         Runner::channels::<BaselineSpin>(),
     ),
     Row::new(
         TransportName::BASELINE_EVENTFD,
-        "Baseline of sleeping: a bare eventfd, written and read, without payload",
+        "Baseline of sleeping: an eventfd, written and read, without payload",
         Runner::channels::<BaselineEventfd>(),
     ),
 ]);

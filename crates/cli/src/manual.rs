@@ -31,7 +31,7 @@ pub struct ManArguments {
     out: Option<PathBuf>,
 }
 
-/// Prints the script.
+/// Prints the completion script of a shell.
 pub fn completions(arguments: &CompletionArguments) -> Result<ExitCode> {
     let mut script = Vec::new();
     clap_complete::generate(arguments.shell, &mut visible(), NAME, &mut script);

@@ -21,7 +21,8 @@ use partywall_wait::Wait;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum Delivery {
-    /// When it is committed. One that was not is received again, with a higher [`attempt`](super::Message::attempt).
+    /// When it is committed. One that was not is received again, with a higher
+    /// [`attempt`](super::Message::attempt).
     #[default]
     AtLeastOnce,
     /// When it is received. One that was being worked on is not received again.
@@ -94,27 +95,29 @@ impl Default for Config {
 }
 
 impl Config {
-    /// Size of the ring that keeps what was sent until the other end has consumed it, in bytes: a power of two from 4 KiB to
-    /// 1 GiB. Of a file that exists it stays what it is. Default: 1 MiB.
+    /// Size of the ring that keeps what was sent until the other end has consumed it, in bytes: a
+    /// power of two from 4 KiB to 1 GiB. Of a file that exists it stays what it is. Default: 1 MiB.
     ///
-    /// A message takes its length, 40 bytes, and what rounds that up to 64; 16 bytes instead of 40 while the other end reads it
-    /// in shared memory and it is no reply. One that would take more than a quarter of the ring with 40 lies in the slab.
+    /// A message takes its length, 40 bytes, and what rounds that up to 64; 16 bytes instead of 40
+    /// while the other end reads it in shared memory and it is no reply. One that would take more
+    /// than a quarter of the ring with 40 lies in the slab.
     #[must_use]
     pub const fn ring_bytes(mut self, bytes: u64) -> Self {
         self.ring_bytes = bytes;
         self
     }
 
-    /// Size of the memory for messages that are too long for the ring, in bytes, 0 to 1 TiB, and so the longest message. Of a
-    /// file that exists it stays what it is. Default: 4 MiB.
+    /// Size of the memory for messages that are too long for the ring, in bytes, 0 to 1 TiB, and so
+    /// the longest message. Of a file that exists it stays what it is. Default: 4 MiB.
     #[must_use]
     pub const fn slab_bytes(mut self, bytes: u64) -> Self {
         self.slab_bytes = bytes;
         self
     }
 
-    /// The largest ring and slab of the other end that this end agrees to, in bytes: as much may lie here, received
-    /// and not yet committed. An end that asks for more is refused. Default: 64 MiB and 1 GiB.
+    /// The largest ring and slab of the other end that this end agrees to, in bytes: as much may
+    /// lie here, received and not yet committed. An end that asks for more is refused. Default: 64
+    /// MiB and 1 GiB.
     #[must_use]
     pub const fn peer_max(mut self, ring_bytes: u64, slab_bytes: u64) -> Self {
         self.peer_ring_max = ring_bytes;
@@ -122,19 +125,22 @@ impl Config {
         self
     }
 
-    /// Over what messages go, if the address is that of a Unix socket: shared memory, where both ends are of the same user and can map
-    /// it, or the socket. With [`TransportPolicy::SharedMemory`] a connection over which they would go through a socket is given up.
-    /// Whichever it is, what is sent is kept alike, and each connection is judged anew. Default: [`TransportPolicy::Auto`].
+    /// Over what messages go, if the address is that of a Unix socket: shared memory, where both
+    /// ends are of the same user and can map it, or the socket. With
+    /// [`TransportPolicy::SharedMemory`] a connection over which they would go through a socket is
+    /// given up. Whichever it is, what is sent is kept alike, and each connection is judged anew.
+    /// Default: [`TransportPolicy::Auto`].
     ///
-    /// A link in [`Storage::Memory`] whose memory is to be shared takes all of it at once, and two descriptors more.
+    /// A link in [`Storage::Memory`] whose memory is to be shared takes all of it at once, and two
+    /// descriptors more.
     #[must_use]
     pub const fn transport(mut self, policy: TransportPolicy) -> Self {
         self.transport = policy;
         self
     }
 
-    /// How a thread waits in `send`, `recv` and the like. [`Wait::Poll`] is as [`Wait::Park`] here. Default:
-    /// [`Wait::Adaptive`].
+    /// How a thread waits in `send`, `recv` and the like. [`Wait::Poll`] is as [`Wait::Park`] here.
+    /// Default: [`Wait::Adaptive`].
     #[must_use]
     pub const fn wait(mut self, wait: Wait) -> Self {
         self.wait = wait;
@@ -148,15 +154,16 @@ impl Config {
         self
     }
 
-    /// The group whose threads drive the link, or all links of the server. Default: a group of its own for each link of
-    /// a client, and one for all links of a server.
+    /// The group whose threads drive the link, or all links of the server. Default: a group of its
+    /// own for each link of a client, and one for all links of a server.
     #[must_use]
     pub fn group(mut self, group: &Group) -> Self {
         self.group = Some(group.clone());
         self
     }
 
-    /// Clients: what the server's application is told with each connection, at most 4 KiB. Default: nothing.
+    /// Clients: what the server's application is told with each connection, at most 4 KiB. Default:
+    /// nothing.
     #[must_use]
     pub fn login(mut self, bytes: impl Into<Vec<u8>>) -> Self {
         self.login = bytes.into();
@@ -171,7 +178,8 @@ impl Config {
     }
 
     /// How often a message may be handed out by one owner of the link after another before
-    /// [`is_poison`](super::Message::is_poison) says that it is the likely cause of their deaths. Default: 5.
+    /// [`is_poison`](super::Message::is_poison) says that it is the likely cause of their deaths.
+    /// Default: 5.
     #[must_use]
     pub const fn attempts_max(mut self, attempts: u32) -> Self {
         self.attempts_max = attempts;
@@ -185,17 +193,18 @@ impl Config {
         self
     }
 
-    /// Servers: how many connections there may be that have not said yet which link they are for; further ones wait in the
-    /// backlog, and take the place of one that has said nothing for 100 ms. Default: 64.
+    /// Servers: how many connections there may be that have not said yet which link they are for;
+    /// further ones wait in the backlog, and take the place of one that has said nothing for 100
+    /// ms. Default: 64.
     #[must_use]
     pub const fn handshakes_max(mut self, count: usize) -> Self {
         self.handshakes_max = count;
         self
     }
 
-    /// Clients: the shortest and the longest wait before another attempt to connect. Each wait is twice the one before, with
-    /// some chance; it is at most 10 ms for the first 10 s after a connection broke, and 50 ms while something is unsent. Default:
-    /// 1 ms and 1 s.
+    /// Clients: the shortest and the longest wait before another attempt to connect. Each wait is
+    /// twice the one before, with some chance; it is at most 10 ms for the first 10 s after a
+    /// connection broke, and 50 ms while something is unsent. Default: 1 ms and 1 s.
     #[must_use]
     pub const fn retry(mut self, min: Duration, max: Duration) -> Self {
         self.retry_min = min;
@@ -203,16 +212,16 @@ impl Config {
         self
     }
 
-    /// After how long a silence of the network a TCP connection is given up, 1 s to 9 h. Sending goes on into memory
-    /// meanwhile. Elsewhere the system tells at once. Default: 20 s.
+    /// After how long a silence of the network a TCP connection is given up, 1 s to 9 h. Sending
+    /// goes on into memory meanwhile. Elsewhere the system tells at once. Default: 20 s.
     #[must_use]
     pub const fn dead_after(mut self, silence: Duration) -> Self {
         self.dead_after = silence;
         self
     }
 
-    /// Servers: how many links there may be at a time; clients of further ones are refused. Each takes its ring and slab, of memory
-    /// or of the file system. Default: 16,384.
+    /// Servers: how many links there may be at a time; clients of further ones are refused. Each
+    /// takes its ring and slab, of memory or of the file system. Default: 16,384.
     #[must_use]
     pub const fn links_max(mut self, count: usize) -> Self {
         self.links_max = count;
@@ -233,28 +242,31 @@ impl Config {
         self
     }
 
-    /// Who may be at the other end. Default: whoever the address lets through; on an abstract address, which has no
-    /// permissions, only our own user. TCP carries no credentials: with a rule, TCP peers are refused. A rule of the application's own is
-    /// asked while the link is locked, and must not call it.
+    /// Who may be at the other end. Default: whoever the address lets through; on an abstract
+    /// address, which has no permissions, only our own user. TCP carries no credentials: with a
+    /// rule, TCP peers are refused. A rule of the application's own is asked while the link is
+    /// locked, and must not call it.
     #[must_use]
     pub fn admit(mut self, admission: Admission) -> Self {
         self.admission = Some(admission);
         self
     }
 
-    /// Lets a server bind a `tcp:` address that other hosts can reach. What goes over TCP is not encrypted. Default:
-    /// loopback only.
+    /// Lets a server bind a `tcp:` address that other hosts can reach. What goes over TCP is not
+    /// encrypted. Default: loopback only.
     #[must_use]
     pub const fn allow_remote(mut self, allow: bool) -> Self {
         self.allow_remote = allow;
         self
     }
 
-    /// Servers: asks `decide` about each connection, before anything of its link is looked at. It is called in whatever thread drives the
-    /// group, which drives nothing else meanwhile: a call that waits for a link of the same group would wait for itself. Default:
-    /// over Unix sockets all are let in, over TCP none.
+    /// Servers: asks `decide` about each connection, before anything of its link is looked at. It
+    /// is called in whatever thread drives the group, which drives nothing else meanwhile: a call
+    /// that waits for a link of the same group would wait for itself. Default: over Unix sockets
+    /// all are let in, over TCP none.
     ///
-    /// Over TCP nobody vouches for a client's names but what `decide` makes of the login: let it ask for a secret.
+    /// Over TCP nobody vouches for a client's names but what `decide` makes of the login: let it
+    /// ask for a secret.
     ///
     /// ```
     /// use partywall_link::{Config, LoginAnswer};
@@ -274,8 +286,9 @@ impl Config {
         self
     }
 
-    /// Lets a server without [`on_login`](Self::on_login) listen over TCP. Whoever reaches the port can then say that it is any
-    /// client, and take its messages. Default: it [cannot](super::BindError::Anonymous).
+    /// Lets a server without [`on_login`](Self::on_login) listen over TCP. Whoever reaches the port
+    /// can then say that it is any client, and take its messages. Default: it
+    /// [cannot](super::BindError::Anonymous).
     #[must_use]
     pub const fn allow_anonymous_tcp(mut self, allow: bool) -> Self {
         self.allow_anonymous_tcp = allow;
@@ -303,7 +316,8 @@ impl Config {
         Ok(sizes)
     }
 
-    /// The rule for who may be at the other end. An abstract address has no permissions: there it is our own user by default.
+    /// The rule for who may be at the other end. An abstract address has no permissions: there it
+    /// is our own user by default.
     pub(super) fn admission(&self, is_abstract: bool) -> Option<Admission> {
         let own = || is_abstract.then(Admission::own_user);
         self.admission.clone().or_else(own)
@@ -334,7 +348,8 @@ impl Config {
 
     /// Refuses a neighbour that may have more under way than this end agrees to hold.
     ///
-    /// A file is filled up to whole pages: a neighbour that is configured with just what is allowed here may have them all.
+    /// A file is filled up to whole pages: a neighbour that is configured with just what is allowed
+    /// here may have them all.
     pub(super) fn judge_window(&self, asked: Window) -> Result<(), Refusal> {
         let filled_up = LinkGeometry::new(self.peer_ring_max, 8, self.peer_slab_max);
         let slab_max = filled_up.map_or(self.peer_slab_max, |filled| filled.slab_bytes);
@@ -348,7 +363,8 @@ impl Config {
     }
 }
 
-/// A client that wants to attach. Its names are what it says; `peer` is what the system vouches for.
+/// A client that wants to attach. Its names are what it says; `peer` is what the system vouches
+/// for.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct LoginRequest {

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What can go wrong with a link in use, one small enum per operation.
+//! Errors of links in use, one small enum per operation.
 //!
-//! A lost connection is none of it: what was sent is kept, and what is waited for may still come. What can be wrong with
-//! files is in `error.rs`.
+//! A lost connection is no error: messages that were sent are kept, and the peer may come back.
+//! Errors of files are in `store/error.rs`. An error text names its cause, so `source` returns
+//! none.
 
 use std::io;
 use std::sync::Arc;
@@ -16,23 +17,23 @@ use partywall::AddressError;
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Stopped {
-    /// It was closed here.
+    /// The link was closed in this process.
     #[error("the link was closed in this process: open it again")]
     Closed,
-    /// A later owner of the same end was here.
+    /// A later owner of the same end has attached.
     #[error(
         "a later owner of this end has taken its place: find out who opened the same link, and let only one go on"
     )]
     Fenced,
-    /// What both ends know contradicts itself.
+    /// The two ends contradict each other.
     #[error(
         "the link is in quarantine, and keeps all bytes: look with `partywall link inspect`, and decide"
     )]
     Quarantined,
-    /// This is a forked child.
+    /// This process is a forked child.
     #[error("this link belongs to the parent process: open another one after fork()")]
     Forked,
-    /// The system failed where it has no reason to.
+    /// A system call failed that should not.
     #[error("waiting failed: {0}")]
     System(Arc<io::Error>),
 }
@@ -43,21 +44,21 @@ impl From<io::Error> for Stopped {
     }
 }
 
-/// Why a message was not sent. It will not arrive.
+/// Reason why a message was not sent. It will not arrive.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SendError {
-    /// The deadline came before there was room.
+    /// There was no room before the deadline.
     #[error("no room came before the deadline: the peer has not consumed what was sent before")]
     TimedOut,
-    /// It never fits.
+    /// The message exceeds what the link can ever keep.
     #[error(
         "a message of {len} bytes exceeds the {max} that this link can keep: raise Config::slab_bytes (of a new file)"
     )]
     TooLarge {
         /// Length of the message in bytes.
         len: u64,
-        /// The longest possible, in bytes.
+        /// The longest possible message in bytes.
         max: u64,
     },
     /// A batch takes more than half the ring.
@@ -66,125 +67,126 @@ pub enum SendError {
          Config::ring_bytes (of a new file)"
     )]
     BatchTooLarge {
-        /// Bytes of all its messages.
+        /// Length of all its messages in bytes.
         len: u64,
     },
-    /// The link takes no more.
+    /// The link takes no more messages.
     #[error(transparent)]
     Stopped(#[from] Stopped),
 }
 
-/// Why a message was not sent at once.
+/// Reason why a message was not sent at once.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TrySendError {
-    /// There is no room now: the peer has not consumed what was sent before.
+    /// There is no room now: the peer has not acknowledged what was sent before.
     #[error("there is no room now")]
     Full,
-    /// It never will be.
+    /// The message can never be sent.
     #[error(transparent)]
     Never(#[from] SendError),
 }
 
-/// Why no message was received.
+/// Reason why no message was received.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RecvError {
-    /// The deadline came before one.
+    /// No message came before the deadline.
     #[error("no message came before the deadline")]
     TimedOut,
-    /// None will come any more.
+    /// The link delivers no more messages.
     #[error(transparent)]
     Stopped(#[from] Stopped),
 }
 
-/// Why no message was received at once.
+/// Reason why no message was received at once.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TryRecvError {
-    /// None is there now.
+    /// There is no message now.
     #[error("no message is there now")]
     Empty,
-    /// None will come any more.
+    /// The link delivers no more messages.
     #[error(transparent)]
     Stopped(#[from] Stopped),
 }
 
-/// Why a message was not committed.
+/// Reason why a message was not acknowledged.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AckError {
-    /// A later message was committed, and this one with it.
+    /// A later message was acknowledged, and this one with it.
     #[error("the message is consumed already: a later one was committed")]
     Consumed,
-    /// Its epoch is over, and it is in the [reports](super::Link::reports); or the link hands out again what was not committed, as after
-    /// [`rewind`](super::Link::rewind), and it comes again.
+    /// Its epoch is over, and it is in the [reports](crate::Link::reports); or the link delivers
+    /// again what was not acknowledged, as after [`rewind`](crate::Link::rewind), and the message
+    /// comes again.
     #[error(
         "the message does not wait to be committed any more: its epoch is over, and it is in the reports, or it will be received again"
     )]
     Stale,
-    /// The link is of no further use here.
+    /// The link cannot be used any more.
     #[error(transparent)]
     Stopped(#[from] Stopped),
 }
 
-/// Why a reply was not sent, and what it answers not committed.
+/// Reason why a reply was not sent, and its request not acknowledged.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReplyError {
-    /// What it answers cannot be committed.
+    /// The request cannot be acknowledged.
     #[error(transparent)]
     Commit(#[from] AckError),
-    /// It cannot be sent.
+    /// The reply cannot be sent.
     #[error(transparent)]
     Send(#[from] SendError),
 }
 
-/// Why it did not come to what was waited for.
+/// Reason why a wait ended without its event.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum WaitError {
-    /// The deadline came first.
+    /// The deadline passed first.
     #[error("not before the deadline{}{last}", if last.is_empty() { "" } else { "; the last attempt to attach: " })]
     TimedOut {
-        /// What came of the last attempt to attach; empty if there was none, or it succeeded.
+        /// Result of the last attempt to attach; empty if there was none, or it succeeded.
         last: String,
     },
-    /// It never will.
+    /// The event cannot come any more.
     #[error(transparent)]
     Stopped(#[from] Stopped),
 }
 
-/// Why a link does not go over to another address.
+/// Reason why a link does not switch to another address.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SwitchError {
     /// The text is no address.
     #[error(transparent)]
     Address(#[from] AddressError),
-    /// It is the end of a server, which is found by its clients.
+    /// This is a server's end; only a client can switch.
     #[error(
         "this is the server's end of the link: its client goes over, to any address of Server::listen_also"
     )]
     Served,
-    /// The link is of no further use here.
+    /// The link cannot be used any more.
     #[error(transparent)]
     Stopped(#[from] Stopped),
 }
 
-/// A setting that is not possible.
+/// A setting is not possible.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("Config::{setting} is {found}, but must be {wanted}")]
 pub struct ConfigError {
-    /// Which.
+    /// Name of the setting.
     pub setting: &'static str,
-    /// What it is.
+    /// Value of the setting.
     pub found: u64,
-    /// What it must be.
+    /// The values that are possible.
     pub wanted: &'static str,
 }
 
-/// Why a link was not opened.
+/// Reason why a link was not opened.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {
@@ -200,19 +202,19 @@ pub enum OpenError {
     /// The file was not opened.
     #[error(transparent)]
     File(#[from] StorageError),
-    /// The application has this link of the server.
+    /// The application has a handle of this link already.
     #[error("this link of the server is in use: use the handle that there is, or drop it first")]
     AlreadyOpen,
     /// The server has as many links as it may.
     #[error("the server has {0} links, as many as it may: close some, or raise Config::links_max")]
     TooMany(usize),
-    /// What is in its memory contradicts itself.
+    /// The memory of the link contradicts itself.
     #[error("the link cannot continue: {0}")]
     Damaged(String),
-    /// Descriptors to wait with could not be had.
+    /// No descriptors are left for waiting.
     #[error("waiting cannot be set up: {0}")]
     Setup(io::Error),
-    /// This is a forked child.
+    /// This process is a forked child.
     #[error("this server or client belongs to the parent process: make another one after fork()")]
     Forked,
 }
@@ -223,7 +225,7 @@ impl From<io::Error> for OpenError {
     }
 }
 
-/// Why no server is there.
+/// Reason why a server was not made.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BindError {
@@ -233,37 +235,37 @@ pub enum BindError {
     /// A setting is not possible.
     #[error(transparent)]
     Config(#[from] ConfigError),
-    /// The text is no address, or leads nowhere.
+    /// The text is no address, or its host name cannot be resolved.
     #[error(transparent)]
     Address(#[from] AddressError),
-    /// The directory is not one for links.
+    /// The directory cannot hold links.
     #[error(transparent)]
     Directory(#[from] StorageError),
-    /// The address can be reached from other hosts, and nobody said that this is wanted.
+    /// Other hosts can reach the address, and the configuration does not allow that.
     #[error(
         "{address} can be reached from other hosts, and TCP is not encrypted: bind a loopback address, or say \
          Config::allow_remote(true)"
     )]
     NotLoopback {
-        /// The address.
+        /// The address that was refused.
         address: String,
     },
-    /// Over TCP nobody can tell who a client is, and nobody said that this does not matter.
+    /// TCP does not identify clients, and the configuration does not allow anonymous ones.
     #[error(
         "over TCP nobody can tell who comes to {address}: say Config::on_login to judge what clients send, or \
          Config::allow_anonymous_tcp(true)"
     )]
     Anonymous {
-        /// The address.
+        /// The address that was refused.
         address: String,
     },
     /// The system does not allow it.
     #[error(transparent)]
     System(#[from] partywall_sys::BindError),
-    /// Descriptors to wait with could not be had.
+    /// No descriptors are left for waiting.
     #[error("waiting cannot be set up: {0}")]
     Setup(io::Error),
-    /// This is a forked child.
+    /// This process is a forked child.
     #[error("this server belongs to the parent process: bind another one after fork()")]
     Forked,
 }
@@ -274,17 +276,17 @@ impl From<io::Error> for BindError {
     }
 }
 
-/// Why no link was accepted.
+/// Reason why no link was accepted.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AcceptError {
-    /// The deadline came before a link was attached.
+    /// No link was attached before the deadline.
     #[error("no link was attached before the deadline")]
     TimedOut,
-    /// Waiting failed.
+    /// A system call for waiting failed.
     #[error("waiting failed: {0}")]
     Wait(io::Error),
-    /// This is a forked child.
+    /// This process is a forked child.
     #[error("this server belongs to the parent process: bind another one after fork()")]
     Forked,
 }
@@ -304,9 +306,9 @@ impl From<AckFault> for AckError {
     }
 }
 
-/// What a message that is not taken means for one who may wait.
+/// A message that was not taken, for a caller that may wait.
 pub(super) enum Refused {
-    /// Later, perhaps.
+    /// There may be room later.
     Full,
     Never(SendError),
 }

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Links that are driven together, by whoever waits for one of them, or by a thread of the application's own.
+//! Links that are driven together, by a thread that waits for one of them or by one that polls them
+//! all.
 //!
 //! ```text
 //!   links, servers ──▶ group: one epoll set, one set of timers
-//!                        ├─ any thread in recv, send, accept, flush …   drives all of them while it waits
-//!                        ├─ poll, try_poll                              drive, and tell how many have news
-//!                        └─ descriptor, next_timer                      for another event loop, which calls try_poll
-//!   news: links with messages, or of which something else changed ──▶ ready()
+//!      ├─ any thread in recv, send, accept, wait_acked …   drives all of them while it waits
+//!      ├─ poll, try_poll                                   drive, and count the links with events
+//!      └─ descriptor, next_timer                           for an external event loop with try_poll
+//!   a link with events: it has messages, or something else changed ──▶ ready()
 //! ```
 
 use std::collections::VecDeque;
@@ -20,14 +21,14 @@ use super::drive::{Before, Monitor, MonitorGuard, Reactor};
 use partywall_wait::has_passed;
 use partywall_wait::{SpinOutcome, Spinner, Wait};
 
-/// Which link of its group.
+/// Names a link of its group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct LinkId(pub(super) u64);
+pub struct MemberId(pub(super) u64);
 
 /// Links that are driven together. Clones are the same group.
 ///
-/// The library starts no thread: a connection is made, bytes are taken from it, and acknowledgements are sent while some
-/// thread waits for a link of the group or polls it.
+/// The library starts no thread: connections are made, bytes read and acknowledgements sent while
+/// some thread waits for a link of the group or polls the group.
 ///
 /// ```
 /// use partywall_link::{Client, Config, Group, Storage};
@@ -38,8 +39,8 @@ pub struct LinkId(pub(super) u64);
 /// let config = Config::default().group(&group);
 /// let client = Client::new(Storage::Memory, "alice", config)?;
 /// let link = client.connect(&address, "bob", "orders")?;
-/// let news = group.try_poll()?;
-/// # let _ = (link, news);
+/// let with_events = group.try_poll()?;
+/// # let _ = (link, with_events);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone)]
@@ -49,7 +50,7 @@ pub struct Group {
 
 pub(super) struct GroupInner {
     pub(super) reactor: Arc<Reactor>,
-    news: Arc<Monitor<News>>,
+    events: Arc<Monitor<EventList>>,
     wait: Wait,
     spinner: Mutex<Spinner>,
     next_id: Mutex<u64>,
@@ -57,86 +58,93 @@ pub(super) struct GroupInner {
 
 /// A link, as its group sees it.
 pub(super) trait Member: Send + Sync {
-    fn id(&self) -> LinkId;
-    /// Whether the application should check the link. `is_reported`: the application is being told so.
+    fn id(&self) -> MemberId;
+    /// Whether the application should check the link. `is_reported`: this answer goes to the
+    /// application.
     fn has_events(&self, is_reported: bool) -> bool;
 }
 
 #[derive(Default)]
-struct News {
+struct EventList {
     links: VecDeque<Weak<dyn Member>>,
-    /// Threads that have taken the list, to put back what still has news.
-    takers: u32,
-    /// One of them found nothing because others had it.
+    /// Threads that have taken the list, and put back the links that still have events.
+    readers: u32,
+    /// One of them found nothing because others had the list.
     has_missed: bool,
 }
 
 impl Group {
-    /// A group without links, whose threads wait adaptively in [`poll`](Self::poll).
+    /// Makes a group without links, whose threads wait adaptively in [`poll`](Self::poll).
     ///
     /// # Errors
-    /// No descriptor is left: a group takes two; two more when its descriptor is first asked for.
+    /// No descriptor is left. A group takes two, and two more when its descriptor is first asked
+    /// for.
     pub fn new() -> io::Result<Self> {
         Self::with_wait(Wait::Adaptive)
     }
 
-    /// A group without links, whose threads wait so in [`poll`](Self::poll).
+    /// Makes a group without links, whose threads wait by this strategy in [`poll`](Self::poll).
     ///
     /// # Errors
-    /// As [`new`](Self::new).
+    /// Those of [`new`](Self::new).
     pub fn with_wait(wait: Wait) -> io::Result<Self> {
         let reactor = Reactor::new()?;
-        let news = Monitor::new(Arc::clone(&reactor), News::default());
+        let events = Monitor::new(Arc::clone(&reactor), EventList::default());
         let spinner = Mutex::new(Spinner::new(SPIN_BUDGET));
         Ok(Self {
-            inner: Arc::new(GroupInner { reactor, news, wait, spinner, next_id: Mutex::new(1) }),
+            inner: Arc::new(GroupInner { reactor, events, wait, spinner, next_id: Mutex::new(1) }),
         })
     }
 
-    /// Drives the group until a link has news, at most until `deadline`. How many have: messages that were not received yet,
-    /// or something else that changed since [`ready`](Self::ready) told of them: room, an event, a connection.
+    /// Drives the group until a link has events, at most until `deadline`, and returns their
+    /// number. A link has events if it has messages that were not received, or if something else
+    /// changed since [`ready`](Self::ready) returned it: room, an event, a connection.
     ///
     /// # Errors
-    /// None on a sound system.
+    /// There is none on a sound system.
     pub fn poll(&self, deadline: Option<Instant>) -> io::Result<usize> {
         let inner = &self.inner;
         let mut is_spinning = true;
         loop {
             inner.reactor.try_turn(Before::Sleeping)?;
-            let count = inner.news();
+            let count = inner.count_events();
             if count > 0 || has_passed(deadline) {
                 return Ok(count);
             }
             is_spinning = is_spinning && inner.spin()? != SpinOutcome::Exhausted;
             if !is_spinning {
-                inner.news.wait_for(deadline, |news| (!news.links.is_empty()).then_some(()))?;
+                inner
+                    .events
+                    .wait_for(deadline, |events| (!events.links.is_empty()).then_some(()))?;
             }
         }
     }
 
-    /// Does what there is to do now, and never waits. How many links have news.
+    /// Does what can be done now without waiting, and returns the number of links with events.
     ///
     /// # Errors
-    /// As [`poll`](Self::poll).
+    /// Those of [`poll`](Self::poll).
     pub fn try_poll(&self) -> io::Result<usize> {
         self.inner.reactor.try_turn(Before::SleepingExternally)?;
-        Ok(self.inner.news())
+        Ok(self.inner.count_events())
     }
 
-    /// The links with news. One that has messages is told again, until all of them are received; anything else once.
+    /// The links with events. A link with messages is returned until all of them are received; any
+    /// other change is returned once.
     #[must_use]
-    pub fn ready(&self) -> Vec<LinkId> {
-        let links = self.inner.with_news(true);
+    pub fn ready(&self) -> Vec<MemberId> {
+        let links = self.inner.links_with_events(true);
         links.iter().map(|link| link.id()).collect()
     }
 
-    /// When [`try_poll`](Self::try_poll) should be called though the descriptor is not readable.
+    /// Time at which [`try_poll`](Self::try_poll) should be called although the descriptor is not
+    /// readable.
     #[must_use]
     pub fn next_timer(&self) -> Option<Instant> {
         self.inner.reactor.next_timer()
     }
 
-    /// How often a thread waited for the sockets of this group.
+    /// Number of times that a thread waited for the sockets of this group.
     #[must_use]
     pub fn turns(&self) -> u64 {
         self.inner.reactor.turns()
@@ -144,9 +152,10 @@ impl Group {
 }
 
 impl AsFd for Group {
-    /// A descriptor that becomes readable when [`try_poll`](Group::try_poll) has something to do, or [`ready`](Group::ready)
-    /// something to tell: also if another thread found it. One call does not take all if much is ready, so a loop that is told only
-    /// when the descriptor *becomes* readable asks it again before it sleeps.
+    /// Returns a descriptor that becomes readable when [`try_poll`](Group::try_poll) has work or
+    /// [`ready`](Group::ready) has links, also if another thread found them. One call does not do
+    /// all the work if much is ready, so an edge-triggered loop polls the descriptor again before
+    /// it sleeps.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.inner.reactor.as_fd()
     }
@@ -159,48 +168,49 @@ impl fmt::Debug for Group {
 }
 
 impl GroupInner {
-    pub(super) fn next_id(&self) -> LinkId {
+    pub(super) fn next_id(&self) -> MemberId {
         let mut next = self.next_id.lock().unwrap_or_else(PoisonError::into_inner);
-        let id = LinkId(*next);
+        let id = MemberId(*next);
         *next += 1;
         id
     }
 
-    /// Puts a link that is not on the list on it.
+    /// Appends a link that is not on the list.
     pub(super) fn tell(&self, link: Weak<dyn Member>) {
-        let mut news = self.news.lock();
-        news.links.push_back(link);
-        news.changed();
+        let mut events = self.events.lock();
+        events.links.push_back(link);
+        events.changed();
     }
 
-    fn news(&self) -> usize {
-        self.with_news(false).len()
+    fn count_events(&self) -> usize {
+        self.links_with_events(false).len()
     }
 
-    /// The links that still have news; those that have none any more leave the list.
-    fn with_news(&self, is_reported: bool) -> Vec<Arc<dyn Member>> {
-        // A link is locked before the list, by whoever tells of it: never the other way round.
+    /// The links that still have events; the others leave the list.
+    fn links_with_events(&self, is_reported: bool) -> Vec<Arc<dyn Member>> {
+        // A link that reports is locked before the list, and never the other way round.
         let listed = {
-            let mut news = self.news.lock();
-            news.has_missed |= news.takers > 0;
-            news.takers += 1;
-            std::mem::take(&mut news.links)
+            let mut events = self.events.lock();
+            events.has_missed |= events.readers > 0;
+            events.readers += 1;
+            std::mem::take(&mut events.links)
         };
         let links: Vec<_> = listed
             .iter()
             .filter_map(Weak::upgrade)
             .filter(|link| link.has_events(is_reported))
             .collect();
-        let mut news: MonitorGuard<'_, News> = self.news.lock();
+        let mut events: MonitorGuard<'_, EventList> = self.events.lock();
         for link in links.iter().rev() {
-            news.links.push_front(Arc::downgrade(link));
+            events.links.push_front(Arc::downgrade(link));
         }
-        news.takers -= 1;
-        let has_missed = news.has_missed;
-        news.has_missed &= news.takers > 0;
+        events.readers -= 1;
+        let has_missed = events.has_missed;
+        events.has_missed &= events.readers > 0;
         if !links.is_empty() {
-            // Another may have found the list empty meanwhile, and sleep here or elsewhere.
-            news.changed();
+            // Another thread may have found the list empty meanwhile, and sleep here or in an
+            // external loop.
+            events.changed();
             if has_missed {
                 self.reactor.wake_external_loop();
             }
@@ -213,11 +223,11 @@ impl GroupInner {
         let mut failed = Ok(());
         let spun = spinner.spin(self.wait, || {
             failed = self.reactor.try_turn(Before::Sleeping);
-            failed.is_err() || !self.news.lock().links.is_empty()
+            failed.is_err() || !self.events.lock().links.is_empty()
         });
         failed.map(|()| spun)
     }
 }
 
-/// The longest that a group spins before it sleeps.
+/// The longest time for which a group spins before it sleeps.
 const SPIN_BUDGET: Duration = Duration::from_micros(50);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Links: pairs of named streams of messages that outlive connections and, kept in files, processes.
+//! Links: pairs of named streams of messages that outlive connections and, kept in files,
+//! processes.
 //!
 //! ```text
 //!  directory (of this user alone)
@@ -8,12 +9,12 @@
 //!        header │ owner │ state │ control │ ring │ release ring │ slab    (SPEC 13)
 //! ```
 //!
-//! Each end of a link owns one file. Ring and slab hold the messages that it sends until the peer has
-//! acknowledged them (SPEC 14). A file survives that either process, or both, are killed at any
+//! Each end of a link owns one file. Ring and slab hold the messages that it sends until the peer
+//! has acknowledged them (SPEC 14). A file survives that either process, or both, are killed at any
 //! instant. It does not survive that the machine loses power.
 //!
 //! ```text
-//!   Server  Client         server/  handle/client.rs    storage.rs: files or memory
+//!   Server  Client         handle/server.rs client.rs    storage.rs: files or memory
 //!        │    │
 //!        ▼    ▼
 //!   Link ─ Sender, Receiver, Message, Batch     handle/
@@ -26,15 +27,16 @@
 //!   retained/ kept messages     store/ files and what they have in force     protocol/ frames
 //! ```
 //!
-//! `tokio/` has the same names as futures. Its task drives a group as any external event loop would.
+//! `tokio/` has the same names as futures. Its task drives a group as any external event loop
+//! would.
 //!
-//! See [`Link`] for what it does, and the guide for how to use it. [`inspect()`] and [`inspect_link`]
-//! read files without changing them.
+//! See [`Link`] for what it does, and the guide for how to use it. [`inspect()`] and
+//! [`inspect_link`] read files without changing them.
 //!
 //! # Invariants
 //!
-//! - A file has one owner at a time, in whatever process. Only proof that the owner is dead takes the
-//!   file from an owner that has not left.
+//! - A file has one owner at a time, in whatever process. Only proof that the owner is dead takes
+//!   the file from an owner that has not left.
 //! - A file that is refused stays unchanged, to the last byte.
 
 #![cfg_attr(not(test), warn(clippy::unwrap_used, clippy::cast_possible_truncation))]
@@ -50,7 +52,6 @@ mod handle;
 mod link_state;
 pub mod protocol;
 pub mod retained;
-mod server;
 mod status;
 mod storage;
 pub mod store;
@@ -63,7 +64,7 @@ pub use error::{
     AcceptError, AckError, BindError, ConfigError, OpenError, RecvError, ReplyError, SendError,
     Stopped, SwitchError, TryRecvError, TrySendError, WaitError,
 };
-pub use group::{Group, LinkId};
+pub use group::{Group, MemberId};
 pub use handle::batch::Batch;
 pub use handle::client::Client;
 pub use handle::halves::{Receiver, Sender};
@@ -71,10 +72,10 @@ pub use handle::link::{EpochError, Link, StreamPosition};
 pub use handle::message::{Message, Token};
 pub use handle::message_ref::MessageRef;
 #[cfg(feature = "tokio")]
-pub(crate) use handle::observer::{Observed, Observer, Snapshot};
+pub(crate) use handle::observer::{Observation, Observer, Snapshot};
+pub use handle::server::Server;
 pub use handle::view::MessageView;
 pub use partywall_layout::link::FileFault;
-pub use server::Server;
 pub use status::{Stats, Status, Transport};
 pub use storage::Storage;
 pub use store::{

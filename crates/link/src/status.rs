@@ -1,34 +1,34 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! How a link stands, and what it has counted.
+//! Status and counters of a link.
 
 use std::fmt;
 
 use partywall::Peer;
 
-/// How a link stands at this moment. What was sent is kept in any of these but `Closed`.
+/// Present status of a link. In all of these but `Closed`, messages that were sent are kept.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Status {
-    /// There is no connection. A client makes one while somebody waits for the link or its group.
+    /// There is no connection. A client makes one while a thread waits for the link or its group.
     Detached,
     /// A connection is being made.
     Attaching,
-    /// Records flow.
+    /// A connection carries records.
     Attached {
-        /// Over what.
+        /// Transport of the connection.
         transport: Transport,
-        /// Who is at the other end.
+        /// Identity of the peer.
         peer: Peer,
     },
     /// A later owner of this end has taken its place.
     Fenced,
-    /// What both ends know contradicts itself: all bytes are kept until a person decides.
+    /// The two ends contradict each other, and keep all bytes until an operator decides.
     Quarantined,
-    /// It was closed in this process, or belongs to the parent of this one.
+    /// The link was closed in this process, or belongs to the parent of this process.
     Closed,
 }
 
-/// Over what records flow.
+/// Transport of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Transport {
@@ -36,7 +36,7 @@ pub enum Transport {
     SharedMemory,
     /// A Unix stream socket.
     Unix,
-    /// TCP.
+    /// A TCP connection.
     Tcp,
 }
 
@@ -63,20 +63,21 @@ impl fmt::Display for Status {
     }
 }
 
-/// What one end of a link has counted since this process opened it.
+/// Counters of one end of a link since this process opened it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stats {
-    /// Messages that were taken to be sent.
+    /// Messages that were sent.
     pub messages_sent: u64,
-    /// Their bytes.
+    /// Bytes of those messages.
     pub bytes_sent: u64,
-    /// Messages that were handed out; one that is handed out again counts again.
+    /// Messages that were delivered; each delivery counts.
     pub messages_received: u64,
-    /// Their bytes.
+    /// Bytes of those messages.
     pub bytes_received: u64,
-    /// Times the link was attached.
+    /// Number of times that the link was attached.
     pub connections: u64,
-    /// Acknowledgements that went by themselves. Those that went with messages are not counted.
+    /// Acknowledgements that were frames of their own. Those that went with messages are not
+    /// counted.
     pub acknowledgements: u64,
 }

@@ -7,25 +7,27 @@ use super::error::{ConfigError, OpenError};
 use super::link_state::LinkState;
 use super::store::{Directory, Key, OwnFile, Sizes, StorageError, StoreParts};
 
-/// Where the messages of links are kept, and so what they survive.
+/// Where messages of links are kept, and so what they survive.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Storage {
-    /// In the memory of this process: a link survives that its connections break, and ends with its process.
+    /// In the memory of this process. A link survives broken connections, and ends with its
+    /// process.
     Memory,
-    /// In files in this directory, which must exist, belong to this user, and be writable for nobody else: a link survives that
-    /// its processes are killed. It does not survive that the machine loses power.
+    /// In files in this directory, which must exist, belong to this user, and be writable for no
+    /// other user. A link survives that its processes are killed. It does not survive that the
+    /// machine loses power.
     Directory(PathBuf),
 }
 
 impl Storage {
-    /// A [`Directory`](Self::Directory).
+    /// Makes a [`Directory`](Self::Directory).
     pub fn directory(path: impl AsRef<Path>) -> Self {
         Self::Directory(path.as_ref().to_owned())
     }
 }
 
-/// A [`Storage`] that was found fit.
+/// A [`Storage`] that was checked and opened.
 #[derive(Debug)]
 pub(super) enum OpenStorage {
     Memory,
@@ -40,7 +42,8 @@ impl OpenStorage {
         })
     }
 
-    /// The core of a link, gone on with if there was one. `shares`: in memory that a neighbour can be shown, if that can be.
+    /// Opens the state of a link, which continues where it was. `shares`: in memory that a peer can
+    /// map, if possible.
     pub(super) fn core(
         &self,
         key: &Key,
@@ -53,9 +56,9 @@ impl OpenStorage {
             }
             Self::Memory => {
                 let names = [key.local(), key.remote(), key.link()];
-                let shown = shares.then(|| StoreParts::in_memfd(sizes, names, INLINE_MAX));
-                // Without it the link goes over its socket.
-                let parts = shown.and_then(Result::ok);
+                let in_memfd = shares.then(|| StoreParts::in_memfd(sizes, names, INLINE_MAX));
+                // Without such memory the link uses its socket.
+                let parts = in_memfd.and_then(Result::ok);
                 let parts = parts.or_else(|| StoreParts::on_heap(sizes, INLINE_MAX));
                 parts.ok_or(ConfigError {
                     setting: "slab_bytes",
@@ -68,5 +71,5 @@ impl OpenStorage {
     }
 }
 
-/// Whatever fits goes into the ring: on a socket the slab saves no copy.
+/// Every message that fits goes into the ring: on a socket the slab saves no copy.
 const INLINE_MAX: usize = usize::MAX;

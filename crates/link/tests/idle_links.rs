@@ -1,23 +1,24 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Links that have nothing to say wake nobody, and those that have do not pay for them, however many they are.
+//! Links that have nothing to say wake nobody, and those that have do not pay for them, however
+//! many they are.
 //!
 //! `cargo xtask torture --idle` does the same with 10,000, and judges times, too.
 
-mod support_crowd;
+mod support_many_links;
 
 use std::time::Duration;
-use support_crowd::crowd::{self, Kind};
-use support_crowd::figures::Figures;
-use support_crowd::{client, cost};
+use support_many_links::figures::Figures;
+use support_many_links::many::{self, Kind};
+use support_many_links::{client, cost};
 
 /// The second process: the clients' ends. Ends by itself when the first one hangs up.
 #[test]
-fn crowd_client() {
+fn many_links_client() {
     client::main();
 }
 
 #[test]
-fn a_crowd_that_rests_costs_no_more_than_a_few() {
+fn idle_links_cost_no_turns() {
     let asked =
         partywall_testkit::variable("PARTYWALL_IDLE_LINKS").map(|text| text.parse().unwrap());
     let (rest, rounds) = match asked {
@@ -25,23 +26,24 @@ fn a_crowd_that_rests_costs_no_more_than_a_few() {
         None => (Duration::from_secs(1), 50),
     };
     let limit = usize::try_from(cost::raise_limit()).unwrap();
-    // A socket for each; two bells and, in memory, what is shown beside it for each that is shared; a file for each that is kept, which
-    // takes 64 KiB at either end.
+    // A socket for each; two bells and, in memory, what is shown beside it for each that is shared;
+    // a file for each that is kept, which takes 64 KiB at either end.
     let free = limit - OTHERS;
     let all = asked.unwrap_or(500);
-    let crowds = [
+    let runs = [
         (all.min(free), Kind { is_kept: false, is_shared: false }),
         ((all / 5).min(free / 3), Kind { is_kept: true, is_shared: false }),
         (all.min(free / 5), Kind { is_kept: false, is_shared: true }),
         ((all / 5).min(free / 5), Kind { is_kept: true, is_shared: true }),
     ];
-    for (count, kind) in crowds {
-        let few = crowd::run(crowd::ACTIVE, kind, rest.min(Duration::from_secs(1)), rounds);
-        let many = crowd::run(count, kind, rest, rounds);
+    for (count, kind) in runs {
+        let few = many::run(many::ACTIVE, kind, rest.min(Duration::from_secs(1)), rounds);
+        let many = many::run(count, kind, rest, rounds);
         println!("{few}\n{many}");
         for idle in many.idle {
-            // It looks before it sleeps, and wakes at the deadline; one for each link would be hundreds.
-            assert!(idle.turns < 20 && idle.sleeps < 20 && idle.news == 0, "{many}");
+            // It looks before it sleeps, and wakes at the deadline; one for each link would be
+            // hundreds.
+            assert!(idle.turns < 20 && idle.sleeps < 20 && idle.events == 0, "{many}");
         }
         costs_at_most_twice(&few, &many);
         let ratio = many.active.time.as_secs_f64() / few.active.time.as_secs_f64();
@@ -55,7 +57,7 @@ fn costs_at_most_twice(few: &Figures, many: &Figures) {
     let ([few, many], words) = ([few.active, many.active], format!("{few}\n{many}"));
     assert_eq!(few.messages, many.messages);
     assert!(many.turns <= 2 * few.turns, "{words}");
-    assert!(many.told <= 2 * few.told, "{words}");
+    assert!(many.reported <= 2 * few.reported, "{words}");
 }
 
 /// Descriptors that are not of links.

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! An end of a link that dies at any of the instructions of what it does leaves what was before or what is after.
+//! An end of a link that dies at any of the instructions of what it does leaves what was before or
+//! what is after.
 //!
-//! Each act is stepped through, instruction by instruction; some of what its file was is judged, and some workers are killed for
-//! real. `cargo xtask torture --sweep` judges all of it: `PARTYWALL_SWEEP_KILLS` says how many workers of each act, and
-//! `PARTYWALL_SWEEP_ACT` chooses one act.
+//! Each act is stepped through, instruction by instruction; some of what its file was is judged,
+//! and some workers are killed for real. `cargo xtask torture --sweep` judges all of it:
+//! `PARTYWALL_SWEEP_KILLS` says how many workers of each act, and `PARTYWALL_SWEEP_ACT` chooses one
+//! act.
 #![cfg(target_arch = "x86_64")] // Elsewhere a step between load-linked and store-conditional breaks the pair, for ever.
 
 mod support_ends;
@@ -20,9 +22,10 @@ fn sweep_worker() {
 }
 
 #[test]
-fn no_instruction_is_a_wrong_one_to_die_at() {
+fn kill_at_any_instruction_keeps_the_link_whole() {
     let settings = Settings::from_variables();
-    // The worker on the processor of whoever leads it: a step is then a switch between two threads, and wakes no processor.
+    // The worker on the processor of whoever leads it: a step is then a switch between two threads,
+    // and wakes no processor.
     let cpus = partywall_sys::cpu::affinity().unwrap();
     partywall_sys::cpu::set_affinity(cpus[cpus.len() - 1]).unwrap();
     let (mut boundaries, mut images, mut judged, mut kills) = (0, 0, 0, 0);

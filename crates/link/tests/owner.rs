@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The file of a link has one owner at a time: the second is told who has it; the next comes when the owner has left or
-//! is dead for certain, whatever forked children it leaves behind, and never because time passed.
+//! The file of a link has one owner at a time: the second is told who has it; the next comes when
+//! the owner has left or is dead for certain, whatever forked children it leaves behind, and never
+//! because time passed.
 
 mod support_link;
 
@@ -13,7 +14,7 @@ use std::io::Write;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
-use support_link::{DIRECTORY, directory, look, open};
+use support_link::{DIRECTORY, directory, inspection_of, open};
 
 const ROLE: &str = "PARTYWALL_LINK_ROLE";
 
@@ -62,7 +63,8 @@ fn fork_and_stay(directory: &Path) {
     std::thread::sleep(TIMEOUT);
 }
 
-/// Opens as often as it can. Whoever owns writes its number over that of whoever did before, and must find it again.
+/// Opens as often as it can. Whoever owns writes its number over that of whoever did before, and
+/// must find it again.
 fn race(directory: &Path) {
     let log = fs::File::options().read(true).write(true).open(directory.join("log")).unwrap();
     let until = Instant::now() + TIMEOUT;
@@ -143,7 +145,7 @@ fn a_second_owner_in_the_same_process_is_refused() {
     drop((own.state, own.consumed, own.control, own.release_ring, own.slab));
     refused(directory.path());
     drop(ring);
-    assert_eq!(look(directory.path()).owner.status, OwnerStatus::Left);
+    assert_eq!(inspection_of(directory.path()).owner.status, OwnerStatus::Left);
     assert_eq!(open(directory.path()).unwrap().incarnation, 2);
 }
 
@@ -155,10 +157,10 @@ fn a_killed_owner_is_followed_at_once() {
         assert_eq!(hear(directory.path(), "owns"), second.pid().unsigned_abs());
         let (pid, _) = refused(directory.path());
         assert_eq!(pid, second.pid().unsigned_abs());
-        let facts = look(directory.path());
-        assert_eq!((facts.owner.pid, facts.owner.status), (pid, OwnerStatus::Alive));
+        let inspection = inspection_of(directory.path());
+        assert_eq!((inspection.owner.pid, inspection.owner.status), (pid, OwnerStatus::Alive));
         kill(&mut second);
-        assert_eq!(look(directory.path()).owner.status, OwnerStatus::Dead);
+        assert_eq!(inspection_of(directory.path()).owner.status, OwnerStatus::Dead);
         let own = open(directory.path()).unwrap();
         assert_eq!(own.incarnation, 2 * round);
         fs::remove_file(directory.path().join("owns")).unwrap();
@@ -174,7 +176,7 @@ fn a_stopped_owner_keeps_what_it_has() {
     let until = Instant::now() + Duration::from_secs(2);
     while Instant::now() < until {
         assert_eq!(refused(directory.path()).0, second.pid().unsigned_abs());
-        assert_eq!(look(directory.path()).owner.status, OwnerStatus::Alive);
+        assert_eq!(inspection_of(directory.path()).owner.status, OwnerStatus::Alive);
     }
     kill(&mut second);
     assert_eq!(open(directory.path()).unwrap().incarnation, 2);
@@ -218,10 +220,11 @@ fn an_owner_that_cannot_be_seen_from_here_keeps_its_lock() {
     let elsewhere = fs::File::options().write(true).open(path).unwrap();
     assert!(byte_lock::try_lock(&elsewhere, 1).unwrap());
     assert_eq!(refused(directory.path()).0, 4242);
-    assert_eq!(look(directory.path()).owner.status, OwnerStatus::Unknown);
-    // Closing it is not enough: a process that another test starts has a copy of it until it runs its program.
+    assert_eq!(inspection_of(directory.path()).owner.status, OwnerStatus::Unknown);
+    // Closing it is not enough: a process that another test starts has a copy of it until it runs
+    // its program.
     byte_lock::unlock(&elsewhere, 1).unwrap();
-    assert_eq!(look(directory.path()).owner.status, OwnerStatus::Dead);
+    assert_eq!(inspection_of(directory.path()).owner.status, OwnerStatus::Dead);
     assert_eq!(open(directory.path()).unwrap().incarnation, 2);
 }
 
@@ -250,7 +253,8 @@ fn of_many_that_race_for_a_dead_owners_file_one_wins() {
     let mut kills = 0;
     let log = fs::File::open(directory.path().join("log")).unwrap();
     let (until, latest) = (Instant::now() + Duration::from_secs(4), soon());
-    // On a busy machine a racer may be killed before it has begun: it goes on until there were owners enough.
+    // On a busy machine a racer may be killed before it has begun: it goes on until there were
+    // owners enough.
     while Instant::now() < until || (word(&log, 8) <= OWNERS && Instant::now() < latest) {
         let index = usize::try_from(chance.below(3)).unwrap();
         let next = Instant::now() + Duration::from_micros(chance.size(30_000) as u64);

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Whichever end of a link is killed, stopped or cut off, at whatever instant: every message that was sent is consumed
-//! once and in order, every request is answered once, and what an epoch leaves behind is reported.
+//! Whichever end of a link is killed, stopped or cut off, at whatever instant: every message that
+//! was sent is consumed once and in order, every request is answered once, and what an epoch leaves
+//! behind is reported.
 //!
-//! `cargo xtask torture` runs the same for longer. `PARTYWALL_TORTURE_KILLS`, `_CUTS`, `_SEED` and `_MINUTES` choose.
+//! `cargo xtask torture` runs the same for longer. `PARTYWALL_TORTURE_KILLS`, `_CUTS`, `_SEED` and
+//! `_MINUTES` choose.
 
 mod support_torture;
 
@@ -26,7 +28,8 @@ fn no_kill_loses_or_repeats_a_message() {
     assert!(figures.shared > 0, "{figures}");
 }
 
-/// In a long run every recovery must be in time; in a short one, beside other tests, the times say nothing.
+/// In a long run every recovery must be in time; in a short one, beside other tests, the times say
+/// nothing.
 #[test]
 fn no_cut_loses_or_repeats_a_message() {
     let settings = Settings::from_variables();

@@ -418,6 +418,35 @@ impl HandshakeError {
     }
 }
 
+/// Why a protocol other than our own failed, on a connection or in its handshake.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ProtocolError {
+    /// The peer broke a rule of the protocol.
+    #[error("broke a rule: {what}")]
+    Violation {
+        /// The rule, and how it was broken.
+        what: String,
+    },
+    /// The peer, or this side, refuses what was asked for.
+    #[error("{what}")]
+    Refused {
+        /// The request, and what to do.
+        what: String,
+    },
+    /// The peer hung up.
+    #[error("it hung up")]
+    HungUp,
+    /// A system call failed.
+    #[error("{what} failed: {source}")]
+    System {
+        /// The operation that failed.
+        what: &'static str,
+        /// The error of the system call.
+        source: io::Error,
+    },
+}
+
 /// A service in words (SPEC 2.2).
 fn service_name(number: u32) -> String {
     match number {
@@ -426,32 +455,4 @@ fn service_name(number: u32) -> String {
         SERVICE_LINK => "links".to_owned(),
         other => format!("service {other}"),
     }
-}
-/// Why a connection of another [`Protocol`](crate::protocol::Protocol), or its handshake, failed.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum ProtocolError {
-    /// The peer broke a rule of the protocol.
-    #[error("broke a rule: {what}")]
-    Violation {
-        /// Which rule, and how.
-        what: String,
-    },
-    /// The peer or this side refused the request.
-    #[error("{what}")]
-    Refused {
-        /// What was refused, and what to do.
-        what: String,
-    },
-    /// The peer closed the connection.
-    #[error("it hung up")]
-    HungUp,
-    /// A system call failed.
-    #[error("{what} failed: {source}")]
-    System {
-        /// The operation.
-        what: &'static str,
-        /// The error that the system returned.
-        source: io::Error,
-    },
 }

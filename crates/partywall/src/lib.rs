@@ -2,8 +2,8 @@
 //! Local inter-process communication as fast as the memory bus, and safe by construction.
 //!
 //! Two processes exchange messages through shared memory that each writes on its own side only: a
-//! *party wall*. Where memory cannot be shared, the same API runs over a socket. Both are meant for
-//! one machine: TCP works between hosts, but is neither encrypted nor authenticated.
+//! *party wall*. If memory cannot be shared, the same API runs over a socket. Both are meant for one
+//! machine: TCP works between hosts, but is neither encrypted nor authenticated.
 //!
 //! ```
 //! # let directory = tempfile::tempdir()?;
@@ -26,19 +26,18 @@
 //! # Where to look
 //!
 //! ```text
-//!  listen.rs connect.rs      finding each other         config.rs  what can be chosen
-//!  handshake/                coming to terms            peer.rs    who is there, how far to trust
-//!  channel.rs                both directions            error.rs   what can go wrong
-//!  sender.rs shared.rs       sending: one thread, any   wait.rs    spin, adapt, park, look at intervals
-//!  receiver.rs message.rs    receiving                  half.rs    our memory, and the neighbour's
-//!  transport/shm/           shared memory              transport/socket/  the same records on a socket
-//!  typed/                    values as messages         session/ tokio/ blocking/  many streams
-//!  protocol.rs                other protocols            transport/protocol/ lines of them, as records
+//!  handshake/          listeners, connecting, negotiation   config.rs   the choices of one side
+//!  channel/            sending and receiving messages       peer.rs     admission and trust
+//!  message.rs          a received message                   error.rs    one small enum per operation
+//!  transport/          the interface of transports          protocol/   other protocols: their traits
+//!  transport/shm/      shared memory                        transport/socket/    records on a socket
+//!  transport/protocol/ another protocol's connection    typed/      values as messages
+//!  session/            many streams over one channel    tokio/ blocking/     its two fronts
 //! ```
 //!
-//! The crate starts no thread but one for each session of `blocking`, installs no signal handler, and contains no
-//! `unsafe`. (Whoever hands it a protocol should read what that does: `partywall-shmipc` has `partywall-sys` install a
-//! handler of SIGBUS when it first maps memory that its peer could truncate.)
+//! The crate starts no thread but one for each session of `blocking`, installs no signal handler, and
+//! contains no `unsafe`. A protocol may do more: `partywall-shmipc` has `partywall-sys` install a
+//! handler of SIGBUS when it first maps memory that its peer could truncate.
 #![cfg_attr(not(test), warn(clippy::unwrap_used, clippy::cast_possible_truncation))]
 #![forbid(unsafe_code)]
 #![cfg(target_os = "linux")]
@@ -47,57 +46,51 @@
 compile_error!("Partywall maps memory by 64-bit offsets: 32-bit machines are not supported");
 
 mod address;
-#[cfg(feature = "axum")]
-pub mod axum;
 pub mod blocking;
 mod channel;
 mod config;
-mod connect;
 mod error;
 #[cfg(doctest)]
 mod guide;
 mod handshake;
-#[cfg(feature = "hyper")]
-pub mod hyper;
-mod listen;
+#[cfg(any(feature = "axum", feature = "hyper"))]
+mod http;
 mod message;
 mod peer;
 pub mod protocol;
-mod receiver;
-mod region;
-mod sender;
 mod session;
-mod shared;
 mod stats;
 #[cfg(feature = "tokio")]
 pub mod tokio;
-#[cfg(feature = "tonic")]
-pub mod tonic;
 mod transport;
 #[cfg(any(feature = "serde", feature = "zerocopy"))]
 mod typed;
 
 pub use address::{Address, AddressError};
-pub use channel::Channel;
+pub use channel::{
+    Batch, Channel, MessageRef, Readiness, Receiver, Reservation, Sender, SharedSender,
+};
 pub use config::{BackPressure, Config, TransportPolicy, TrustPolicy};
-pub use connect::{connect, connect_with};
 pub use error::{
     AcceptError, BindError, Closed, ConfigError, ConnectError, Fault, HandshakeError, Limit,
     RecvError, SendError, TooLarge, TryRecvError, TrySendError,
 };
-pub use listen::Listener;
+pub use handshake::{Listener, connect, connect_with};
+#[cfg(feature = "axum")]
+pub use http::axum;
+#[cfg(feature = "hyper")]
+pub use http::hyper;
+#[cfg(feature = "tonic")]
+pub use http::tonic;
 pub use message::Message;
 pub use partywall_layout::{FallbackReason, Refusal, Violation};
 pub use partywall_sys::Credentials;
 pub use partywall_wait::Wait;
 pub use peer::{Admission, Peer, Trust};
-pub use receiver::{MessageRef, Readiness, Receiver};
-pub use sender::{Batch, Reservation, Sender};
 pub use session::{
-    DROPPED, METADATA_BYTES_MAX, OpenError, REFUSED, SessionError, StreamRecvError,
+    DROPPED, METADATA_BYTES_MAX, OpenError, REFUSED, ReplyError, SessionError, StreamRecvError,
     StreamSendError, WaitError,
 };
-pub use shared::SharedSender;
 pub use stats::{ReceiverStats, SenderStats};
 pub use transport::Transport;
 #[cfg(feature = "serde")]

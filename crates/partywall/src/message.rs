@@ -2,152 +2,177 @@
 //! A received message.
 //!
 //! ```text
-//!   Short   up to 104 bytes, within the value itself      ┐ private memory
-//!   Long    on the heap                                   ┘
-//!   View    in the neighbour's memory; dropping it gives the block back
-//!   RecvBuffer    what a protocol received, in one piece or several; dropping it gives it back
+//!   Short     up to 104 bytes, within the value itself   ┐ private memory
+//!   Long      on the heap                                ┘
+//!   View      a block of the peer's memory, freed when the message is dropped
+//!   Buffer    memory that a protocol received into, in one piece or several
 //! ```
 //!
-//! It derefs to `[u8]`, is a [`bytes::Buf`] and becomes [`Bytes`] without a copy. Where the bytes lie
-//! is nobody's business but [`is_zero_copy`](Message::is_zero_copy)'s.
+//! A message derefs to `[u8]`, is a [`bytes::Buf`], and becomes [`Bytes`] without a copy.
+//! [`is_zero_copy`](Message::is_zero_copy) says whether the bytes lie in the peer's memory.
 
-use crate::transport::shm::View;
 use bytes::{Buf, Bytes};
 use std::fmt;
 use std::ops::Deref;
-
-/// A message up to this long is kept within the value.
-const SHORT_MAX: usize = 104;
+use std::sync::Arc;
 
 /// A received message; it is the receiver's for as long as it lives.
 ///
-/// A large message is a view of the sender's memory. Holding many for long keeps that memory from
-/// being used again: the sender then takes more, up to its limit, and in the end waits.
+/// A large message is a view of the sender's memory, which is not allocated again while the view
+/// lives. If the receiver holds many, the sender takes more memory, up to its limit, and then blocks.
 pub struct Message {
-    kept: Kept,
-    /// How many bytes `Buf::advance` has passed.
-    passed: usize,
+    payload: Payload,
+    /// Bytes consumed by `Buf::advance`.
+    advanced: usize,
 }
 
-/// The memory of a received message, in one piece or several. Dropping it frees the memory.
-pub trait RecvBuffer: Send + Sync {
-    /// Number of bytes.
-    fn len(&self) -> usize;
-
-    /// Whether it has no bytes.
-    fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
-    /// The bytes from `from` to the end of the piece that holds it; empty at the end.
-    fn chunk(&self, from: usize) -> &[u8];
-
-    /// All bytes in one piece. If they lie in several, they are copied together, once.
-    fn as_slice(&self) -> &[u8];
-
-    /// Whether the bytes lie in memory that the peer wrote.
-    fn is_zero_copy(&self) -> bool;
-}
-
-enum Kept {
-    Short {
-        len: u8,
-        bytes: [u8; SHORT_MAX],
-    },
+enum Payload {
+    Short { len: u8, bytes: [u8; SHORT_MAX] },
     Long(Vec<u8>),
     View(View),
-    RecvBuffer(Box<dyn RecvBuffer>),
-    #[cfg(shuttle)]
-    Twin(crate::transport::twin::View),
+    Buffer(Box<dyn RecvBuffer>),
 }
 
 impl Message {
-    /// A message with a copy of `bytes`.
+    /// Copies `bytes`.
     #[inline]
     pub(crate) fn copied(bytes: &[u8]) -> Self {
-        let kept = if bytes.len() <= SHORT_MAX {
+        let payload = if bytes.len() <= SHORT_MAX {
             let mut short = [0; SHORT_MAX];
             short[..bytes.len()].copy_from_slice(bytes);
             #[expect(clippy::cast_possible_truncation, reason = "at most 104")]
             let len = bytes.len() as u8;
-            Kept::Short { len, bytes: short }
+            Payload::Short { len, bytes: short }
         } else {
-            Kept::Long(bytes.to_vec())
+            Payload::Long(bytes.to_vec())
         };
-        Self { kept, passed: 0 }
+        Self { payload, advanced: 0 }
     }
 
     pub(crate) const fn from_vec(bytes: Vec<u8>) -> Self {
-        Self { kept: Kept::Long(bytes), passed: 0 }
+        Self { payload: Payload::Long(bytes), advanced: 0 }
     }
 
     pub(crate) const fn from_view(view: View) -> Self {
-        Self { kept: Kept::View(view), passed: 0 }
+        Self { payload: Payload::View(view), advanced: 0 }
     }
 
-    /// A message with a copy of bytes that another protocol received.
+    /// For protocols: a message with a copy of received bytes.
     #[must_use]
     pub fn from_protocol(bytes: &[u8]) -> Self {
         Self::copied(bytes)
     }
 
-    /// A message of bytes that another protocol received on our heap.
+    /// For protocols: a message of received bytes that are on the heap.
     #[must_use]
     pub const fn from_protocol_vec(bytes: Vec<u8>) -> Self {
         Self::from_vec(bytes)
     }
 
-    /// A message that another protocol received, where it lies.
+    /// For protocols: a message in the memory that it was received into.
     #[must_use]
     pub fn from_recv_buffer(buffer: Box<dyn RecvBuffer>) -> Self {
-        Self { kept: Kept::RecvBuffer(buffer), passed: 0 }
-    }
-
-    #[cfg(shuttle)]
-    pub(crate) const fn from_twin(view: crate::transport::twin::View) -> Self {
-        Self { kept: Kept::Twin(view), passed: 0 }
+        Self { payload: Payload::Buffer(buffer), advanced: 0 }
     }
 
     /// The bytes.
     #[inline]
     #[must_use]
     pub fn as_slice(&self) -> &[u8] {
-        let all = match &self.kept {
-            Kept::Short { len, bytes } => &bytes[..usize::from(*len)],
-            Kept::Long(bytes) => bytes,
-            Kept::View(view) => view.as_slice(),
-            Kept::RecvBuffer(buffer) => buffer.as_slice(),
-            #[cfg(shuttle)]
-            Kept::Twin(view) => view.as_slice(),
+        let all = match &self.payload {
+            Payload::Short { len, bytes } => &bytes[..usize::from(*len)],
+            Payload::Long(bytes) => bytes,
+            Payload::View(view) => view.as_slice(),
+            Payload::Buffer(buffer) => buffer.as_slice(),
         };
-        &all[self.passed..]
+        &all[self.advanced..]
     }
 
     /// Whether the bytes lie in the sender's memory, without ever having been copied.
     #[must_use]
     pub fn is_zero_copy(&self) -> bool {
-        match &self.kept {
-            Kept::View(_) => true,
-            Kept::RecvBuffer(buffer) => buffer.is_zero_copy(),
-            _ => false,
+        match &self.payload {
+            Payload::View(_) => true,
+            Payload::Buffer(buffer) => buffer.is_zero_copy(),
+            Payload::Short { .. } | Payload::Long(_) => false,
         }
     }
 
     /// Whether the bytes keep their address when the value moves.
     #[cfg(feature = "zerocopy")]
-    pub(crate) const fn stays_where_it_is(&self) -> bool {
-        !matches!(self.kept, Kept::Short { .. })
+    pub(crate) const fn has_stable_address(&self) -> bool {
+        !matches!(self.payload, Payload::Short { .. })
     }
 
-    /// The bytes as a vector of our own; copies unless they are on our heap already.
+    /// The bytes as a vector; copied unless they are on our heap already.
     #[must_use]
     pub fn into_vec(self) -> Vec<u8> {
-        match self.kept {
-            Kept::Long(bytes) if self.passed == 0 => bytes,
+        match self.payload {
+            Payload::Long(bytes) if self.advanced == 0 => bytes,
             _ => self.as_slice().to_vec(),
         }
     }
 }
+
+/// A block of the peer's memory. Dropping it returns the block to the peer.
+pub(crate) struct View {
+    pub memory: Arc<dyn BlockMemory>,
+    pub offset: usize,
+    pub len: usize,
+    pub block: u64,
+}
+
+impl View {
+    #[inline]
+    pub(crate) fn as_slice(&self) -> &[u8] {
+        self.memory.slice(self.offset, self.len)
+    }
+}
+
+impl Drop for View {
+    #[inline]
+    fn drop(&mut self) {
+        self.memory.release(self.block);
+    }
+}
+
+impl fmt::Debug for View {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("View").field("block", &self.block).field("len", &self.len).finish()
+    }
+}
+
+/// Memory of the peer that holds blocks. It stays mapped while views of it live.
+pub(crate) trait BlockMemory: Send + Sync {
+    /// Bytes of a block, within the bounds that were checked when the view was made.
+    fn slice(&self, offset: usize, len: usize) -> &[u8];
+
+    /// Returns a block to the peer.
+    fn release(&self, block: u64);
+}
+
+/// Memory that a protocol received a message into, in one piece or several. Dropping it frees it.
+pub trait RecvBuffer: Send + Sync {
+    /// Length of the message in bytes.
+    fn len(&self) -> usize;
+
+    /// Whether the message has no bytes.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The rest of the piece in which byte `from` lies; empty at the end of the message.
+    fn chunk(&self, from: usize) -> &[u8];
+
+    /// All bytes in one piece. Several pieces are copied together, once.
+    fn as_slice(&self) -> &[u8];
+
+    /// Whether the bytes lie in memory that the peer wrote.
+    fn is_zero_copy(&self) -> bool;
+}
+
+/// Messages up to this many bytes are kept within the value.
+const SHORT_MAX: usize = 104;
 
 impl Deref for Message {
     type Target = [u8];
@@ -166,29 +191,29 @@ impl AsRef<[u8]> for Message {
 
 impl Buf for Message {
     fn remaining(&self) -> usize {
-        match &self.kept {
-            // Not put together for this.
-            Kept::RecvBuffer(buffer) => buffer.len() - self.passed,
+        match &self.payload {
+            // The pieces are not copied together for this.
+            Payload::Buffer(buffer) => buffer.len() - self.advanced,
             _ => self.as_slice().len(),
         }
     }
 
     fn chunk(&self) -> &[u8] {
-        match &self.kept {
-            Kept::RecvBuffer(buffer) => buffer.chunk(self.passed),
+        match &self.payload {
+            Payload::Buffer(buffer) => buffer.chunk(self.advanced),
             _ => self.as_slice(),
         }
     }
 
     fn advance(&mut self, count: usize) {
         assert!(count <= self.remaining(), "cannot advance past the end of the message");
-        self.passed += count;
+        self.advanced += count;
     }
 }
 
 impl From<Message> for Bytes {
-    /// Without a copy: the `Bytes` keep the message, and with it the sender's memory, until the last of
-    /// them is dropped.
+    /// Converts without a copy. The message, and with it the sender's memory, lives until the last of
+    /// the `Bytes` is dropped.
     fn from(message: Message) -> Self {
         Self::from_owner(message)
     }
@@ -214,7 +239,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_length_is_kept_whole() {
+    fn message_of_any_length_keeps_its_bytes() {
         for len in [0, 1, SHORT_MAX, SHORT_MAX + 1, 5000] {
             let bytes: Vec<u8> = (0..len).map(|index| index as u8).collect();
             assert_eq!(Message::copied(&bytes), bytes);
@@ -224,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_is_a_buffer() {
+    fn message_advanced_as_buffer_keeps_its_rest() {
         let mut message = Message::copied(&[1, 0, 0, 0, 9]);
         assert_eq!(message.get_u32_le(), 1);
         assert_eq!(message.remaining(), 1);

@@ -7,16 +7,17 @@
 //!  CONFIRM  ──▶ the nonce, and admit once more: only now the server's connection is replaced
 //! ```
 //!
-//! The server admits twice because a newer connection may have been confirmed between ATTACH and CONFIRM.
-//! It replaces nothing before CONFIRM because bytes of an old connection, replayed or late, look like an
-//! ATTACH. Only a client that has just read the server's fresh nonce can echo it.
+//! The server admits twice because a newer connection may have been confirmed between ATTACH and
+//! CONFIRM. It replaces nothing before CONFIRM because bytes of an old connection, replayed or
+//! late, look like an ATTACH. Only a client that has just read the server's fresh nonce can echo
+//! it.
 
 use crate::identity::{ConnectionNumber, Identity, Incarnation, StoreId};
 
 /// The peer as this side knows it and stores it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Peer {
-    /// Its store.
+    /// The id of its store.
     pub store_id: StoreId,
     /// The highest incarnation of it that was met.
     pub incarnation: Incarnation,
@@ -31,7 +32,8 @@ pub enum PeerOrder {
     Newer,
     /// Another store: the former was lost.
     Stranger,
-    /// An owner before the known one, which has this number: it was replaced, or its file is an older copy.
+    /// An owner before the known one, which has this number: it was replaced, or its file is an
+    /// older copy.
     Older(Incarnation),
 }
 
@@ -59,7 +61,7 @@ impl Peer {
 /// Names a connection: the client, and which of its connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Connection {
-    /// The client.
+    /// The client that made it.
     pub peer: Peer,
     /// The number of its connection.
     pub connection_number: ConnectionNumber,
@@ -68,12 +70,13 @@ pub struct Connection {
 /// The connection that a server has confirmed last in its life, even if it has ended since.
 pub type Present = Option<Connection>;
 
-/// What a server does about a connection that wants to attach.
+/// A server's answer to a connection that wants to attach.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Admission {
     /// Answer it, and replace the present one when it confirms.
     Accept,
-    /// REFUSE: it is not newer than the present one, which has this number; the client continues above that.
+    /// REFUSE: it is not newer than the present one, which has this number; the client continues
+    /// above that.
     Stale(ConnectionNumber),
     /// REFUSE: a later owner, of this number, has attached before.
     Fenced(Incarnation),
@@ -84,10 +87,13 @@ pub enum Admission {
 /// ```
 /// use partywall_reconcile::attach::{admit, Admission, Connection, Peer};
 /// use partywall_reconcile::{Epoch, ConnectionNumber, Identity, Incarnation, StoreId};
-/// let claim = Identity { store_id: StoreId(1), incarnation: Incarnation(1), connection_number: ConnectionNumber(4), epoch: Epoch(1) };
-/// let present = Connection { peer: Peer::of(&claim), connection_number: ConnectionNumber(4) };
+/// let (store_id, incarnation) = (StoreId(1), Incarnation(1));
+/// let connection_number = ConnectionNumber(4);
+/// let claim = Identity { store_id, incarnation, connection_number, epoch: Epoch(1) };
+/// let present = Connection { peer: Peer::of(&claim), connection_number };
 /// assert_eq!(admit(None, None, &claim), Admission::Accept);
-/// assert_eq!(admit(Some(&present.peer), Some(present), &claim), Admission::Stale(ConnectionNumber(4)));
+/// let admission = admit(Some(&present.peer), Some(present), &claim);
+/// assert_eq!(admission, Admission::Stale(connection_number));
 /// ```
 #[must_use]
 pub fn admit(known: Option<&Peer>, present: Present, claim: &Identity) -> Admission {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Reconciling one direction: two views make a decision, which the receiver checks and applies (SPEC 12.3).
+//! Reconciling one direction: two views make a decision, which the receiver checks and applies
+//! (SPEC 12.3).
 //!
 //! ```text
 //!                    base                          tail
@@ -10,8 +11,8 @@
 //!  sender: reconcile(own view, receiver's view) ──decision──▶ receiver: check, apply, one commit
 //! ```
 //!
-//! [`reconcile`] is total: any two views have a decision. It reads the sender's records through one closure, so
-//! a transport, a tool and a model can call it alike.
+//! [`reconcile`] is total: any two views have a decision. It reads the sender's records through one
+//! closure, so a transport, a tool and a model can call it alike.
 //!
 //! The sender decides because it has the records. The receiver believes it only as far as
 //! [`Decision::check`] goes, and only if its state is still the one of its view.
@@ -24,16 +25,18 @@ use crate::views::{ReceiverView, SenderView};
 
 /// Decides how a direction resumes.
 ///
-/// `digest_at` is called at most once, for a position from base to tail. It returns the digest there, or `None` if
-/// no record begins or ends there. At its own base a sender always knows one.
+/// `digest_at` is called at most once, for a position from base to tail. It returns the digest
+/// there, or `None` if no record begins or ends there. At its own base a sender always knows one.
 ///
 /// ```
-/// use partywall_reconcile::{reconcile, Decision, Epoch, AckedOffset, Position, RecordDigest, ReceiverView, SenderView, StreamId};
+/// use partywall_reconcile::{AckedOffset, Decision, Epoch, Position, ReceiverView};
+/// use partywall_reconcile::{RecordDigest, SenderView, StreamId, reconcile};
 /// let stream = StreamId::new(7).ok_or("zero")?;
 /// let sender = SenderView::new(Epoch(1), stream, Position(64), Position(192))?;
 /// let acked_offset = AckedOffset { stream, position: Position(128), digest: RecordDigest(5) };
 /// let receiver = ReceiverView::new(Epoch(1), Some(acked_offset), Position(128), None)?;
-/// let decision = reconcile(&sender, &receiver, |at| (at == Position(128)).then_some(RecordDigest(5)));
+/// let digest_at = |at| (at == Position(128)).then_some(RecordDigest(5));
+/// let decision = reconcile(&sender, &receiver, digest_at);
 /// assert_eq!(decision, Decision::Resume(Position(128)));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
@@ -131,7 +134,7 @@ pub enum Decision {
 }
 
 impl Decision {
-    /// The position of the connection's first record, if there is to be one.
+    /// The position of the connection's first record, unless records cannot flow.
     #[must_use]
     pub const fn resume_at(&self) -> Option<Position> {
         match self {
@@ -145,7 +148,8 @@ impl Decision {
     /// Whether the sender with this view may decide so about the receiver with that view.
     ///
     /// # Errors
-    /// [`Unfit::Contradiction`]: a violation by the sender; the connection is closed, nothing was changed.
+    /// [`Unfit::Contradiction`]: a violation by the sender; the connection is closed, nothing was
+    /// changed.
     pub fn check(&self, sender: &SenderView, receiver: &ReceiverView) -> Result<(), Unfit> {
         // Only the sender knows its records, so their digests are taken from its decision.
         let digest = match (self, receiver.consumed()) {
@@ -161,11 +165,12 @@ impl Decision {
         if expected == *self { Ok(()) } else { Err(Unfit::Contradiction) }
     }
 
-    /// Whether the sender can still follow an earlier decision, now that it keeps records from `base` on.
+    /// Whether the sender can still follow an earlier decision, now that it keeps records from
+    /// `base` on.
     ///
-    /// It may have trimmed since, because an old connection acknowledged. `continuous`: that connection was
-    /// with the very incarnation that attaches, so the receiver knows the trimmed records. If it was with
-    /// another one, the receiver may have forgotten them: attach again.
+    /// It may have trimmed since, because an old connection acknowledged. `continuous`: that
+    /// connection was with the very incarnation that attaches, so the receiver knows the trimmed
+    /// records. If it was with another one, the receiver may have forgotten them: attach again.
     #[must_use]
     pub fn stands(&self, base: Position, continuous: bool) -> bool {
         self.resume_at().is_some_and(|resume| resume >= base || continuous)
@@ -173,13 +178,15 @@ impl Decision {
 
     /// The receiver's state after it applied this decision: one commit stores all of it.
     ///
-    /// `given` is the view that the decision answers, `now` the receiver's present one. `continuous`: whatever
-    /// was consumed in between came from the very incarnation of the sender that decided. Then a receiver may
-    /// have moved on, and drops the records it knows by their position.
+    /// `given` is the view that the decision answers, `now` the receiver's present one.
+    /// `continuous`: whatever was consumed in between came from the very incarnation of the sender
+    /// that decided. Then a receiver may have moved on, and drops the records it knows by their
+    /// position.
     ///
     /// # Errors
-    /// [`Unfit::Contradiction`] as [`check`](Self::check); [`Unfit::Moved`]: attach again, with a new view.
-    /// [`Unfit::NoStream`]: decisions that are impossible or for another epoch are not applied.
+    /// [`Unfit::Contradiction`] as [`check`](Self::check); [`Unfit::Moved`]: attach again, with a
+    /// new view. [`Unfit::NoStream`]: decisions that are impossible or for another epoch are not
+    /// applied.
     pub fn apply(
         &self,
         sender: &SenderView,
@@ -225,7 +232,7 @@ impl Decision {
     }
 }
 
-/// What a receiver stores in one commit.
+/// The changes that a receiver stores in one commit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Applied {
     /// How far it has now consumed.

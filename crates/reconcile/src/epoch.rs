@@ -9,11 +9,12 @@
 //! ```
 //!
 //! Only the receiver knows `consumed`, only the sender knows `tail`, so a side reports exactly when
-//! it has seen the peer's past of the same epoch. A past never changes except for `settled`, which is
-//! stored with the reports; so an old one that arrives late is still true.
+//! it has seen the peer's past of the same epoch. A past never changes except for `settled`, which
+//! is stored with the reports; so an old one that arrives late is still true.
 //!
-//! Pasts are compared when both sides are in one epoch, or by the side that is behind while it adopts
-//! the higher one. The side ahead waits, because the peer may still send in the epoch it is in.
+//! Pasts are compared when both sides are in one epoch, or by the side that is behind while it
+//! adopts the higher one. The side ahead waits, because the peer may still send in the epoch it is
+//! in.
 
 use crate::identity::{Epoch, StreamId};
 use crate::position::Position;
@@ -22,7 +23,7 @@ use crate::report::{Cause, Direction, Report, Reports, Span};
 /// The outgoing stream of an epoch, as its sender left it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct SentPast {
-    /// The stream.
+    /// The id of the stream.
     pub stream: StreamId,
     /// Acknowledged at least up to here, as far as its sender knew.
     pub acked: Position,
@@ -33,7 +34,7 @@ pub struct SentPast {
 /// The incoming stream of an epoch, as its receiver left it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ReceivedPast {
-    /// The stream.
+    /// The id of the stream.
     pub stream: StreamId,
     /// Consumed up to here.
     pub consumed: Position,
@@ -42,7 +43,7 @@ pub struct ReceivedPast {
 /// The streams of one epoch, as a side left them. Each side keeps those of the last epoch it left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Past {
-    /// The epoch.
+    /// The number of the epoch.
     pub epoch: Epoch,
     /// Its own stream; `None` if it was never in that epoch.
     pub sending: Option<SentPast>,
@@ -57,14 +58,15 @@ pub struct Past {
 pub struct Settlement {
     /// Replaces the former past.
     pub past: Option<Past>,
-    /// For the application.
+    /// The reports for the application.
     pub reports: Reports,
 }
 
-/// Leaves an epoch because the application of this side begins another; nothing is known of the peer.
+/// Leaves an epoch because the application of this side begins another; nothing is known of the
+/// peer.
 ///
-/// `live` is the past that the present epoch leaves, `past` that of the epoch before. If the latter was
-/// never settled, it is reported now, as far as it is known.
+/// `live` is the past that the present epoch leaves, `past` that of the epoch before. If the latter
+/// was never settled, it is reported now, as far as it is known.
 #[must_use]
 pub fn leave(live: Past, past: Option<Past>) -> Settlement {
     let mut reports = Reports::default();
@@ -88,7 +90,8 @@ pub fn adopt(live: Past, past: Option<Past>, peer: Option<Past>) -> Settlement {
     Settlement { past: settled.past, reports }
 }
 
-/// Compares the pasts of two sides that are in the same epoch, and reports what will never be consumed.
+/// Compares the pasts of two sides that are in the same epoch, and reports what will never be
+/// consumed.
 ///
 /// A second call changes nothing.
 ///
@@ -126,8 +129,8 @@ fn report_own(mine: &Past, peer: Option<Past>, reports: &mut Reports) {
     let both = peer.filter(|peer| peer.epoch == epoch);
     let sent = both.and_then(|peer| peer.sending);
     let received = both.and_then(|peer| peer.receiving);
-    // A peer that left a lower epoch last was never in this one. One that left a higher one since, or whose
-    // store is new, may have consumed messages and not remember it.
+    // A peer that left a lower epoch last was never in this one. One that left a higher one since,
+    // or whose store is new, may have consumed messages and not remember it.
     let knows = peer.is_some_and(|peer| peer.epoch <= epoch);
     let outgoing = undelivered(Direction::Outgoing, epoch, mine.sending, received);
     reports.add(outgoing.map(|report| Report {
@@ -137,7 +140,8 @@ fn report_own(mine: &Past, peer: Option<Past>, reports: &mut Reports) {
     reports.add(undelivered(Direction::Incoming, epoch, sent, mine.receiving));
 }
 
-/// The range of one direction that will never be consumed. Both ends compute the same from their pasts.
+/// The range of one direction that will never be consumed. Both ends compute the same from their
+/// pasts.
 fn undelivered(
     direction: Direction,
     epoch: Epoch,
@@ -154,7 +158,8 @@ fn undelivered(
         {
             (sent.stream, received.consumed, Some(sent.tail), true)
         }
-        // A receiver that remembers the epoch consumed nothing: exact, unless the sender has an acknowledgement.
+        // A receiver that remembers the epoch consumed nothing: exact, unless the sender has an
+        // acknowledgement.
         (Some(sent), None) => {
             (sent.stream, sent.acked, Some(sent.tail), sent.acked == Position::START)
         }

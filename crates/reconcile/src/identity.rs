@@ -2,11 +2,11 @@
 //! The identity of an end of a link, and the numbers it names (SPEC 12.1).
 //!
 //! ```text
-//!  store id           a store        random, made with the store: another store has another one
-//!  incarnation        its owner      rises at every open
-//!  connection number  a connection   rises at every connect of an incarnation
-//!  epoch              both directions; the application chooses it, and it only rises: empty streams at position 0
-//!  stream id          one direction  random, made when its sender begins it
+//!  store id           a store           random, made with the store: another store has another one
+//!  incarnation        its owner         rises at every open
+//!  connection number  a connection      rises at every connect of an incarnation
+//!  epoch              both directions   chosen by the application, only rises: empty streams at 0
+//!  stream id          one direction     random, made when its sender begins it
 //! ```
 //!
 //! Nothing here makes the numbers. Store ids and stream ids have no order; the others only rise.
@@ -57,9 +57,9 @@ impl StreamId {
 /// The identity that ATTACH and ATTACHED carry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Identity {
-    /// The store.
+    /// The id of the store.
     pub store_id: StoreId,
-    /// Its owner.
+    /// The number of its owner.
     pub incarnation: Incarnation,
     /// The connection; a server repeats the client's number.
     pub connection_number: ConnectionNumber,

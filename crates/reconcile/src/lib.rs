@@ -5,16 +5,16 @@
 //!  position.rs    positions, digests, acked offsets and the watermarks of one direction
 //!  identity.rs    store id, incarnation, connection number, epoch, stream id
 //!  views.rs       what one side sends the other about a direction, checked
-//!  decision.rs    reconcile: a sender's view and a receiver's view make a decision, which the receiver applies
+//!  decision.rs    reconcile: two views make a decision, which the receiver applies
 //!  skip.rs        what a receiver skipped without consuming it, and which side reports that when
 //!  epoch.rs       leaving an epoch: what becomes of its streams, which ranges are reported
 //!  attach.rs      which connection replaces which
 //!  report.rs      what the application learns of skipped and dropped messages
 //! ```
 //!
-//! This crate has no `unsafe`, allocates nothing, and asks nothing of an operating system or a clock.
-//! The links and the model of `tests/model` call the same functions. Everything that comes from the
-//! peer is checked before it is believed; no function panics, whatever its arguments.
+//! This crate has no `unsafe`, allocates nothing, and asks nothing of an operating system or a
+//! clock. The links and the model of `tests/model` call the same functions. Everything that comes
+//! from the peer is checked before it is believed; no function panics, whatever its arguments.
 #![cfg_attr(not(test), warn(clippy::unwrap_used, clippy::arithmetic_side_effects))]
 #![no_std]
 #![forbid(unsafe_code)]

@@ -6,12 +6,12 @@
 //!            |record A  |record B  |record C  |
 //!  digest    0          crc of A   crc of B   crc of C
 //!
-//!  sender                                     receiver
-//!  base ──trim──▶ acked ──acknowledge──▶ … consumed ──consume──▶ received ──arrive──▶ … tail ──append──▶
+//!  sender                                receiver                                 sender
+//!  base ─trim─▶ acked ─acknowledge─▶ … consumed ─consume─▶ received ─arrive─▶ … tail ─append─▶
 //! ```
 //!
-//! `base ≤ acked ≤ consumed ≤ received ≤ tail` holds in every state. Each side checks its own part at each
-//! move, and the peer's claims against it. A move either happens or changes nothing.
+//! `base ≤ acked ≤ consumed ≤ received ≤ tail` holds in every state. Each side checks its own part
+//! at each move, and the peer's claims against it. A move either happens or changes nothing.
 //!
 //! A position never repeats within a stream. Nothing here knows how long a record may be.
 
@@ -73,7 +73,7 @@ impl Range {
         Self { from, to: if from.0 <= to.0 { to } else { from } }
     }
 
-    /// The first position.
+    /// The position of the first byte.
     #[must_use]
     pub const fn from(&self) -> Position {
         self.from
@@ -110,7 +110,7 @@ impl RecordDigest {
 /// A position of a named stream, with the digest there: how far a receiver has acknowledged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct AckedOffset {
-    /// The stream.
+    /// The id of the stream.
     pub stream: StreamId,
     /// Everything below this position is acknowledged.
     pub position: Position,
@@ -131,24 +131,29 @@ pub struct Prepared {
 ///
 /// ```text
 ///  acknowledge alone      stored := acked offset
-///  reply                  the reply's one publishing store       │ does both: the acked offset is in the reply
-///                         stored := acked offset                 │ any time before the reply is trimmed
+///  reply                  the reply's one publishing store   │ does both: the reply has the offset
+///                         stored := acked offset             │ any time before it is trimmed
 /// ```
 ///
-/// The caller makes [`Prepared`] of the last own published record that carries an acked offset of the stored
-/// one's stream. The record carries the digest too: after a crash it is nowhere else, because the record that it
-/// identifies is the peer's. `ack_at` gives the `ack_pos` of the own published record at a position, if there is one.
+/// The caller makes [`Prepared`] of the last own published record that carries an acked offset of
+/// the stored one's stream. The record carries the digest too: after a crash it is nowhere else,
+/// because the record that it identifies is the peer's. `ack_at` gives the `ack_pos` of the own
+/// published record at a position, if there is one.
 ///
-/// The highest acknowledgement that the peer saw is *not* used. If this store was replaced by an older copy, that
-/// would silently skip messages which the application here has forgotten.
+/// The highest acknowledgement that the peer saw is *not* used. If this store was replaced by an
+/// older copy, that would silently skip messages which the application here has forgotten.
 ///
 /// ```
 /// use partywall_reconcile::{AckedOffset, Position, Prepared, RecordDigest, StreamId, recover};
 /// let stream = StreamId::new(7).ok_or("zero")?;
-/// let acked_offset = |position, digest| AckedOffset { stream, position: Position(position), digest: RecordDigest(digest) };
-/// let prepared = Prepared { acked_offset: acked_offset(64, 9), reply_at: Position(128) };
-/// assert_eq!(recover(Some(acked_offset(0, 0)), Some(prepared), |_| None), Some(acked_offset(0, 0)));
-/// assert_eq!(recover(Some(acked_offset(0, 0)), Some(prepared), |_| Some(Position(64))), Some(acked_offset(64, 9)));
+/// let at = |position, digest| {
+///     let (position, digest) = (Position(position), RecordDigest(digest));
+///     AckedOffset { stream, position, digest }
+/// };
+/// let prepared = Prepared { acked_offset: at(64, 9), reply_at: Position(128) };
+/// assert_eq!(recover(Some(at(0, 0)), Some(prepared), |_| None), Some(at(0, 0)));
+/// let published = recover(Some(at(0, 0)), Some(prepared), |_| Some(Position(64)));
+/// assert_eq!(published, Some(at(64, 9)));
 /// # Ok::<(), &'static str>(())
 /// ```
 #[must_use]
@@ -167,7 +172,8 @@ pub fn recover(
     }
 }
 
-/// Whether an ACK is due, on a transport where the sender cannot read the acked offset itself (SPEC 12.5).
+/// Whether an ACK is due, on a transport where the sender cannot read the acked offset itself (SPEC
+/// 12.5).
 ///
 /// ```text
 ///  acked ────────── consumed ───── received
@@ -175,9 +181,10 @@ pub fn recover(
 ///  └ anything, and nothing is left to consume: due
 /// ```
 ///
-/// `acked` is the last position sent on this connection, in the view, an ACK or a record. `window` is the
-/// sender's, in bytes. `drained`: no received message is left to consume. An ACK needs no room for data, so a
-/// sender whose window is full gets one at the latest when its receiver has consumed everything.
+/// `acked` is the last position sent on this connection, in the view, an ACK or a record. `window`
+/// is the sender's, in bytes. `drained`: no received message is left to consume. An ACK needs no
+/// room for data, so a sender whose window is full gets one at the latest when its receiver has
+/// consumed everything.
 ///
 /// ```
 /// use partywall_reconcile::{Position, is_ack_due};
@@ -223,7 +230,7 @@ impl Outgoing {
         Some(Self { stream, base, acked, tail })
     }
 
-    /// The stream.
+    /// The id of the stream.
     #[must_use]
     #[inline]
     pub const fn stream(&self) -> StreamId {
@@ -254,7 +261,8 @@ impl Outgoing {
     /// Takes `footprint` bytes for a record, and returns its position.
     ///
     /// # Errors
-    /// [`Full`], if more than `window` bytes would be kept: acknowledged records have to be trimmed first.
+    /// [`Full`], if more than `window` bytes would be kept: acknowledged records have to be trimmed
+    /// first.
     pub fn append(&mut self, footprint: u64, window: u64) -> Result<Position, Full> {
         let end = self.tail.plus(footprint).ok_or(Full)?;
         if end.since(self.base) > window {
@@ -263,7 +271,8 @@ impl Outgoing {
         Ok(core::mem::replace(&mut self.tail, end))
     }
 
-    /// Applies an acknowledgement of `stream` up to `position`: from an ACK, the peer's memory, or a view.
+    /// Applies an acknowledgement of `stream` up to `position`: from an ACK, the peer's memory, or
+    /// a view.
     ///
     /// An older acknowledgement changes nothing.
     ///

@@ -8,7 +8,8 @@
 //!  Quarantined   the two stores contradict each other; nothing was dropped
 //! ```
 //!
-//! A report is stored in the same commit as the change that it reports, and kept until the application took it.
+//! A report is stored in the same commit as the change that it reports, and kept until the
+//! application took it.
 
 use crate::identity::{Epoch, StreamId};
 use crate::position::Position;
@@ -16,9 +17,9 @@ use crate::position::Position;
 /// A direction, as the side that reports sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Direction {
-    /// This side sends.
+    /// The stream that this side sends.
     Outgoing,
-    /// This side receives.
+    /// The stream that this side receives.
     Incoming,
 }
 
@@ -38,7 +39,8 @@ pub enum Cause {
 /// Why a link is quarantined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Impossible {
-    /// The receiver has records that the sender has not written: the sender's file is an older copy.
+    /// The receiver has records that the sender has not written: the sender's file is an older
+    /// copy.
     ReceiverAhead,
     /// No record of the sender ends where the receiver has consumed to.
     NoBoundary,
@@ -49,7 +51,7 @@ pub enum Impossible {
 /// The positions that a report is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Span {
-    /// The first position.
+    /// The first position of the range.
     pub from: Position,
     /// The position behind the last; `None` if neither side knows it.
     pub to: Option<Position>,
@@ -72,13 +74,13 @@ impl Span {
 pub struct Report {
     /// Sent or received by the side that reports.
     pub direction: Direction,
-    /// Why.
+    /// Why it was skipped or dropped.
     pub cause: Cause,
     /// The epoch of the stream.
     pub epoch: Epoch,
     /// The stream, if the side knows its number.
     pub stream: Option<StreamId>,
-    /// The positions.
+    /// The positions of the range.
     pub span: Span,
 }
 
@@ -104,7 +106,8 @@ pub struct Reports {
 }
 
 impl Reports {
-    /// The most that one commit can have: two of the epoch before, three of the present one, and one to spare.
+    /// The most that one commit can have: two of the epoch before, three of the present one, and
+    /// one to spare.
     pub const MAX: usize = 6;
 
     /// Adds `report`, unless its span is empty.

@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a receiver skipped without consuming it, and which side reports that when (SPEC 12.3).
+//! Ranges that a receiver skipped without consuming them, and when each side reports them (SPEC
+//! 12.3).
 //!
 //! ```text
 //!  receiver   one commit: consumed moves past the range · this skip is kept · its report is stored
 //!                │ the skip is in every later view of this receiver
 //!                ▼
-//!  sender     one commit: reported := skip · its report is stored       (once: it is compared with `reported`)
+//!  sender     one commit: reported := skip · its report is stored   (once, by comparing them)
 //! ```
 //!
-//! The receiver's commit makes a skip happen, so the sender never reports one that was only decided.
-//! When it reported at the decision, a connection cut before CONFIRM made it report twice, with other
-//! ranges, or not at all.
+//! The receiver's commit makes a skip happen, so the sender never reports one that was only
+//! decided. When it reported at the decision, a connection cut before CONFIRM made it report twice,
+//! with other ranges, or not at all.
 
 use crate::identity::{Epoch, StreamId};
 use crate::position::{Position, Range};
@@ -25,7 +26,8 @@ pub struct Skip {
     pub of: StreamId,
     /// The stream that the receiver continued with: another one if the sender's store was lost.
     pub into: StreamId,
-    /// The positions that were not consumed. Of another stream: as far as was received, since its end is unknown.
+    /// The positions that were not consumed. Of another stream: as far as was received, since its
+    /// end is unknown.
     pub range: Range,
     /// Where `into` was continued. If it is another stream, everything before is skipped too.
     pub resume: Position,
@@ -48,7 +50,8 @@ impl Skip {
             reports.add(Some(report(Cause::Gap, self.of, from, Some(to), to)));
         } else {
             reports.add(Some(report(Cause::Lost, self.of, from, None, to)));
-            // Only if both stores failed: the receiver had acknowledged the new stream, and forgot it.
+            // Only if both stores failed: the receiver had acknowledged the new stream, and forgot
+            // it.
             let (start, resume) = (Position::START, self.resume);
             reports.add(Some(report(Cause::Gap, self.into, start, Some(resume), resume)));
         }
@@ -56,11 +59,12 @@ impl Skip {
     }
 }
 
-/// The reports that a sender has to store for the skip in a receiver's view; `None` if it is not new.
+/// The reports that a sender has to store for the skip in a receiver's view; `None` if it is not
+/// new.
 ///
-/// `reported` is the skip it reported last; `mine` are its present stream and the one of the epoch before. The
-/// reports are stored in one commit with `reported := skip`. A receiver whose file is an older copy skips again,
-/// and perhaps further; only what is further is reported.
+/// `reported` is the skip it reported last; `mine` are its present stream and the one of the epoch
+/// before. The reports are stored in one commit with `reported := skip`. A receiver whose file is
+/// an older copy skips again, and perhaps further; only what is further is reported.
 #[must_use]
 pub fn learn(
     skip: Option<Skip>,

@@ -8,8 +8,8 @@
 //!                                           digest
 //! ```
 //!
-//! Views come from the wire, so their constructors check everything that one view alone can contradict.
-//! What two views show together is for [`reconcile`](crate::reconcile()).
+//! Views come from the wire, so their constructors check everything that one view alone can
+//! contradict. [`reconcile`](crate::reconcile()) checks what two views contradict together.
 
 use core::fmt;
 
@@ -87,8 +87,8 @@ pub struct ReceiverView {
 impl ReceiverView {
     /// The view of a receiver that consumed up to an acked offset, and received up to `received`.
     ///
-    /// `consumed` is `None` before it knows any stream of this epoch. `skip` is the last range that it
-    /// skipped without consuming it, of whatever epoch.
+    /// `consumed` is `None` before it knows any stream of this epoch. `skip` is the last range that
+    /// it skipped without consuming it, of whatever epoch.
     ///
     /// # Errors
     /// [`Malformed::ConsumedBeyondReceived`], also if records were received but no stream is known;
@@ -111,7 +111,8 @@ impl ReceiverView {
         Ok(Self { epoch, consumed, received, skip })
     }
 
-    /// The view of a receiver that consumed up to an acked offset, and has the watermarks `incoming`.
+    /// The view of a receiver that consumed up to an acked offset, and has the watermarks
+    /// `incoming`.
     #[must_use]
     pub fn of(
         epoch: Epoch,

@@ -1,27 +1,33 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What can be chosen, under the names that users of shmipc know.
+//! Settings, under the names that users of shmipc know.
 //!
 //! ```text
-//!   share_memory_buffer_cap                                        one region of buffers for a pool
+//!   share_memory_buffer_cap                                 one region of buffers for a pool
 //!   ├── buffer_slice_sizes[0], 50 % ──┼── [1], 30 % ──┼─ [2], 20 % ─┤
-//!   queue_cap  × 12 bytes  × 2 directions                          one region of queues for each session
+//!   queue_cap  × 12 bytes  × 2 directions                   one region of queues per session
+//!
+//!   region  │ 8 │ 36 + n·(size + 20) │ 36 + n·(size + 20) │ … │ unused
+//!               └ n = its percent of the region / (size + 20), at least 2
 //! ```
 //!
-//! The first part of [`Config`] is the peers', with their defaults but one: we share memfds, where shmipc-go shares
-//! files. Everything in it that concerns memory is the client's choice, and a server takes what comes. The second part
-//! is ours: what a peer may make us do.
+//! The first group of [`Config`] has the peers' names and defaults, except that we share memfds
+//! where shmipc-go shares files. The client decides everything about memory; a server accepts what
+//! it is given. The second group is ours: limits on what a peer may make us do.
 //!
-//! Not taken over: `queue_path`, which peers overwrite; `connection_read_timeout` and `connection_timeout`, which they
-//! do not use, nor `stream_max_idle_time`; whatever belongs to version 4. Nor what sessions have settings for already,
-//! in [`partywall::Config`]:
+//! Some settings of the peers are absent. Peers overwrite `queue_path`, and do not use
+//! `connection_read_timeout`, `connection_timeout` and `stream_max_idle_time`. Settings of version
+//! 4 are absent too. Sessions have these settings in [`partywall::Config`]:
 //!
 //! | of peers | here |
 //! |---|---|
 //! | `initialize_timeout`, 1 s | [`handshake_timeout`](partywall::Config::handshake_timeout), 5 s |
-//! | `connection_write_timeout`, 10 s | nobody waits for the socket to take bytes but at the end of a session: [`linger`](partywall::Config::linger) |
-//! | how long to try where the queue is full, 100 ms | [`back_pressure`](partywall::Config::back_pressure): wait, or fail at once; a deadline of the caller bounds the wait |
+//! | `connection_write_timeout`, 10 s | [`linger`](partywall::Config::linger), only at the end |
+//! | retries with a full queue, 100 ms | [`back_pressure`](partywall::Config::back_pressure) |
 //!
-//! Nothing is rounded. What does not fit is refused by [`verify`](Config::verify), with what to choose instead.
+//! No value is rounded. [`verify`](Config::verify) refuses values that do not fit together, and
+//! says what to choose. Peers check less, and round. What they accept but cannot use (two classes
+//! of one size, a class with one slice, an empty queue) is refused here. Whether the system has
+//! enough memory shows only when it is allocated.
 
 use crate::frame::PAYLOAD_BYTES_MAX;
 use crate::memory::names::{NameError, Naming};
@@ -31,19 +37,22 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The choices of one side, with defaults for everything.
+/// The settings of one side, with defaults for everything.
 ///
 /// ```
 /// use partywall_shmipc::{Config, MemMapType, SizePercentPair};
 ///
+/// let small = SizePercentPair { size: 4096, percent: 70 };
+/// let large = SizePercentPair { size: 65_536, percent: 30 };
 /// let config = Config::default()
 ///     .share_memory_buffer_cap(64 << 20)
-///     .buffer_slice_sizes([SizePercentPair { size: 4096, percent: 70 }, SizePercentPair { size: 65_536, percent: 30 }])
+///     .buffer_slice_sizes([small, large])
 ///     .mem_map_type(MemMapType::DevShmFile);
 /// config.verify()?;
 ///
 /// let error = config.queue_cap(1000).verify().unwrap_err();
-/// assert_eq!(error.to_string(), "Config::queue_cap is 1000: choose a multiple of 16, 1008 for example");
+/// let advice = "Config::queue_cap is 1000: choose a multiple of 16, 1008 for example";
+/// assert_eq!(error.to_string(), advice);
 /// # Ok::<(), partywall_shmipc::ConfigError>(())
 /// ```
 #[derive(Clone)]
@@ -68,21 +77,21 @@ pub struct Config {
     pub(crate) files_of_strangers: bool,
 }
 
-/// A class of slices.
+/// A class of slices of one size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SizePercentPair {
-    /// How much fits into each, in bytes; a multiple of 4.
+    /// Capacity of each slice, in bytes; a multiple of 4.
     pub size: u32,
-    /// How much of the region they take, in percent.
+    /// Share of the region for this class, in percent.
     pub percent: u32,
 }
 
 /// How a client shares its memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum MemMapType {
-    /// As files, in version 2: the server opens them by their paths, and does not say whether it could. Either side
-    /// removes them when it has no session left that has them; they outlive both processes if both are killed, until the
-    /// next client of ours with the same prefix makes its own.
+    /// As files, in version 2. The server opens them by path, and does not report whether it could.
+    /// Either side removes them when its last session with them ends. If both processes are killed,
+    /// the files remain until a client of ours with the same prefix creates its own.
     DevShmFile,
     /// As descriptors, in version 3. Only a Unix socket carries them.
     #[default]
@@ -117,82 +126,85 @@ impl Default for Config {
     }
 }
 
-/// What peers have too.
+/// Settings that peers have too.
 impl Config {
-    /// How many elements fit into the queue of each direction: that many messages can be under way. A multiple
-    /// of 16, so that no counter in the second queue crosses a cache line. Default: 8192, which take 192 KiB.
+    /// Capacity of the queue of each direction, in elements; each message takes one. A multiple of
+    /// 16, so that no counter of the second queue crosses a cache line. Default: 8192, which take
+    /// 192 KiB.
     #[must_use]
     pub const fn queue_cap(mut self, entries: u32) -> Self {
         self.queue_cap = entries;
         self
     }
 
-    /// How large the region of buffers is, in bytes; 1 MiB at least, with slices chosen for it: the default ones need
-    /// 1,310,836 bytes, 1.25 MiB and some, since there have to be two of each. Both directions of all sessions of a pool
-    /// share it. At most [`region_bytes_max`](Self::region_bytes_max). Default: 32 MiB.
+    /// Size of the region of buffers, in bytes. Both directions of all sessions of a pool share it.
+    /// Each class needs at least two slices, so the default classes need 1,310,836 bytes. At least
+    /// 1 MiB, and at most [`region_bytes_max`](Self::region_bytes_max). Default: 32 MiB.
     #[must_use]
     pub const fn share_memory_buffer_cap(mut self, bytes: u32) -> Self {
         self.share_memory_buffer_cap = bytes;
         self
     }
 
-    /// What the names of regions begin with; in front of what makes them unique. With files it is a path, where
-    /// the files are made. Default: `/dev/shm/shmipc`.
+    /// Prefix of the names of regions. With files it is a path, and the files are created there.
+    /// Default: `/dev/shm/shmipc`.
     #[must_use]
     pub fn share_memory_path_prefix(mut self, prefix: impl Into<String>) -> Self {
         self.share_memory_path_prefix = prefix.into();
         self
     }
 
-    /// Which slices the region is cut into; in any order, 100 % together. A message takes as many as it needs, and
-    /// each has 20 bytes besides. Default: 50 % in slices of 8172 bytes, 30 % of 32,748, 20 % of 131,052.
+    /// The classes of slices in the region, in any order, 100 % together. A message takes as many
+    /// slices as it needs, and each slice has a header of 20 bytes. Default: 50 % in slices of 8172
+    /// bytes, 30 % of 32,748, 20 % of 131,052.
     #[must_use]
     pub fn buffer_slice_sizes(mut self, classes: impl Into<Vec<SizePercentPair>>) -> Self {
         self.buffer_slice_sizes = classes.into();
         self
     }
 
-    /// How a client shares its memory. Default: [`MemMapType::MemFd`]; that of shmipc-go is
-    /// [`MemMapType::DevShmFile`]. A server takes either.
+    /// How a client shares its memory. A server accepts both. Default: [`MemMapType::MemFd`];
+    /// shmipc-go's is [`MemMapType::DevShmFile`].
     #[must_use]
     pub const fn mem_map_type(mut self, mem_map_type: MemMapType) -> Self {
         self.mem_map_type = mem_map_type;
         self
     }
 
-    /// How many sessions a pool, a `SessionManager`, keeps. Default: 1.
+    /// Number of sessions of a pool, a `SessionManager`. Default: 1.
     #[must_use]
     pub const fn session_num(mut self, sessions: usize) -> Self {
         self.session_num = sessions;
         self
     }
 
-    /// How many idle streams a pool keeps for each session. Default: 4096.
+    /// Number of idle streams that a pool keeps for each session. Default: 4096.
     #[must_use]
     pub const fn max_stream_num(mut self, streams: usize) -> Self {
         self.max_stream_num = streams;
         self
     }
 
-    /// How long a pool waits before it replaces a session that broke; not at all if none is left and somebody asks for a
-    /// stream. Default: 60 s.
+    /// How long a pool waits before it replaces a broken session. If no session is left, a request
+    /// for a stream connects at once. Default: 60 s.
     #[must_use]
     pub const fn rebuild_interval(mut self, interval: Duration) -> Self {
         self.rebuild_interval = interval;
         self
     }
 
-    /// Who is told the counters of each session, every [`monitor_interval`](Self::monitor_interval) and at its end.
-    /// Default: nobody.
+    /// Receives the counters of each session, every [`monitor_interval`](Self::monitor_interval)
+    /// and at its end. Default: no monitor.
     #[must_use]
     pub fn monitor(mut self, monitor: Arc<dyn Monitor>) -> Self {
         self.monitor = Some(monitor);
         self
     }
 
-    /// How often the [`monitor`](Self::monitor) is told, at most: it is told when a session comes to rest after
-    /// traffic, not by a timer, so an idle session says nothing until [`tell_monitor`](crate::Shmipc::tell_monitor) is
-    /// called. A `SessionManager` calls it in time. Default: 30 s, which peers do not let one choose.
+    /// The shortest time between two reports of a session to the [`monitor`](Self::monitor). A
+    /// session reports when it becomes idle after traffic, not by a timer. So an idle session
+    /// reports nothing until [`tell_monitor`](crate::Shmipc::tell_monitor) is called, which a
+    /// `SessionManager` does in time. Default: 30 s; peers have a constant of 30 s.
     #[must_use]
     pub const fn monitor_interval(mut self, interval: Duration) -> Self {
         self.monitor_interval = interval;
@@ -200,7 +212,7 @@ impl Config {
     }
 }
 
-/// What peers do not have: bounds.
+/// Limits, which peers do not have.
 impl Config {
     /// The largest region that a client may make us map, in bytes. Default: 1 GiB.
     #[must_use]
@@ -209,50 +221,51 @@ impl Config {
         self
     }
 
-    /// The longest queue that a client may make us map, in elements of each direction. Default: 1,048,576, which take
-    /// 24 MiB.
+    /// The longest queue that a client may make us map, in elements of each direction. Default:
+    /// 1,048,576, which take 24 MiB.
     #[must_use]
     pub const fn queue_entries_max(mut self, entries: u32) -> Self {
         self.queue_entries_max = entries;
         self
     }
 
-    /// Where a server opens the files that clients name; nothing outside it, and nothing that is mounted beneath it.
-    /// It should lie in memory: what lies on a disk is slower, and a session waits where the disk does. Default:
-    /// `/dev/shm`.
+    /// Directory in which a server opens the files that clients name. Nothing outside it is opened,
+    /// and nothing on another mount below it. It should be on a memory file system: on a disk, a
+    /// session blocks on disk access. Default: `/dev/shm`.
     #[must_use]
     pub fn directory(mut self, directory: impl Into<PathBuf>) -> Self {
         self.directory = directory.into();
         self
     }
 
-    /// How many bytes that came by the socket may lie unread on our heap, for all streams of a session together;
-    /// beyond that the socket is not read. Default: 64 MiB.
+    /// Bytes received by the socket that may be unread on our heap, for all streams of a session
+    /// together. Above that the socket is not read. Default: 64 MiB.
     #[must_use]
     pub const fn fallback_unread_max(mut self, bytes: u64) -> Self {
         self.fallback_unread_max = bytes;
         self
     }
 
-    /// How much data goes by the socket in one message, in bytes. What is longer we send in several; a peer's
-    /// longer one ends the session. Default: 32 MiB - 16, which is the most that peers accept.
+    /// The most data in one message on the socket, in bytes. We send more in several messages; a
+    /// longer message of a peer ends the session. Default: 32 MiB - 16, the most that peers accept.
     #[must_use]
     pub const fn fallback_message_max(mut self, bytes: u32) -> Self {
         self.fallback_message_max = bytes;
         self
     }
 
-    /// Whether a server opens the files that a client names of whom nobody knows who it is, as over TCP. It could name
-    /// files that belong to others of our own; so these are left behind, where those of a known client are removed with its
-    /// last session. Default: no; over a Unix socket, the system says who it is.
+    /// Whether a server opens files named by a client without credentials, as over TCP. Such a
+    /// client could name files of other users that we may open. So these files are not removed at
+    /// the end, unlike those of a client with credentials. Default: `false`; a Unix socket provides
+    /// credentials.
     #[must_use]
     pub const fn files_of_strangers(mut self, opens: bool) -> Self {
         self.files_of_strangers = opens;
         self
     }
 
-    /// Whether we guard ourselves against regions that get shorter while we have them mapped, which peers do not
-    /// prevent: without it, such a peer ends our process. Default: `true`.
+    /// Whether we survive a peer that truncates a mapped region, which peers do not prevent.
+    /// Without it, such a truncation kills our process. Default: `true`.
     #[must_use]
     pub const fn guard_against_truncation(mut self, guards: bool) -> Self {
         self.guards_truncation = guards;
@@ -283,30 +296,30 @@ impl fmt::Debug for Config {
     }
 }
 
-/// A setting that is not possible, or not with the others.
+/// A setting that is impossible, or does not fit the others.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConfigError {
-    /// A value that cannot be.
+    /// An impossible value.
     #[error("Config::{setting} is {found}: {advice}")]
     Setting {
-        /// Which one.
+        /// The setting.
         setting: &'static str,
-        /// What it is.
+        /// Its value.
         found: String,
-        /// What to choose instead.
+        /// The value to choose instead.
         advice: String,
     },
-    /// Classes of slices that cannot be.
+    /// Impossible classes of slices.
     #[error("Config::buffer_slice_sizes has {found}: {advice}")]
     Classes {
-        /// What is wrong.
+        /// The fault.
         found: String,
-        /// What to choose instead.
+        /// The value to choose instead.
         advice: String,
     },
-    /// Regions cannot be called that.
-    // The name is no source: its words are in these already.
+    /// An impossible prefix of names.
+    // Not a `source`: the text already contains it.
     #[error("Config::share_memory_path_prefix: {0}")]
     Name(NameError),
 }
@@ -318,10 +331,10 @@ impl From<NameError> for ConfigError {
 }
 
 impl Config {
-    /// Whether these choices are possible. Binding and connecting ask it too.
+    /// Checks whether these settings are possible. Binding and connecting call it too.
     ///
     /// # Errors
-    /// See [`ConfigError`]: the first that is not, and what to choose instead.
+    /// See [`ConfigError`]: the first impossible setting, and what to choose instead.
     pub fn verify(&self) -> Result<(), ConfigError> {
         self.verify_times()?;
         self.verify_queue()?;
@@ -429,18 +442,19 @@ impl Config {
         Ok(())
     }
 
-    /// How many slices of a class the region has, as peers calculate it.
+    /// Number of slices of a class, as peers calculate it.
     fn slices(&self, class: SizePercentPair) -> u64 {
         let room = u64::from(self.share_memory_buffer_cap).saturating_sub(self.headers());
         room * u64::from(class.percent) / 100 / (u64::from(class.size) + SLICE_HEADER_BYTES)
     }
 
-    /// What stands before all slices.
+    /// Bytes before all slices.
     fn headers(&self) -> u64 {
         REGION_HEADER_BYTES + LIST_HEADER_BYTES * self.buffer_slice_sizes.len() as u64
     }
 
-    /// The smallest region that has enough slices of every class; `None` if none can be so large.
+    /// The smallest region with enough slices of every class; `None` if no region can be that
+    /// large.
     fn buffer_cap_needed(&self) -> Option<u32> {
         let room = |class: &SizePercentPair| {
             let bytes = SLICES_MIN * (u64::from(class.size) + SLICE_HEADER_BYTES);
@@ -515,29 +529,29 @@ fn refuse_classes(found: impl Into<String>, advice: impl Into<String>) -> Result
     Err(ConfigError::Classes { found: found.into(), advice: advice.into() })
 }
 
-/// With a multiple of it, the counters of the second queue lie as those of the first.
+/// With a multiple of it, the counters of both queues are aligned alike.
 const QUEUE_CAP_MULTIPLE: u32 = 16;
-/// The longest queue at all: 384 MiB for both directions.
+/// The longest queue that is possible: 384 MiB for both directions.
 const QUEUE_ENTRIES_MOST: u32 = 1 << 24;
-/// The smallest region, as peers have it.
+/// The smallest region, as with peers.
 const BUFFER_CAP_MIN: u32 = 1 << 20;
-/// How many classes there can be. Peers could count 65,535, and need three.
+/// The most classes. Peers can count 65,535, and use three.
 const CLASSES_MAX: usize = 64;
 /// With a multiple of it, all headers of slices are aligned.
 const SLICE_MULTIPLE: u32 = 4;
-/// The last slice of a class is never lent.
+/// The last slice of a class is never allocated.
 const SLICES_MIN: u64 = 2;
-/// What stands before each slice.
+/// Size of the header of a slice, in bytes.
 const SLICE_HEADER_BYTES: u64 = 20;
-/// What stands before the slices of a class.
+/// Size of the header of a class, in bytes.
 const LIST_HEADER_BYTES: u64 = 36;
-/// What stands before all classes.
+/// Size of the header of the region, in bytes.
 const REGION_HEADER_BYTES: u64 = 8;
-/// How many sessions a pool can have.
+/// The most sessions of a pool.
 const SESSIONS_MAX: usize = 1024;
-/// How many idle streams a pool can keep for a session.
+/// The most idle streams that a pool keeps for a session.
 const STREAMS_MAX: usize = 1 << 20;
-/// With less in a message, more than the data would be headers and calls.
+/// In shorter messages, headers and calls would cost more than the data.
 const FALLBACK_MESSAGE_MIN: u32 = 4096;
 
 #[cfg(test)]
@@ -617,14 +631,14 @@ mod tests {
             "Config::buffer_slice_sizes has 100 % in slices of 16777216 bytes, which are 1 of them: at least 2 are needed: \
              choose smaller ones, more percent, or a share_memory_buffer_cap of at least 33554516 bytes"
         );
-        // It is the least that will do.
+        // This is the smallest size that is accepted.
         let roomy = classes(&[(half, 100)]).share_memory_buffer_cap(33_554_516);
         assert_eq!(roomy.verify(), Ok(()));
         assert!(refused(&roomy.share_memory_buffer_cap(33_554_515)).contains("33554516"));
-        // Two of these do not fit into any region.
+        // No region has room for two of these.
         let advice = refused(&classes(&[(u32::MAX - 3, 100)]));
         assert!(advice.ends_with("choose smaller ones, or more percent"), "{advice}");
-        // Of 32 MiB less 8 and 36 bytes, two with their headers leave 4 over.
+        // Of 32 MiB less 8 and 36 bytes, two slices with their headers leave 4 bytes.
         assert_eq!(classes(&[(16_777_172, 100)]).verify(), Ok(()));
         assert!(refused(&classes(&[(16_777_176, 100)])).contains("which are 1 of them"));
         assert_eq!(
@@ -641,7 +655,7 @@ mod tests {
             "Config::share_memory_buffer_cap is 1048575: choose 1048576 or more"
         );
         let config = config.share_memory_buffer_cap(1 << 20);
-        // Of the largest slices of the defaults there would be one.
+        // There would be only one of the largest slices.
         let advice = refused(&config);
         assert!(advice.contains("20 % in slices of 131052 bytes, which are 1 of them"), "{advice}");
         assert!(
@@ -668,7 +682,7 @@ mod tests {
         );
         let long = Config::default().share_memory_path_prefix("x".repeat(180));
         assert!(refused(&long).contains("choose a shorter share_memory_path_prefix"));
-        // Who prints an error and its sources reads it once.
+        // An error and its sources together say it once.
         let error = long.verify().unwrap_err();
         assert!(std::error::Error::source(&error).is_none(), "{error}");
         assert_eq!(

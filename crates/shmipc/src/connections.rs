@@ -1,19 +1,20 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The lines of one value of the protocol, and how those that it accepted are handed over to a new process.
+//! The connections of one `Shmipc`, and the handover of those that it accepted.
 //!
 //! ```text
-//!   begin ──▶ each accepted line: settled? ── yes ─▶ HotRestart
-//!                                  └─ no ──▶ owed: told when it wakes us for the first time, or is old enough
-//!   joined ─▶ owed, while a handover goes on and behind one that is done
-//!   acknowledged, ended, look ──▶ Handover ──▶ whoever waits
+//!   begin ──▶ each accepted connection: settled? ── yes ─▶ HotRestart
+//!                                            └─ no ──▶ pending until its first Polling, or 500 ms
+//!   joined ─▶ pending, during a handover and after one that is done
+//!   acknowledged, ended, poll ──▶ Handover ──▶ callers of `over`
 //! ```
 //!
-//! A client of shmipc-go has no manager yet for a moment after its handshake, and a `HotRestart` ends its whole process
-//! then: hence who has not settled is told later.
+//! For a moment after its handshake a client of shmipc-go has no manager, and a `HotRestart` then
+//! kills its process. So a connection that has not settled is notified later.
 //!
 //! # Invariants
 //!
-//! - Nothing is written to a line under the lock: a write may end a line, which takes the lock.
+//! - Nothing is written to a connection while the lock is held: a write may end a connection, which
+//!   takes the lock.
 
 use crate::hot_restart::{Handover, HandoverError, HandoverState};
 use crate::transport::metrics::{Count, SessionMetrics};
@@ -23,12 +24,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-/// The lines of one value.
+/// The connections of one `Shmipc`.
 #[derive(Debug, Default)]
 pub(crate) struct Connections {
     table: Mutex<Table>,
     numbers: AtomicU64,
-    /// A handover may have gone on.
+    /// Notified when a handover may have progressed.
     #[cfg(feature = "tokio")]
     changed: tokio::sync::Notify,
 }
@@ -37,7 +38,7 @@ pub(crate) struct Connections {
 struct Table {
     live: BTreeMap<u64, Live>,
     handover: Handover,
-    /// To be told, later: which epoch, and since when they are old enough.
+    /// Connections to notify later: the epoch, and when they count as settled.
     pending: BTreeMap<u64, (u64, Instant)>,
 }
 
@@ -47,11 +48,11 @@ struct Live {
     since: Instant,
 }
 
-/// Lines to be told of an epoch once the lock is free.
+/// Connections to notify of an epoch once the lock is released.
 type Announcements = Vec<(Arc<Control>, u64)>;
 
 impl Connections {
-    /// Announces a hot restart to all lines that were accepted.
+    /// Announces a hot restart to all accepted connections.
     pub(crate) fn begin(&self, epoch: u64, now: Instant) -> Result<(), HandoverError> {
         let mut table = self.lock();
         let accepted = table.live.iter().filter_map(|(&number, live)| {
@@ -78,7 +79,7 @@ impl Connections {
         Ok(())
     }
 
-    /// How far it is; tells those who have become old enough.
+    /// The state at this time; notifies connections that have settled by now.
     pub(crate) fn poll(&self, now: Instant) -> HandoverState {
         let mut table = self.lock();
         let was_pending = table.handover.next_deadline().is_some();
@@ -102,7 +103,7 @@ impl Connections {
         state
     }
 
-    /// Waits until a handover is over; how it ended, or how far another one is.
+    /// Waits until a handover is over. Returns how it ended, or the state of a later one.
     #[cfg(feature = "tokio")]
     pub(crate) async fn over(&self, awaited: u64) -> HandoverState {
         loop {
@@ -115,18 +116,18 @@ impl Connections {
             if !is_pending {
                 return state;
             }
-            // It may have ended since it was looked at: then the next look says how.
+            // It may have ended since the poll; then the next poll returns how.
             let Some(next) = self.lock().next_deadline() else { continue };
             let _ = tokio::time::timeout_at(next.into(), changed).await;
         }
     }
 
-    /// How all lines that are there stand, in the order of their beginning.
+    /// Metrics of all open connections, the oldest first.
     pub(crate) fn metrics(&self) -> Vec<SessionMetrics> {
         self.alive().iter().map(|connection| connection.metrics()).collect()
     }
 
-    /// Tells the monitor of each line for which it is time.
+    /// Reports to the monitor for each connection whose interval is over.
     pub(crate) fn tell_monitor(&self) {
         self.alive().iter().for_each(|connection| connection.tell_monitor());
     }
@@ -146,7 +147,7 @@ impl Connections {
 }
 
 impl Table {
-    /// What a line is to be told, which it is from now on.
+    /// Takes a pending notification: the connection and its epoch.
     fn take_pending(&mut self, number: u64) -> Option<(Arc<Control>, u64)> {
         let (epoch, _) = self.pending.remove(&number)?;
         Some((self.live.get(&number)?.connection.upgrade()?, epoch))
@@ -207,7 +208,7 @@ fn announce(announcements: Announcements) {
     }
 }
 
-/// A client that was connected for so long has done whatever it does behind its handshake.
+/// After this time a client has finished what it does right after its handshake.
 const SETTLED: Duration = Duration::from_millis(500);
 
 #[cfg(all(test, feature = "tokio"))]
@@ -259,7 +260,7 @@ mod tests {
         let pair = pair().await;
         for epoch in [0, 7, u64::MAX] {
             Pair::connection(&pair.client).acknowledge(epoch);
-            // The wrong way round: a client announces, a server acknowledges.
+            // The wrong direction: a client announces, a server acknowledges.
             Pair::connection(&pair.client).announce(epoch);
             Pair::connection(&pair.server).acknowledge(epoch);
         }

@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Both queues and all lists of a region, looked at from outside.
+//! Report of a region: both queues and all lists, inspected from outside.
 //!
 //! ```text
-//!   file, or /proc/PID/fd/N ── read ──▶ bytes ── look ──▶ Report ──▶ text
+//!   file, or /proc/PID/fd/N ── read ──▶ bytes ── inspect ──▶ Report ──▶ text
 //! ```
 //!
-//! It works on a copy of the bytes, so it changes nothing and nobody waits for it. While processes work on the
-//! memory the copy is of no single moment: what is broken in one copy and not in the next was under way.
+//! It works on a copy of the bytes, so it changes nothing, and no process waits for it. While
+//! processes use the memory, the copy is not an atomic snapshot: a fault in one copy and not in the
+//! next was an operation in progress.
 //!
 //! # Invariants
 //!
-//! - Whatever the bytes are, it ends, and reads within them.
+//! - For any bytes it terminates, and reads within them.
 
 use crate::memory::queue::{ELEMENT_BYTES, Element, HEADER_BYTES, QueueLayout};
 use crate::region::{Damage, Geometry, ListGeometry, words};
@@ -20,11 +21,11 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
 
-/// Reads what can be read at `path`: a file, or a memfd by `/proc/PID/fd/N`.
+/// Reads a file, or a memfd by `/proc/PID/fd/N`.
 ///
 /// # Errors
 ///
-/// The system's; [`io::ErrorKind::FileTooLarge`] where it cannot be a region.
+/// Those of the system; [`io::ErrorKind::FileTooLarge`] if it is too large for a region.
 pub fn read_memory(path: &Path) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     File::open(path)?.take(BYTES_MAX + 1).read_to_end(&mut bytes)?;
@@ -34,33 +35,33 @@ pub fn read_memory(path: &Path) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// What is in a buffer region, and in the queues that point into it.
+/// Content of a buffer region, and of the queues that refer to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Report {
     /// Each list, ascending by capacity.
     pub lists: Vec<ListReport>,
-    /// Each queue, in the order they were given.
+    /// Each queue, in the order of the arguments.
     pub queues: Vec<QueueReport>,
-    /// What should hold and does not, in words.
+    /// Violated invariants, as text.
     pub broken: Vec<String>,
 }
 
-/// What is in a list.
+/// Content of a list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ListReport {
-    /// Where it lies.
+    /// Its position.
     pub geometry: ListGeometry,
-    /// How many slices it says are free.
+    /// Number of free slices in the header.
     pub free: i32,
-    /// How many were found by following the free ones.
+    /// Number of free slices found by following the links.
     pub walked: u32,
     /// Relative to its first slice.
     pub head: u32,
     /// Relative to its first slice.
     pub tail: u32,
-    /// Taken less given back, of the process that made the region and of the other.
+    /// Allocated minus freed slices, of the creator and of the mapper.
     pub counters: [i32; 2],
     /// Slices that are not free.
     pub slices: Vec<SliceReport>,
@@ -70,59 +71,60 @@ pub struct ListReport {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SliceReport {
-    /// Where its header begins, as messages name it.
+    /// Offset of its header, as in messages.
     pub offset: u32,
-    /// Flags: bit 0 another follows, bit 1 taken.
+    /// Flags: bit 0 another follows, bit 1 allocated.
     pub flags: u8,
-    /// How many bytes it says it holds.
+    /// Number of data bytes in the header.
     pub size: u32,
-    /// Where they begin.
+    /// Start of the data.
     pub start: u32,
-    /// The slice behind it, if flags say that there is one.
+    /// Offset of the next slice, if the flags say that there is one.
     pub next: u32,
-    /// The stream of the pending message that it is part of. `None`: a process has it, or it leaked.
+    /// Stream of the pending message that it is part of. `None`: a process has it, or it leaked.
     pub stream: Option<u32>,
     /// Its first bytes.
     pub first: Vec<u8>,
 }
 
-/// What is in a queue.
+/// Content of a queue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct QueueReport {
-    /// How many elements each ring takes.
+    /// Capacity of each ring, in elements.
     pub capacity: u32,
     /// Client to server, then server to client.
     pub rings: [RingReport; 2],
 }
 
-/// What is in a ring.
+/// Content of a ring.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RingReport {
-    /// How many elements were taken.
+    /// Number of elements taken so far.
     pub head: u64,
-    /// How many elements were put.
+    /// Number of elements added so far.
     pub tail: u64,
-    /// Whether its consumer is believed to work.
+    /// The flag: whether its consumer is at work.
     pub is_working: bool,
-    /// The elements that wait.
+    /// The pending elements.
     pub pending: Vec<Element>,
 }
 
 impl Report {
-    /// Slices that are neither free nor part of a pending message: a process has them, or they leaked.
+    /// Slices that are neither free nor part of a pending message: a process has them, or they
+    /// leaked.
     pub fn unaccounted(&self) -> impl Iterator<Item = &SliceReport> {
         let slices = self.lists.iter().flat_map(|list| &list.slices);
         slices.filter(|slice| slice.stream.is_none())
     }
 }
 
-/// Looks at the bytes of a buffer region, and at those of `queues` whose elements point into it.
+/// Inspects the bytes of a buffer region, and those of the `queues` whose elements refer to it.
 ///
 /// # Errors
 ///
-/// [`Damage`] where one of them is no region of its kind at all.
+/// [`Damage`] if one of them is no region of its kind.
 pub fn inspect(region: &[u8], queues: &[&[u8]], layout: QueueLayout) -> Result<Report, Damage> {
     let mut broken = Vec::new();
     let mut reports = Vec::with_capacity(queues.len());
@@ -194,7 +196,7 @@ fn look_at_queue(
     Ok(QueueReport { capacity, rings })
 }
 
-/// Notes the slices of a pending message.
+/// Records the slices of a pending message.
 fn follow(
     region: &[u8],
     geometry: &Geometry,
@@ -211,7 +213,7 @@ fn follow(
             ));
             return;
         };
-        // Each slice is noted once, so this ends.
+        // Each slice is recorded once, so this terminates.
         if pending.insert(at, element.stream).is_some() {
             broken.push(format!(
                 "stream {}: slice {at:#x} is in two places of messages",
@@ -274,7 +276,7 @@ fn look_at_list(
     ListReport { geometry: *list, free, walked, head, tail, counters, slices }
 }
 
-/// Which slices can be reached from the head.
+/// Finds the slices that can be reached from the head.
 fn walk(
     region: &[u8],
     list: &ListGeometry,
@@ -289,7 +291,7 @@ fn walk(
             broke(format!("the free slices lead to {at:#x}, which is none"));
             return is_free;
         };
-        // Each slice is noted once, so this ends.
+        // Each slice is recorded once, so this terminates.
         if core::mem::replace(&mut is_free[index as usize], true) {
             broke(format!("the free slices go round in a circle at {at:#x}"));
             return is_free;
@@ -308,7 +310,7 @@ fn walk(
 fn look_at_slice(region: &[u8], offset: u32, capacity: u32, stream: Option<u32>) -> SliceReport {
     let at = offset as usize;
     let (size, start) = (word(region, at + words::SIZE), word(region, at + words::START));
-    // Taken and not sent, it does not say its size: then whatever it begins with.
+    // An allocated slice that was not sent has no size yet: then its first bytes are reported.
     let len = if size == 0 { capacity } else { size }.min(capacity).min(FIRST_BYTES_MAX);
     let from = at + words::DATA + start.min(capacity - len) as usize;
     let first = region.get(from..from + len as usize).unwrap_or(&[]).to_vec();
@@ -316,7 +318,7 @@ fn look_at_slice(region: &[u8], offset: u32, capacity: u32, stream: Option<u32>)
     SliceReport { offset, flags, size, start, next, stream, first }
 }
 
-/// A word of the memory; 0 behind its end.
+/// A word of the memory; 0 after its end.
 fn word(bytes: &[u8], at: usize) -> u32 {
     let word = bytes.get(at..).and_then(|rest| rest.first_chunk());
     word.map_or(0, |word| u32::from_ne_bytes(*word))
@@ -328,13 +330,13 @@ fn byte(bytes: &[u8], at: usize) -> u8 {
 
 const STATUS_MASK: u32 = 0xff;
 const STATUS_CLOSE: u32 = 1;
-/// How many bytes of a slice are shown.
+/// Bytes of a slice in the report.
 const FIRST_BYTES_MAX: u32 = 32;
-/// No region is larger.
+/// The largest region.
 const BYTES_MAX: u64 = u32::MAX as u64;
 
 impl Report {
-    /// As text that says what became of unaccounted slices, for one who knows whether any process `has` the region.
+    /// As text that explains unaccounted slices. `has`: whether any process has the region.
     pub fn with_owners(&self, has: bool) -> impl fmt::Display + '_ {
         ReportDisplay { report: self, unaccounted: if has { HELD } else { LEAKED } }
     }
@@ -348,7 +350,7 @@ impl fmt::Display for Report {
 
 struct ReportDisplay<'a> {
     report: &'a Report,
-    /// What became of slices that are neither free nor pending.
+    /// Explanation of slices that are neither free nor pending.
     unaccounted: &'static str,
 }
 
@@ -433,11 +435,11 @@ fn write_rest(f: &mut fmt::Formatter<'_>, count: usize) -> fmt::Result {
     if count > LISTED_MAX { writeln!(f, "  … and {} more", count - LISTED_MAX) } else { Ok(()) }
 }
 
-/// Somebody has the region.
+/// A process has the region.
 const HELD: &str = "held by a process, or kept by it for reuse";
-/// Nobody has it any more.
+/// No process has it.
 const LEAKED: &str = "leaked";
-/// Nobody knows.
+/// Unknown whether a process has it.
 const HELD_OR_LEAKED: &str = "held or leaked";
-/// How many things of a kind are shown.
+/// The most items of a kind in the text.
 const LISTED_MAX: usize = 64;

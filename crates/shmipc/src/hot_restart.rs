@@ -1,36 +1,39 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Handing over to a new process: the listener's side, and a pool's.
+//! Hot restart: the state of a listener's handover, and of a pool that moves.
 //!
 //! ```text
-//!   old server                        client                           new server, at the same address
+//!   old server                        client                    new server, at the same address
 //!    ── HotRestart epoch ─────────────▶ ── connects, epoch in its names ──▶
 //!    ◀───────────── HotRestartAck epoch │   new streams go there from now on
-//!    │ streams in use go on, until the application closes what is left
+//!    │ streams in use go on until the application closes the old sessions
 //! ```
 //!
-//! It moves sessions of shmipc only; those of Partywall's own protocol at the same address have `go_away`.
+//! Only sessions of shmipc move. Those of Partywall's own protocol at the same address use
+//! `go_away`.
 //!
-//! [`Handover`] is the listener's: whom it told, who has moved, and when it stops waiting. [`Migrator`] is a pool's: which
-//! connections are to be replaced, and whom to tell. Both are machines without socket or clock: the time is an
-//! argument, sessions are numbers that their owner gives and does not use again, and the owner writes the messages
-//! when it holds no lock. How the old and the new server share the address is not their business, and nobody
-//! closes a session on their word.
+//! [`Handover`] is the listener's: which sessions were notified, which have moved, and when the
+//! wait ends. [`Migrator`] is a pool's: which connections to replace, and which to acknowledge.
+//! Both are machines without socket or clock. The caller passes the time, numbers sessions without
+//! reuse, and writes the messages while it holds no lock. They do not decide how the two servers
+//! share the address, and they close no session.
 //!
-//! On the wire it is what shmipc-go does, which alone knows it; a client of the crate `shmipc` hangs up when it is
-//! told, and connects anew by itself later. Different from shmipc-go:
+//! The messages are those of shmipc-go, the only peer that knows them. A client of the crate
+//! `shmipc` hangs up when it receives one, and connects anew later. Differences from shmipc-go:
 //!
-//! - A session that joins during a handover is told too, and one that ends is not waited for.
-//! - Each connection is acknowledged when it has moved, not when all have: the server counts them one by one anyhow.
-//! - What has moved stays moved, though others do not within the time.
-//! - Nobody looks every 100 ms whether something happened. What happens is said at once, and
-//!   [`next_deadline`](Mover::next_look) is when time alone changes something.
+//! - A session that joins during a handover is notified too, and one that ends is not waited for.
+//! - Each connection is acknowledged when it has moved, not when all have moved. The server counts
+//!   them one by one in both cases.
+//! - Sessions that have moved stay moved if others time out.
+//! - There is no polling every 100 ms. Events are processed at once, and
+//!   [`next_deadline`](Migrator::next_deadline) is the time of the next time-out.
 //!
-//! Invariants: a handover ends, in 2 s; it ends well only if nobody who is still there has not moved.
+//! Invariants: a handover ends within 2 s. It ends as `Done` only if every session that is still
+//! open has moved.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-/// A listener's side: who is told of the new process, and who has moved.
+/// A listener's handover: which sessions were notified, and which have moved.
 ///
 /// ```
 /// use partywall_shmipc::wire::{Handover, HandoverState};
@@ -47,75 +50,75 @@ use std::time::{Duration, Instant};
 #[derive(Debug, Default)]
 pub struct Handover {
     state: HandoverState,
-    /// Told, and not moved yet; after a handover that timed out, those who had not.
+    /// Sessions that were notified and have not moved. They stay here after a time-out.
     pending: BTreeSet<u64>,
     deadline: Option<Instant>,
 }
 
-/// How far a handover is.
+/// State of a handover.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum HandoverState {
-    /// There was none.
+    /// There was no handover.
     #[default]
     Never,
-    /// Some were told and have not moved.
+    /// Some sessions were notified and have not moved.
     Pending {
-        /// Which handover.
+        /// Epoch of the handover.
         epoch: u64,
-        /// How many have moved.
+        /// Number of sessions that have moved.
         moved: usize,
-        /// How many ended instead.
+        /// Number of sessions that ended instead.
         left: usize,
     },
-    /// All that were told have moved, or ended. That is said of sessions of shmipc only: clients that speak Partywall's
-    /// own protocol at the same address are not told, nor counted.
+    /// All notified sessions have moved or ended. Clients of Partywall's own protocol at the same
+    /// address are neither notified nor counted.
     Done {
-        /// Which handover.
+        /// Epoch of the handover.
         epoch: u64,
-        /// How many have moved.
+        /// Number of sessions that have moved.
         moved: usize,
-        /// How many ended instead.
+        /// Number of sessions that ended instead.
         left: usize,
     },
-    /// Some did neither in time. They can be told again, in another epoch.
+    /// Some sessions neither moved nor ended in time. Another epoch can notify them again.
     TimedOut {
-        /// Which handover.
+        /// Epoch of the handover.
         epoch: u64,
-        /// How many have moved.
+        /// Number of sessions that have moved.
         moved: usize,
-        /// How many ended instead.
+        /// Number of sessions that ended instead.
         left: usize,
-        /// How many did neither.
+        /// Number of sessions that did neither.
         stayed: usize,
     },
 }
 
-/// Why no handover begins.
+/// Why a handover cannot begin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum HandoverError {
-    /// One at a time.
+    /// Another handover is pending; only one runs at a time.
     #[error("hot restart {epoch} is not over yet: wait until it is, {} ms at most", HANDOVER_TIMEOUT.as_millis())]
     Pending {
-        /// Which one.
+        /// Epoch of that handover.
         epoch: u64,
     },
-    /// Clients add nothing to their names in epoch 0, and would find them in use.
+    /// Epoch 0: clients would use the same names as before, which are in use.
     #[error("hot restart 0 cannot be: choose an epoch from 1 on")]
     Zero,
-    /// Nobody could tell it from the one before.
+    /// The epoch of the last handover: sessions could not distinguish the two.
     #[error("the last hot restart was {epoch} as well: choose another epoch each time")]
     Repeated {
-        /// Which one.
+        /// The epoch.
         epoch: u64,
     },
 }
 
 impl Handover {
-    /// Begins. Each of these sessions is then sent `HotRestart` with this epoch.
+    /// Begins a handover. The caller then sends `HotRestart` with this epoch to each session.
     ///
     /// # Errors
-    /// See [`HandoverError`]; nothing has changed then.
+    /// See [`HandoverError`]; the state is unchanged then.
     pub fn begin(
         &mut self,
         epoch: u64,
@@ -138,8 +141,9 @@ impl Handover {
         Ok(())
     }
 
-    /// A handshake ended: the epoch that the session is to be told. After a handover is done too, since who still comes
-    /// to the old process had connected before; but then nobody waits for it.
+    /// A handshake has ended: returns the epoch to notify the session of. That is so after a
+    /// handover is done, too, because the client connected to the old process; but the session is
+    /// not waited for then.
     pub fn joined(&mut self, session: u64) -> Option<u64> {
         match self.state {
             HandoverState::Pending { epoch, .. } => {
@@ -151,7 +155,8 @@ impl Handover {
         }
     }
 
-    /// A session sent `HotRestartAck`: whether that was waited for. If not it means nothing, as with the peers.
+    /// A session sent `HotRestartAck`. Returns whether it was expected; otherwise it is ignored, as
+    /// with peers.
     pub fn acknowledged(&mut self, session: u64, acknowledged: u64) -> bool {
         let HandoverState::Pending { epoch, moved, .. } = &mut self.state else { return false };
         if *epoch != acknowledged || !self.pending.remove(&session) {
@@ -172,7 +177,7 @@ impl Handover {
         }
     }
 
-    /// How far it is now.
+    /// The state at this time.
     pub fn poll(&mut self, now: Instant) -> HandoverState {
         if let HandoverState::Pending { epoch, moved, left } = self.state {
             if self.deadline.is_some_and(|deadline| now >= deadline) {
@@ -183,12 +188,13 @@ impl Handover {
         self.state
     }
 
-    /// Those who were told and have neither moved nor ended: at the end of a handover that timed out, who stayed.
+    /// The notified sessions that have neither moved nor ended. After a time-out, those that
+    /// stayed.
     pub fn staying(&self) -> impl Iterator<Item = u64> {
         self.pending.iter().copied()
     }
 
-    /// When to [`look`](Self::look) though nothing happened.
+    /// When to call [`poll`](Self::poll) again if there is no event.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Instant> {
         let is_pending = matches!(self.state, HandoverState::Pending { .. });
@@ -213,7 +219,7 @@ impl Handover {
     }
 }
 
-/// A pool's side: which of its connections are to be replaced.
+/// A pool's migration: which of its connections to replace.
 ///
 /// ```
 /// use partywall_shmipc::wire::{Migrator, RestartAction};
@@ -221,47 +227,49 @@ impl Handover {
 ///
 /// let mut migrator = Migrator::default();
 /// assert_eq!(migrator.on_hot_restart(4, 7, Instant::now()), RestartAction::Connect);
-/// // … connected anew, with names of `Naming::in_epoch(7)`: session 4 gets no new streams, and this acknowledgement.
+/// // … connected with names of `Naming::in_epoch(7)`. Session 4 gets no new streams, but this ack:
 /// assert_eq!(migrator.moved(4), Some(7));
 /// ```
 #[derive(Debug, Default)]
 pub struct Migrator {
     epoch: u64,
-    /// To be replaced.
+    /// Sessions to replace.
     moves: BTreeMap<u64, Move>,
-    /// Replaced, and still open for the streams in use.
+    /// Replaced sessions, which stay open for their streams in use.
     replaced: BTreeSet<u64>,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Move {
     deadline: Instant,
-    /// When to connect again; `None` while that is under way.
+    /// When to connect again; `None` while an attempt is in progress.
     again: Option<Instant>,
 }
 
-/// What to do about a `HotRestart`.
+/// The reaction to a `HotRestart`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RestartAction {
-    /// Connect anew to the same address, then say [`moved`](Mover::moved) or [`failed`](Mover::failed).
+    /// Connect to the same address, then call [`moved`](Migrator::moved) or
+    /// [`failed`](Migrator::failed).
     Connect,
-    /// Send `HotRestartAck` with this epoch: the session was replaced before.
+    /// Send `HotRestartAck` with this epoch: the session was already replaced.
     Acknowledge(u64),
-    /// Nothing: it is under way, or another one is, or its epoch is 0. The server stops waiting by itself.
+    /// Do nothing: this or another migration is in progress, or the epoch is 0. The server's wait
+    /// times out.
     Ignore,
 }
 
-/// What time brings.
+/// An action that is due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Due {
-    /// Connect again in place of this session.
+    /// Connect again to replace this session.
     Connect(u64),
-    /// It took too long. The session stays in use until the server closes it.
+    /// The migration timed out. The session stays in use until the server closes it.
     GiveUp(u64),
 }
 
 impl Migrator {
-    /// A session was sent `HotRestart`.
+    /// A session received `HotRestart`.
     pub fn on_hot_restart(&mut self, session: u64, epoch: u64, now: Instant) -> RestartAction {
         if self.replaced.contains(&session) && epoch != 0 {
             return RestartAction::Acknowledge(epoch);
@@ -275,28 +283,28 @@ impl Migrator {
         RestartAction::Connect
     }
 
-    /// A session has its replacement: the epoch to acknowledge on the *old* connection; `None` if that has ended, or
-    /// was given up. The replacement is to be used in any case.
+    /// A session has its replacement. Returns the epoch to acknowledge on the *old* connection;
+    /// `None` if that has ended or was given up. The replacement is used in every case.
     pub fn moved(&mut self, session: u64) -> Option<u64> {
         self.moves.remove(&session)?;
         self.replaced.insert(session);
         Some(self.epoch)
     }
 
-    /// Connecting anew failed. It is tried again: the new process may not listen yet.
+    /// An attempt to connect failed. It is repeated, because the new process may not listen yet.
     pub fn failed(&mut self, session: u64, now: Instant) {
         if let Some(attempt) = self.moves.get_mut(&session) {
             attempt.again = Some(now + RETRY_INTERVAL);
         }
     }
 
-    /// A session ended, replaced or not. What replaces one that broke is the pool's own matter.
+    /// A session ended, replaced or not. The pool itself replaces sessions that broke.
     pub fn left(&mut self, session: u64) {
         self.moves.remove(&session);
         self.replaced.remove(&session);
     }
 
-    /// What has become due. To be asked until there is nothing.
+    /// The next action that is due. Call it until it returns `None`.
     pub fn poll(&mut self, now: Instant) -> Option<Due> {
         let late = self.moves.iter().find(|(_, attempt)| now >= attempt.deadline);
         if let Some((&session, _)) = late {
@@ -309,7 +317,7 @@ impl Migrator {
         Some(Due::Connect(*session))
     }
 
-    /// When to [`look`](Self::look) though nothing happened.
+    /// When to call [`poll`](Self::poll) again if there is no event.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Instant> {
         let due =
@@ -317,16 +325,16 @@ impl Migrator {
         self.moves.values().map(due).min()
     }
 
-    /// Whether some session is to be replaced.
+    /// Whether a session is being replaced.
     #[must_use]
     pub fn is_moving(&self) -> bool {
         !self.moves.is_empty()
     }
 }
 
-/// How long a handover takes at most, on either side.
+/// Time limit of a handover, on either side.
 pub const HANDOVER_TIMEOUT: Duration = Duration::from_secs(2);
-/// How long to wait before connecting again.
+/// Delay before another attempt to connect.
 const RETRY_INTERVAL: Duration = Duration::from_millis(100);
 
 #[cfg(test)]

@@ -1,17 +1,19 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The shmipc protocol, versions 2 and 3, spoken behind Partywall's sessions: one side can be migrated at a time.
+//! The shmipc protocol, versions 2 and 3, behind Partywall's sessions. Either side can migrate
+//! first.
 //!
 //! ```text
-//!   protocol.rs    what a listener is given, or a connecting side speaks       pool/       a session manager
-//!   upkeep.rs     hot restart and figures, over all lines (lines.rs)          hot_restart.rs   its rules
-//!   transport/    a line for partywall's door: streams, fallback, wake-ups
-//!   negotiation.rs over handshake/   client and server                        frame/      messages on the socket
-//!   region/       lists and chains   queue.rs   the rings                     backing.rs  memfds and files
-//!   config.rs  names.rs  stats.rs                                             dump.rs     a region seen from outside
+//!   shmipc.rs       what a listener is given, or a client connects with; hot restart and metrics
+//!   connections.rs  the connections of one Shmipc      hot_restart.rs  rules of a handover
+//!   pool/           a session manager                  negotiation.rs  handshakes over a socket
+//!   transport/      one connection: streams, fallback, wake-ups, metrics
+//!   handshake/      client and server as machines      frame/          messages on the socket
+//!   memory/         memfds and files, queues, names    region/         lists of slices, and chains
+//!   config.rs       all settings                       dump.rs         a report of a region
 //! ```
 //!
-//! What it knows of the protocol was read off shmipc-go v0.2.0 and the crate `shmipc` 0.2.1, and is proved against
-//! them, unmodified, in `conformance/`.
+//! The protocol was read from shmipc-go v0.2.0 and the crate `shmipc` 0.2.1. Tests in
+//! `conformance/` run against both, unmodified.
 #![cfg_attr(not(test), warn(clippy::unwrap_used, clippy::cast_possible_truncation))]
 #![forbid(unsafe_code)]
 #![cfg(target_os = "linux")]
@@ -71,7 +73,7 @@ pub mod wire {
     pub use crate::transport::metrics::{Count, Counters};
 }
 
-/// The examples of the guide, compiled and run as documentation tests; in no build.
+/// The examples of the guide, compiled and run as documentation tests only.
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/guide/src/shmipc.md")]
 struct Migrating;

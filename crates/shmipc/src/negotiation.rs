@@ -1,16 +1,18 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Handshakes over a connection: what the machines of `handshake/` want done, and the line that it comes to.
+//! Handshakes over a socket: performs the steps of the machines in `handshake/`, and builds the
+//! connection.
 //!
 //! ```text
-//!   Client ─ steps ─▶ Connecting ─┐  bytes, descriptors      ┌─▶ Connection
-//!   Server ─ steps ─▶ Accepting ──┴──────── Ends ────────────┘
+//!   ClientHandshake ─ steps ─▶ ClientNegotiation ─┐  bytes, descriptors     ┌─▶ Connection
+//!   ServerHandshake ─ steps ─▶ ServerNegotiation ─┴───── HandshakeSocket ───┘
 //! ```
 //!
 //! # Invariants
 //!
-//! - A handshake reads exactly its own bytes from the socket: established traffic may follow at once.
-//! - What was made for a handshake that came to nothing is gone when the negotiation is dropped. What a client named is
-//!   removed only if both regions were mapped: of what is refused, nothing is.
+//! - A handshake reads exactly its own bytes from the socket, because established traffic may
+//!   follow at once.
+//! - Dropping a negotiation that failed frees everything that it created. Files that a client named
+//!   are removed only if both regions were mapped; a refused file is never removed.
 
 use crate::config::Config;
 use crate::handshake::{ClientHandshake, HandshakeLimits, ServerHandshake, Step};
@@ -26,19 +28,19 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::Arc;
 
-/// What both handshakes need.
+/// The socket of a handshake, and the settings of the connection that follows.
 #[derive(Debug)]
 pub(crate) struct HandshakeSocket {
-    /// `None` once the line has it.
+    /// `None` once the connection has it.
     handshake: Option<Handshake>,
-    /// How much of what was read before was used.
+    /// How many of the bytes read before were consumed.
     used: usize,
     limits: transport::FallbackLimits,
     observer: Arc<dyn Observer>,
     monitor: Option<(Monitoring, std::time::Duration)>,
 }
 
-/// Who is told of counters.
+/// A monitor, with an implementation of `Debug`.
 #[derive(Clone)]
 struct Monitoring(Arc<dyn crate::transport::metrics::Monitor>);
 
@@ -57,7 +59,8 @@ impl HandshakeSocket {
         Self { handshake: Some(handshake), used: 0, limits, observer, monitor }
     }
 
-    /// Exactly the next `count` bytes at most, and descriptors beside them; `None` if nothing is there.
+    /// Reads at most the next `count` bytes, and the descriptors sent with them; `None` if there
+    /// are none yet.
     fn read(&mut self, buffer: &mut [u8]) -> Result<Option<(usize, Vec<OwnedFd>)>, ProtocolError> {
         let Some(handshake) = &self.handshake else { return Ok(None) };
         let before = &handshake.first[self.used..];
@@ -86,7 +89,7 @@ impl HandshakeSocket {
         descriptors: &[std::os::fd::BorrowedFd<'_>],
     ) -> Result<(), ProtocolError> {
         let Some(handshake) = &self.handshake else { return Ok(()) };
-        // All of a handshake is smaller than any socket buffer.
+        // The whole handshake is smaller than any socket buffer.
         match handshake.socket.send(&[IoSlice::new(bytes)], descriptors, false, true) {
             Ok(count) if count == bytes.len() => Ok(()),
             Ok(_) => {
@@ -98,7 +101,7 @@ impl HandshakeSocket {
         }
     }
 
-    /// Both sides are ready.
+    /// Builds the connection: both sides are ready.
     fn establish(
         &mut self,
         version: u8,
@@ -127,7 +130,7 @@ impl HandshakeSocket {
             monitor,
             observer: Arc::clone(&self.observer),
             description,
-            // A peer that accepts a stream cannot open one: its client would not know what it is.
+            // A peer that accepts streams cannot open one: its client would not know the stream.
             streams_max: if is_client { u32::MAX } else { 0 },
             backing,
         };
@@ -136,7 +139,7 @@ impl HandshakeSocket {
     }
 }
 
-/// What a line stands on.
+/// The memory of an established connection.
 struct Established {
     region: Arc<BufferRegion>,
     queue: (Producer, Consumer),
@@ -165,7 +168,7 @@ impl Negotiation for ClientNegotiation {
                         }
                     }
                     Step::Done { version } => return self.done(version),
-                    // A server's.
+                    // Steps of a server.
                     Step::MapDescriptors { .. } | Step::MapPaths { .. } => {}
                 }
             }
@@ -184,7 +187,7 @@ impl Negotiation for ClientNegotiation {
 }
 
 impl ClientNegotiation {
-    /// Begins, with regions that were made for it.
+    /// Begins with regions that were created for it.
     pub(crate) fn new(
         machine: ClientHandshake,
         made: (Buffer, Backing, Queue),
@@ -209,13 +212,13 @@ impl ClientNegotiation {
     }
 }
 
-/// What a server was given.
+/// The regions that a server has mapped.
 #[derive(Debug)]
 struct Mapped {
     region: Arc<BufferRegion>,
     queue: Queue,
     is_memfd: bool,
-    /// Files to be removed in the end.
+    /// Files to remove at the end.
     kept: Vec<Arc<Backing>>,
 }
 
@@ -225,9 +228,9 @@ pub(crate) struct ServerNegotiation {
     machine: ServerHandshake,
     allowed: MemoryRules,
     queue_entries_max: u32,
-    /// Somebody vouches for the client, or it does not matter.
+    /// The client has credentials, or files of clients without credentials are allowed.
     may_open_files: bool,
-    /// Those that came: of the buffers, then of the queue.
+    /// The received descriptors: of the buffers, then of the queue.
     descriptors: Vec<OwnedFd>,
     mapped: Option<Mapped>,
     socket: HandshakeSocket,
@@ -270,7 +273,7 @@ impl Negotiation for ServerNegotiation {
                             Established { region, queue, backing, is_client: false, is_memfd };
                         return self.socket.establish(version, made);
                     }
-                    // A client's.
+                    // A step of a client.
                     Step::SendDescriptors { .. } => {}
                 }
             }
@@ -286,7 +289,7 @@ impl Negotiation for ServerNegotiation {
 }
 
 impl ServerNegotiation {
-    /// Begins, by reading.
+    /// Begins by reading.
     pub(crate) fn new(config: &Config, handshake: Handshake, observer: Arc<dyn Observer>) -> Self {
         let owner = handshake.credentials.map(|who| who.uid);
         let mut allowed = MemoryRules::new(config.region_bytes_max.into(), owner);

@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The protocol itself: what a listener is given, or a connecting side speaks.
+//! The protocol for listeners and clients, with hot restart and metrics of its connections.
 //!
 //! ```text
-//!   Shmipc ── connect ─▶ regions made, machine begun ─┐
-//!          ── accept ──▶ machine begun ───────────────┴─▶ Negotiation ── bytes, descriptors ─▶ Connection
+//!   Shmipc ── connect ─▶ allocate regions ─▶ ClientNegotiation ─┐  bytes,
+//!          ── accept ──────────────────────▶ ServerNegotiation ─┴─ descriptors ─▶ Connection
 //! ```
+//!
+//! A hot restart concerns accepted connections. `hot_restart.rs` has its rules, and
+//! `connections.rs` knows the connections.
 
 use crate::config::{Config, ConfigError, MemMapType};
 use crate::connections::Connections;
@@ -27,10 +30,10 @@ use std::time::Instant;
 /// shmipc, versions 2 and 3: for `Listener::with_protocol` and `connect_with_protocol` of
 /// [`partywall::blocking`] and `partywall::tokio`.
 ///
-/// All sessions that one value connects share one region of buffers, as those of a peer's session manager do; a
-/// second value has one of its own. Clones are the same value. A region of which a peer took something to its grave is
-/// left to the sessions that have it: those that are connected later share a new one, and the old one is gone with the
-/// last of its own.
+/// All client sessions of one value share one region of buffers, as with a peer's session manager.
+/// Another value has its own region. Clones are the same value. If a peer dies with allocated
+/// slices, its region stays with the sessions that use it. Later sessions share a new region, and
+/// the old one is freed with its last session.
 ///
 /// # Examples
 /// ```
@@ -44,8 +47,8 @@ use std::time::Instant;
 /// let mut listener = listener.with_protocol(Arc::new(Shmipc::default()));
 /// # let server = std::thread::spawn(move || {
 /// let session = listener.accept()?;
-/// let mut stream = session.accept()?;
-/// let message = stream.recv()?;
+/// let mut stream = session.accept()?.ok_or("no stream")?;
+/// let message = stream.recv()?.ok_or("no message")?;
 /// stream.send(&message)?;
 /// # let _ = stream.recv();
 /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
@@ -56,7 +59,7 @@ use std::time::Instant;
 /// let session = partywall::blocking::connect_with_protocol(&*address, &config, protocol)?;
 /// let mut stream = session.open(&[])?;
 /// stream.send(b"hello")?;
-/// assert_eq!(stream.recv()?, b"hello");
+/// assert_eq!(stream.recv()?.ok_or("no answer")?, b"hello");
 /// assert_eq!(session.transport().to_string(), "shmipc v3, memfd");
 /// # drop(stream);
 /// # server.join().unwrap().unwrap();
@@ -73,17 +76,17 @@ struct Inner {
     connections: Arc<Connections>,
 }
 
-/// What the next session shares with others.
+/// State that the client sessions of one value share.
 #[derive(Debug)]
 struct SharedMemory {
-    /// A new region has new names: peers tell regions by them.
+    /// A new region gets new names, because peers identify regions by name.
     naming: Naming,
-    /// How many sessions were connected.
+    /// Number of sessions connected so far.
     sessions: u64,
     buffer: Option<Buffer>,
 }
 
-/// A region of buffers that we made, and what it lies in.
+/// A region of buffers that this side created, and its memory.
 #[derive(Clone, Debug)]
 pub(crate) struct Buffer {
     pub(crate) region: Arc<BufferRegion>,
@@ -91,15 +94,16 @@ pub(crate) struct Buffer {
 }
 
 impl Buffer {
-    /// Whether one more session may have it. Each session has the backing as long as it lives.
+    /// Whether another session may use it. Each session holds the backing until its end.
     fn is_usable(&self) -> bool {
-        // A server may have removed the file: sessions that have it go on, and no other would find it.
+        // A server may have removed the file: existing sessions go on, but a new server would not
+        // find it.
         self.backing.is_in_place() && self.region.is_usable(Arc::strong_count(&self.backing) > 1)
     }
 }
 
 impl Shmipc {
-    /// With settings.
+    /// Creates it with settings.
     ///
     /// # Errors
     /// Fails for one of the reasons in [`ConfigError`].
@@ -109,7 +113,7 @@ impl Shmipc {
         Ok(Self::named(config, naming))
     }
 
-    /// With settings that were verified, and regions of these names.
+    /// Creates it with verified settings, and regions of these names.
     pub(crate) fn named(config: Config, naming: Naming) -> Self {
         let shared = Mutex::new(SharedMemory { naming, sessions: 0, buffer: None });
         Self { inner: Arc::new(Inner { config, shared, connections: Arc::default() }) }
@@ -119,7 +123,7 @@ impl Shmipc {
         &self.inner.connections
     }
 
-    /// As [`Protocol::connect`], with a line that somebody else looks after.
+    /// Like [`Protocol::connect`], with another observer of the connection.
     pub(crate) fn connect_for(
         &self,
         handshake: Handshake,
@@ -144,72 +148,84 @@ impl Shmipc {
 }
 
 impl Shmipc {
-    /// Tells the clients of all sessions that were accepted that a new process listens at the same address: they
-    /// connect to it, open their new streams there, and say so. Those in use go on; nobody closes them but the
-    /// application, once their calls are over. `epoch` is 1 or more, and another one each time.
+    /// Announces to the clients of all accepted sessions that a new process listens at the same
+    /// address. They connect to it, open their new streams there, and acknowledge. Streams in use
+    /// go on; the application closes the old sessions once their calls are over. `epoch` is at
+    /// least 1, and differs from the last one.
     ///
-    /// How the new process comes by the address is up to the application: of a Unix socket, the file is removed, and
-    /// bound anew. It must listen *before* this is called. Clients that the old one still accepts afterwards are
-    /// told as well, and come again.
+    /// The application decides how the new process gets the address. With a Unix socket, remove the
+    /// file and bind anew. The new process must listen *before* this call. Clients that the old
+    /// process still accepts afterwards get the announcement too, and connect again.
     ///
-    /// Our clients close their old sessions by themselves, when the last stream in use has ended and not before 2 s have
-    /// passed; those of shmipc-go keep theirs until the old process closes them.
+    /// Our clients close an old session by themselves: when its last stream in use has ended, but
+    /// not within 2 s. Clients of shmipc-go keep it until the old process closes it.
     ///
-    /// It is over when each client has moved or hung up, or after 2 s: ask [`hot_restart_state`](Self::hot_restart_state).
+    /// The hot restart is over when each client has moved or hung up, or after 2 s: see
+    /// [`hot_restart_state`](Self::hot_restart_state).
     ///
     /// # Who takes part
     ///
-    /// Sessions of shmipc only: Partywall's own clients at the same address are told with `go_away`, then
-    /// `drained`, then `close`. Clients of shmipc-go, all of which have a session manager, and ours that have a `SessionManager`. A client
-    /// of ours without one ignores it, and stays. A client of the crate `shmipc` 0.2.1 does *not*
-    /// know the message: it hangs up, which fails the calls under way on that session, and connects anew after its
-    /// `rebuild_interval`. Nothing on the wire tells it from a client of shmipc-go: a server of such clients closes its
-    /// sessions instead, between their calls. Who was told and did neither move nor hang up is counted in
-    /// [`StabilityMetrics::hot_restart_error_count`](crate::StabilityMetrics::hot_restart_error_count).
+    /// Only sessions of shmipc take part. Clients of Partywall's own protocol at the same address
+    /// get `go_away`, then `drained`, then `close`.
+    ///
+    /// - Clients of shmipc-go move; all of them have a session manager. So do ours with a
+    ///   `SessionManager`.
+    /// - A client of ours without a `SessionManager` ignores the announcement, and stays.
+    /// - A client of the crate `shmipc` 0.2.1 does *not* know the message. It hangs up, which fails
+    ///   the calls of that session, and connects anew after its `rebuild_interval`. The protocol
+    ///   does not distinguish it from a client of shmipc-go. A server of such clients closes its
+    ///   sessions instead, between their calls.
+    ///
+    /// Clients that neither move nor hang up are counted in
+    /// [`hot_restart_error_count`](crate::StabilityMetrics::hot_restart_error_count).
     ///
     /// # Errors
-    /// See [`HandoverError`]; nobody was told then.
+    /// See [`HandoverError`]; no client was notified then.
     pub fn hot_restart(&self, epoch: u64) -> Result<(), HandoverError> {
         self.connections().begin(epoch, Instant::now())
     }
 
-    /// How far the last hot restart is now. Time goes on only when this is asked, or
-    /// `hot_restarted` is awaited: whoever uses neither tokio nor threads asks now and then.
+    /// State of the last hot restart. Its time-out is only checked when this is called or
+    /// `hot_restarted` is awaited. An application that awaits neither should call this from time to
+    /// time.
     #[must_use]
     pub fn hot_restart_state(&self) -> HandoverState {
         self.connections().poll(Instant::now())
     }
 
-    /// Whether the last hot restart has succeeded: not before there was one, and not after one that took too long.
+    /// Whether the last hot restart has succeeded. `false` before the first one, and after one that
+    /// timed out.
     #[must_use]
     pub fn is_hot_restart_done(&self) -> bool {
         matches!(self.hot_restart_state(), HandoverState::Done { .. })
     }
 
-    /// Waits until the hot restart of this epoch is over: [`Done`](HandoverState::Done) or
-    /// [`TimedOut`](HandoverState::TimedOut); after 2 s at most. If another one has begun meanwhile, how far that is.
-    /// Cancel-safe.
+    /// Waits until the hot restart of this epoch is over, at most 2 s. Returns
+    /// [`Done`](HandoverState::Done) or [`TimedOut`](HandoverState::TimedOut), or the state of a
+    /// later hot restart. Cancel-safe.
     #[cfg(feature = "tokio")]
     pub async fn hot_restarted(&self, epoch: u64) -> HandoverState {
         self.connections().over(epoch).await
     }
 
-    /// What each session counted that this value has connected or accepted, and that has not ended; the oldest first.
+    /// Metrics of each open session that this value has connected or accepted; the oldest first.
     #[must_use]
     pub fn metrics(&self) -> Vec<SessionMetrics> {
         self.connections().metrics()
     }
 
-    /// Tells the [`monitor`](crate::Config::monitor) of each session whose interval is over. Sessions do so by themselves
-    /// whenever they come to rest, and at their end; one that is idle does nothing at all, so who wants
-    /// to hear of idle ones as well calls this now and then. A `SessionManager` does.
+    /// Reports to the [`monitor`](crate::Config::monitor) for each session whose interval is over.
+    /// Sessions report by themselves when they become idle after traffic, and at their end. An idle
+    /// session does nothing, so call this from time to time to get its reports too. A
+    /// `SessionManager` does.
     pub fn tell_monitor(&self) {
         self.connections().tell_monitor();
     }
 }
 
 impl Inner {
-    /// The region of this value's sessions, made with the first of them, and what the next session calls its own.
+    /// The region of this value's sessions, created with the first session, and the names for the
+    /// next session.
     fn buffer(&self) -> Result<(Buffer, Names), ProtocolError> {
         let mut shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
         let session = shared.sessions;
@@ -272,7 +288,7 @@ impl Inner {
 }
 
 impl Default for Shmipc {
-    /// With the peers' own settings, and memfds.
+    /// The peers' default settings, with memfds.
     fn default() -> Self {
         #[expect(clippy::expect_used, reason = "a test has it that the defaults are possible")]
         Self::new(Config::default()).expect("the defaults are possible")

@@ -81,6 +81,20 @@ impl ForkGuard {
         !self.is_child()
     }
 
+    /// The word that the kernel clears in a child, and which has [`value`](Self::value) in the
+    /// process that took this guard. While they are equal this is not a child; if they differ,
+    /// [`is_child`](Self::is_child) decides. For a path on which even a call is too much.
+    #[inline]
+    pub fn word(&self) -> &'static AtomicU64 {
+        self.word
+    }
+
+    /// The value of [`word`](Self::word) in the process that took this guard. Never `u64::MAX`.
+    #[inline]
+    pub fn value(&self) -> u64 {
+        self.value
+    }
+
     #[cold]
     fn is_child_slow(&self) -> bool {
         // NEVER_WIPED stays 0, which is no pid, so without the page every check comes here.

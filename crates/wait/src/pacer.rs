@@ -51,6 +51,15 @@ const HOLD_OFF_FIRST: u32 = 64;
 const HOLD_OFF_MAX: u32 = 1 << 16;
 
 impl Pacer {
+    /// After this many records without a wait, the receiver is behind its sender.
+    pub const RECORDS_BEHIND: u32 = RECORDS_BEHIND;
+
+    /// Counts received records, for a receiver that counts them itself between two waits.
+    #[inline]
+    pub const fn count_records(&mut self, records: u32) {
+        self.records = self.records.saturating_add(records);
+    }
+
     /// Counts one received record.
     #[inline]
     pub const fn count_record(&mut self) {

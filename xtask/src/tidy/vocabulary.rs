@@ -479,12 +479,12 @@ const SENTENCE_WORDS_MIN: usize = 3;
 
 /// Where the handles of links are: what they call `commit` would be an acknowledgement.
 const LINK_HANDLES: &[&str] = &[
-    "crates/link/src/handle",
-    "crates/link/src/halves",
-    "crates/link/src/link",
-    "crates/link/src/receiver",
-    "crates/link/src/message",
-    "crates/link/src/tokio/",
+    "crates/link/src/handle/link",
+    "crates/link/src/handle/halves",
+    "crates/link/src/handle/message",
+    "crates/link/src/tokio/link",
+    "crates/link/src/tokio/halves",
+    "crates/link/src/tokio/message",
     "crates/partywall/src/link/handle",
     "crates/partywall/src/link/halves",
     "crates/partywall/src/link/message",
@@ -560,7 +560,7 @@ mod tests {
         assert_eq!(words(&[("a.rs", "struct Core {}\nfn f(core: http::Core) {}\n")]), ["1 Core"]);
         assert_eq!(words(&[("a.rs", "x == Trust::Peer;\nWho::Peer;\n")]), ["1 Trust::Peer"]);
         let handle = "pub fn commit(&self) {}\n";
-        assert_eq!(words(&[("crates/link/src/handle.rs", handle)]), ["1 commit"]);
+        assert_eq!(words(&[("crates/link/src/handle/link.rs", handle)]), ["1 commit"]);
         assert_eq!(words(&[("crates/partywall/src/sender.rs", handle)]), [""; 0]);
     }
 

@@ -4,9 +4,9 @@
 //! ```text
 //! client   open ── 8 bytes ──►   accept, receive   server
 //! ```
-//! In the protocol of `shmipc` no frame opens a stream: a server accepts it with its first message. The
-//! benchmark accepts all streams before it sends. It also expects them in the order of opening, which
-//! the announcements keep.
+//! In the protocol of `shmipc` no frame opens a stream: a server accepts it with its first message.
+//! The benchmark accepts all streams before it sends. It also expects them in the order of opening,
+//! which the announcements keep.
 
 use std::marker::PhantomData;
 

@@ -5,8 +5,9 @@
 //! registry        <private directory>/iceoryx2/          instead of /tmp/iceoryx2
 //! shared memory   /dev/shm/bench-peers-<pid>-…           instead of /dev/shm/iox2_…
 //! ```
-//! All its files therefore have names that the run removes. Services are of the kind `ipc`, the fastest
-//! between processes. Payloads are words of 8 bytes. The receiver polls, as in the benchmark of that crate.
+//! All its files therefore have names that the run removes. Services are of the kind `ipc`, the
+//! fastest between processes. Payloads are words of 8 bytes. The receiver polls, as in the
+//! benchmark of that crate.
 
 use std::time::{Duration, Instant};
 

@@ -5,8 +5,9 @@
 //! parent   publisher  ── request ──►  subscriber   child
 //!          subscriber ◄── reply ──── publisher
 //! ```
-//! As in the benchmark of that crate, there is one sample per subscriber, no history and safe overflow. The
-//! next sample is loaned while the peer works, so loaning and zeroing it are outside the measured path.
+//! As in the benchmark of that crate, there is one sample per subscriber, no history and safe
+//! overflow. The next sample is loaned while the peer works, so loaning and zeroing it are outside
+//! the measured path.
 
 use anyhow::{Context, Result, ensure};
 use iceoryx2::port::publisher::Publisher;

@@ -5,10 +5,10 @@
 //! parent   client ── request ──►  server   child
 //!                 ◄── response ──
 //! ```
-//! Each request has one response and then ends, as with most callers. (The benchmark of that crate streams
-//! many responses to one request, or sends requests without a response.) The next request is loaned while
-//! the peer works. A response can only be loaned after its request has arrived; it is zeroed within the
-//! measured path, because safe code writes initialised memory only.
+//! Each request has one response and then ends, as with most callers. (The benchmark of that crate
+//! streams many responses to one request, or sends requests without a response.) The next request
+//! is loaned while the peer works. A response can only be loaned after its request has arrived; it
+//! is zeroed within the measured path, because safe code writes initialised memory only.
 
 use anyhow::{Context, Result, ensure};
 use iceoryx2::active_request::ActiveRequest;

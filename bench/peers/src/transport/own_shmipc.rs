@@ -7,8 +7,8 @@
 //! send      reserve: a slice ─► filled in place ─► commit
 //! receive   recv ─► read in place ─► dropped: the slice returns to its list
 //! ```
-//! Queue, region and slice classes are those of the benchmark of `shmipc`. Two classes of one size are
-//! one class with both shares here.
+//! Queue, region and slice classes are those of the benchmark of `shmipc`. Two classes of one size
+//! are one class with both shares here.
 
 use std::sync::Arc;
 

@@ -2,18 +2,19 @@
 //! The crate `shmipc`, configured and used as in its own benchmark (`benches/bench.rs`, 0.2.1).
 //!
 //! ```text
-//! session   1 for all streams      queue 65,536 slots      memory 256 MiB, 1 GiB from messages of 4 MiB on
+//! session   1 for all streams      queue 65,536 slots      memory 256 MiB, 1 GiB from 4 MiB on
 //! slices    70 % of message size + 256      20 % of 16 KiB + 256      10 % of 64 KiB + 256
 //! client    claim a slice, flush | receive, release, reuse the received slice for the next message
 //! server    receive, release | claim a slice, flush
 //! ```
-//! An untouched message is claimed without writing and discarded without reading, as that benchmark does.
-//! A touched message is written into the claimed slices and read from them, without a copy at either end.
-//! If no slice of its size is free, a message takes several smaller ones, so it may have many pieces.
+//! An untouched message is claimed without writing and discarded without reading, as that benchmark
+//! does. A touched message is written into the claimed slices and read from them, without a copy at
+//! either end. If no slice of its size is free, a message takes several smaller ones, so it may
+//! have many pieces.
 //!
-//! Two things differ from the code of that benchmark, neither in the measured path. Protocol v4 may not
-//! fall back to v3, which would be measured under a wrong name. A full queue is retried a bounded number
-//! of times.
+//! Two things differ from the code of that benchmark, neither in the measured path. Protocol v4 may
+//! not fall back to v3, which would be measured under a wrong name. A full queue is retried a
+//! bounded number of times.
 
 use std::marker::PhantomData;
 use std::os::unix::net::SocketAddr;

@@ -2,7 +2,6 @@
 //! Our sessions and streams, as the traffic wants them.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use anyhow::{Context, Result};
 use conformance_traffic::{Client, Conversation, Receiver, Sender, Server};
@@ -178,7 +177,7 @@ pub struct Accepting {
 
 impl Accepting {
     /// A listener that listens.
-    pub fn new(mut listener: Listener, protocol: Arc<Shmipc>) -> Self {
+    pub fn new(listener: Listener, protocol: Arc<Shmipc>) -> Self {
         let (accepting, accepted) = mpsc::channel(16);
         tokio::spawn(async move {
             loop {
@@ -224,8 +223,6 @@ impl Server for Accepting {
             let state = protocol.hot_restarted(epoch).await;
             let is_done = matches!(state, HandoverState::Done { .. });
             anyhow::ensure!(is_done, "it ended {state:?}");
-            // What is in use goes on over the old sessions; the example of the library gives it a second, too.
-            tokio::time::sleep(Duration::from_secs(1)).await;
             Ok(())
         }
     }

@@ -71,10 +71,10 @@ impl Recorder {
     pub fn start(listening: &Path, server: PathBuf) -> Result<Self> {
         let listener = UnixListener::bind(listening).context("binding the proxy")?;
         let recorder = Self { passed: Arc::default() };
-        let keeper = recorder.clone();
+        let accepting = recorder.clone();
         std::thread::spawn(move || {
             for (connection, client) in listener.incoming().flatten().enumerate() {
-                if let Err(error) = keeper.connect(connection, client, &server) {
+                if let Err(error) = accepting.connect(connection, client, &server) {
                     eprintln!("recorder: {error:#}");
                 }
             }

@@ -28,7 +28,7 @@ mod stream;
 pub use options::{Command, Mapping, ModeName, Network, Options, Program};
 pub use pattern::Pattern;
 pub use plan::{Mode, Plan};
-pub use report::{Report, Tally};
+pub use report::{Report, SharedReport};
 pub use run::run;
 pub use serve::serve;
 pub use start::start;

@@ -35,11 +35,11 @@ pub struct Report {
 
 /// A report that many tasks write.
 #[derive(Clone, Debug, Default)]
-pub struct Tally {
+pub struct SharedReport {
     report: Arc<Mutex<Report>>,
 }
 
-impl Tally {
+impl SharedReport {
     /// An empty report.
     pub fn new(role: &str, peer: &str) -> Self {
         let report = Report { role: role.to_owned(), peer: peer.to_owned(), ..Report::default() };

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The client: drives the traffic that the options describe, and checks every byte.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use tokio::io::AsyncReadExt;
+use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 
 use super::options::{ModeName, Options};
 use super::pattern::Pattern;
 use super::plan::{Mode, Plan};
-use super::report::Tally;
+use super::report::SharedReport;
 use super::serve::{PIECE_BYTES, make_request, receive_request};
 use super::stream::{Client, Conversation, Receiver, Sender};
 
@@ -20,38 +20,46 @@ use super::stream::{Client, Conversation, Receiver, Sender};
 pub async fn run<C: Client>(options: &Options, peer: &str, client: C) -> u8 {
     println!("connected");
     let (end, ended) = watch::channel(!options.until_stdin_ends);
+    let leases = Arc::new(Leases::new(options.streams));
     if options.until_stdin_ends {
+        let leases = Arc::clone(&leases);
         tokio::spawn(async move {
-            let mut ignored = Vec::new();
-            let _ = tokio::io::stdin().read_to_end(&mut ignored).await;
+            let mut commands = BufReader::new(tokio::io::stdin()).lines();
+            while let Ok(Some(line)) = commands.next_line().await {
+                if line.trim() == "renew" {
+                    leases.renew();
+                }
+            }
             end.send_replace(true);
         });
     }
-    let tally = Tally::new("client", peer);
+    let report = SharedReport::new("client", peer);
     let client = Arc::new(client);
-    let driver = Driver { options: options.clone(), tally: tally.clone(), client, ended };
+    let driver = Driver { options: options.clone(), report: report.clone(), client, ended, leases };
     if let Err(error) = driver.drive().await {
-        tally.fail(&error);
+        report.fail(&error);
     }
     let metrics = match Arc::into_inner(driver.client) {
         Some(client) => client.close().await,
         None => Vec::new(),
     };
     super::remove_leftovers(&options.prefix);
-    tally.print(metrics)
+    report.print(metrics)
 }
 
 struct Driver<C> {
     options: Options,
-    tally: Tally,
+    report: SharedReport,
     client: Arc<C>,
     ended: watch::Receiver<bool>,
+    leases: Arc<Leases>,
 }
 
 impl<C> Clone for Driver<C> {
     fn clone(&self) -> Self {
-        let (options, tally) = (self.options.clone(), self.tally.clone());
-        Self { options, tally, client: self.client.clone(), ended: self.ended.clone() }
+        let (options, report) = (self.options.clone(), self.report.clone());
+        let (client, ended) = (self.client.clone(), self.ended.clone());
+        Self { options, report, client, ended, leases: Arc::clone(&self.leases) }
     }
 }
 
@@ -65,13 +73,14 @@ impl<C: Client> Driver<C> {
         let teller = first.pop();
         let mut lanes = JoinSet::new();
         for (index, stream) in first.into_iter().enumerate() {
-            self.tally.with(|report| report.streams += 1);
+            self.report.with(|report| report.streams += 1);
             let driver = self.clone();
             lanes.spawn(async move {
                 let seed = driver.options.seed + ((index as u64) << 32);
-                let done = driver.lane(stream, seed).await;
+                let done = driver.lane(index, stream, seed).await;
+                driver.leases.end(index);
                 if let Err(error) = done.with_context(|| format!("stream {index}")) {
-                    driver.tally.fail(&error);
+                    driver.report.fail(&error);
                 }
             });
         }
@@ -87,7 +96,7 @@ impl<C: Client> Driver<C> {
     }
 
     /// What one of the concurrent users does: leases of a stream, one after the other.
-    async fn lane(&self, stream: C::Stream, seed: u64) -> Result<()> {
+    async fn lane(&self, index: usize, stream: C::Stream, seed: u64) -> Result<()> {
         let options = &self.options;
         let sizes = options.sizes.clone();
         let mut plan = Plan { mode: Mode::Echo, seed, requests: options.count, sizes };
@@ -108,7 +117,12 @@ impl<C: Client> Driver<C> {
             while done < options.count {
                 let open = match stream.take() {
                     Some(stream) => stream,
-                    None => self.client.open().await.context("getting a stream")?,
+                    None => {
+                        let request = self.leases.requested();
+                        let stream = self.client.open().await.context("getting a stream")?;
+                        self.leases.begin(index, request);
+                        stream
+                    }
                 };
                 plan.requests = options.lease().min(options.count - done);
                 plan.seed = seed + round * options.count + done;
@@ -142,7 +156,7 @@ impl<C: Client> Driver<C> {
                 let piece = self.piece_bytes(message.len());
                 let received = receive_request(&mut receiver, plan, request, piece, &mut answer);
                 received.await.context("answer")?;
-                self.tally.request(message.len());
+                self.report.request(message.len());
             }
             return Ok(C::Stream::join(sender, receiver));
         }
@@ -167,7 +181,7 @@ impl<C: Client> Driver<C> {
             for request in 0..plan.requests {
                 let received = receive_request(receiver, plan, request, PIECE_BYTES, &mut message);
                 received.await.context("answer")?;
-                self.tally.request(message.len());
+                self.report.request(message.len());
                 room.add_permits(1);
             }
             return Ok(());
@@ -187,7 +201,7 @@ impl<C: Client> Driver<C> {
                 }
                 (in_request, rest) = (in_request + part.len(), later);
                 if in_request == plan.size(request) {
-                    self.tally.request(in_request);
+                    self.report.request(in_request);
                     room.add_permits(1);
                     (request, in_request) = (request + 1, 0);
                     expected = Pattern::new(plan.seed, request);
@@ -212,7 +226,7 @@ impl<C: Client> Driver<C> {
         for request in 0..plan.requests {
             make_request(plan, request, &mut message);
             sender.send(&message).await.with_context(|| format!("upload {request}"))?;
-            self.tally.request(message.len());
+            self.report.request(message.len());
         }
         C::Stream::join(sender, receiver).close().await
     }
@@ -234,7 +248,7 @@ impl<C: Client> Driver<C> {
             };
             let (whole, cut) = (word(0), word(1));
             if whole + cut >= self.options.streams as u64 {
-                self.tally.with(|report| {
+                self.report.with(|report| {
                     (report.uploads_whole, report.uploads_cut) = (whole, cut);
                 });
                 ensure!(cut == 0, "{cut} uploads were cut short");
@@ -252,11 +266,69 @@ impl<C: Client> Driver<C> {
         for request in 0..plan.requests {
             let received = receive_request(&mut receiver, plan, request, PIECE_BYTES, &mut message);
             received.await.context("download")?;
-            self.tally.request(message.len());
+            self.report.request(message.len());
         }
         let surplus = receiver.receive(1, &mut message).await.context("after the last byte")?;
         ensure!(surplus == 0, "there are bytes after the last one");
         C::Stream::join(sender, receiver).close().await
+    }
+}
+
+/// Which lanes have leased a stream since the harness asked for that with `renew`.
+///
+/// Once all have, "renewed" is printed: no lane uses a stream from before the request.
+struct Leases {
+    state: Mutex<LeaseState>,
+}
+
+struct LeaseState {
+    /// Requests so far.
+    requested: u64,
+    /// The last request that was printed as done.
+    printed: u64,
+    /// By lane: how many requests there were before it leased its stream.
+    lanes: Vec<u64>,
+}
+
+impl Leases {
+    fn new(lanes: usize) -> Self {
+        Self { state: Mutex::new(LeaseState { requested: 0, printed: 0, lanes: vec![0; lanes] }) }
+    }
+
+    fn requested(&self) -> u64 {
+        self.lock().requested
+    }
+
+    fn renew(&self) {
+        let mut state = self.lock();
+        state.requested += 1;
+        state.print_if_renewed();
+    }
+
+    /// A lane leased a stream; there were `request` requests before it did.
+    fn begin(&self, lane: usize, request: u64) {
+        let mut state = self.lock();
+        state.lanes[lane] = request;
+        state.print_if_renewed();
+    }
+
+    /// A lane ended, and leases no more.
+    fn end(&self, lane: usize) {
+        self.begin(lane, u64::MAX);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, LeaseState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl LeaseState {
+    fn print_if_renewed(&mut self) {
+        let is_renewed = self.lanes.iter().all(|lane| *lane >= self.requested);
+        if is_renewed && self.printed < self.requested {
+            self.printed = self.requested;
+            println!("renewed");
+        }
     }
 }
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The server: answers the plans of all streams until it is told to end.
+//! The server: answers the plans of all streams until a command ends it.
 //!
 //! ```text
-//! stdin: end of file, or any line ── close ── report
-//!        hot-restart EPOCH ── Server::hot_restart ── close ── report
+//! stdin: end of file, or any other line ── close ── report
+//!        hot-restart EPOCH ── Server::hot_restart ── "restarted EPOCH"; serves on until the next line
 //! ```
 
 use std::time::{Duration, Instant};
@@ -15,7 +15,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use super::options::Options;
 use super::pattern::Pattern;
 use super::plan::{Mode, Plan};
-use super::report::Tally;
+use super::report::SharedReport;
 use super::stream::{Conversation, Receiver, Sender, Server};
 
 /// Serves until stdin ends or SIGTERM comes; the exit code.
@@ -28,70 +28,70 @@ pub async fn serve<S: Server>(
     address: &str,
     mut server: S,
 ) -> Result<u8> {
-    let tally = Tally::new("server", peer);
+    let report = SharedReport::new("server", peer);
     let mut terminate = signal(SignalKind::terminate())?;
     let mut commands = BufReader::new(stdin()).lines();
     println!("ready {address}");
-    let mut restarted = false;
+    let mut has_restarted = false;
     loop {
         tokio::select! {
-            accepted = server.accept() => start(accepted.context("accepting")?, tally.clone()),
+            accepted = server.accept() => start(accepted.context("accepting")?, report.clone()),
             _ = terminate.recv() => break,
             line = commands.next_line() => {
                 let line = line.ok().flatten().unwrap_or_default();
-                if let Some(epoch) = line.strip_prefix("hot-restart ") {
-                    let epoch = epoch.trim().parse().context("the epoch")?;
-                    restarted = true;
-                    let restarted = hand_over(&mut server, epoch, &tally).await;
-                    if let Err(error) = restarted {
-                        tally.fail(&error.context("hot restart"));
-                    }
+                let Some(epoch) = line.strip_prefix("hot-restart ") else { break };
+                let epoch = epoch.trim().parse().context("the epoch")?;
+                has_restarted = true;
+                if let Err(error) = hand_over(&mut server, epoch, &report).await {
+                    report.fail(&error.context("hot restart"));
+                    break;
                 }
-                break;
+                // Streams in use go on. The harness knows when there are none, and ends us then.
+                println!("restarted {epoch}");
             }
         }
     }
-    if !restarted {
+    if !has_restarted {
         // Clients that have gone take their streams with them, but not at once.
-        await_ends(&tally).await;
+        await_ends(&report).await;
     }
     let metrics = server.close().await;
-    await_ends(&tally).await;
+    await_ends(&report).await;
     super::remove_leftovers(&options.prefix);
-    Ok(tally.print(metrics))
+    Ok(report.print(metrics))
 }
 
 /// Waits until no stream is open, or the deadline passes: the report says which.
-async fn await_ends(tally: &Tally) {
+async fn await_ends(report: &SharedReport) {
     let deadline = Instant::now() + ENDS_TIMEOUT;
-    while tally.with(|report| report.streams_open) > 0 && Instant::now() < deadline {
+    while report.with(|report| report.streams_open) > 0 && Instant::now() < deadline {
         tokio::time::sleep(ENDS_PAUSE).await;
     }
 }
 
 /// Serves on until the clients have gone to our successor.
-async fn hand_over<S: Server>(server: &mut S, epoch: u64, tally: &Tally) -> Result<()> {
+async fn hand_over<S: Server>(server: &mut S, epoch: u64, report: &SharedReport) -> Result<()> {
     let mut restarting = std::pin::pin!(server.hot_restart(epoch));
     loop {
         tokio::select! {
             restarted = &mut restarting => return restarted,
-            accepted = server.accept() => start(accepted.context("accepting")?, tally.clone()),
+            accepted = server.accept() => start(accepted.context("accepting")?, report.clone()),
         }
     }
 }
 
-fn start<C: Conversation>(stream: C, tally: Tally) {
-    tally.with(|report| {
+fn start<C: Conversation>(stream: C, report: SharedReport) {
+    report.with(|report| {
         report.streams += 1;
         report.streams_open += 1;
     });
     tokio::spawn(async move {
         let (mut sender, mut receiver) = stream.split();
-        if let Err(error) = answer(&mut sender, &mut receiver, &tally).await {
+        if let Err(error) = answer(&mut sender, &mut receiver, &report).await {
             eprintln!("server: {error:#}");
-            tally.fail(&error);
+            report.fail(&error);
         }
-        tally.with(|report| report.streams_open -= 1);
+        report.with(|report| report.streams_open -= 1);
         if let Err(error) = C::join(sender, receiver).close().await {
             eprintln!("server, closing: {error:#}");
         }
@@ -101,17 +101,17 @@ fn start<C: Conversation>(stream: C, tally: Tally) {
 async fn answer(
     sender: &mut impl Sender,
     receiver: &mut impl Receiver,
-    tally: &Tally,
+    report: &SharedReport,
 ) -> Result<()> {
     while let Some(plan) = Plan::read(receiver).await? {
         match plan.mode {
-            Mode::Echo => echo(sender, receiver, &plan, tally).await?,
+            Mode::Echo => echo(sender, receiver, &plan, report).await?,
             Mode::Upload => {
-                upload(receiver, &plan, tally).await;
+                upload(receiver, &plan, report).await;
                 return Ok(());
             }
-            Mode::Download => return download(sender, &plan, tally).await,
-            Mode::Report => tell(sender, tally).await?,
+            Mode::Download => return download(sender, &plan, report).await,
+            Mode::Report => tell(sender, report).await?,
         }
     }
     Ok(())
@@ -121,46 +121,46 @@ async fn echo(
     sender: &mut impl Sender,
     receiver: &mut impl Receiver,
     plan: &Plan,
-    tally: &Tally,
+    report: &SharedReport,
 ) -> Result<()> {
     let mut message = Vec::new();
     for request in 0..plan.requests {
         receive_request(receiver, plan, request, PIECE_BYTES, &mut message).await?;
         sender.send(&message).await.with_context(|| format!("answer {request}"))?;
-        tally.request(message.len());
+        report.request(message.len());
     }
     Ok(())
 }
 
 /// Counts whether everything came before the end of the stream.
-async fn upload(receiver: &mut impl Receiver, plan: &Plan, tally: &Tally) {
+async fn upload(receiver: &mut impl Receiver, plan: &Plan, report: &SharedReport) {
     let mut message = Vec::new();
     for request in 0..plan.requests {
         let received = receive_request(receiver, plan, request, PIECE_BYTES, &mut message).await;
         if let Err(error) = received {
             eprintln!("upload: {error:#}");
-            tally.with(|report| report.uploads_cut += 1);
+            report.with(|report| report.uploads_cut += 1);
             return;
         }
-        tally.request(message.len());
+        report.request(message.len());
     }
-    tally.with(|report| report.uploads_whole += 1);
+    report.with(|report| report.uploads_whole += 1);
 }
 
 /// Sends everything; the caller closes at once.
-async fn download(sender: &mut impl Sender, plan: &Plan, tally: &Tally) -> Result<()> {
+async fn download(sender: &mut impl Sender, plan: &Plan, report: &SharedReport) -> Result<()> {
     let mut message = Vec::new();
     for request in 0..plan.requests {
         make_request(plan, request, &mut message);
         sender.send(&message).await.with_context(|| format!("download {request}"))?;
-        tally.request(message.len());
+        report.request(message.len());
     }
     Ok(())
 }
 
-async fn tell(sender: &mut impl Sender, tally: &Tally) -> Result<()> {
+async fn tell(sender: &mut impl Sender, report: &SharedReport) -> Result<()> {
     let words =
-        tally.with(|report| [report.uploads_whole, report.uploads_cut, report.streams_open]);
+        report.with(|report| [report.uploads_whole, report.uploads_cut, report.streams_open]);
     let answer: Vec<u8> = words.into_iter().flat_map(u64::to_be_bytes).collect();
     sender.send(&answer).await.context("telling the counts")
 }

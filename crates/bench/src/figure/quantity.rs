@@ -105,7 +105,7 @@ pub fn exact_size_name(size: usize) -> String {
 
 /// `12.0 KiB`, `1.30 MiB`.
 pub fn size_name(bytes: u64) -> String {
-    #[expect(clippy::cast_precision_loss, reason = "three digits are shown")]
+    #[expect(clippy::cast_precision_loss, reason = "three digits are printed")]
     bytes_name(bytes as f64)
 }
 
@@ -128,7 +128,7 @@ pub fn counted(count: u64, one: &str) -> String {
 
 /// `count` per second; 0 if no time passed.
 pub fn per_second(count: u64, time: Duration) -> f64 {
-    #[expect(clippy::cast_precision_loss, reason = "three digits are shown")]
+    #[expect(clippy::cast_precision_loss, reason = "three digits are printed")]
     let count = count as f64;
     if time.is_zero() { 0.0 } else { count / time.as_secs_f64() }
 }
@@ -153,7 +153,7 @@ const SIZE_UNITS: [(&str, f64); 4] =
 /// Largest accepted size in bytes.
 const SIZE_MAX: u64 = 1 << 40;
 
-/// Longest accepted time.
+/// The longest time that a flag accepts.
 const TIME_MAX: Duration = Duration::from_secs(24 * 3600);
 
 #[cfg(test)]

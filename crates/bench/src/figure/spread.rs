@@ -6,11 +6,11 @@ use serde::Serialize;
 /// A median and the smallest and largest value around it.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
 pub struct Spread {
-    /// The middle value.
+    /// The median, or the mean of the two middle values.
     pub median: f64,
-    /// The smallest.
+    /// The smallest of the values.
     pub min: f64,
-    /// The largest.
+    /// The largest of the values.
     pub max: f64,
 }
 

@@ -5,19 +5,20 @@
 
 use super::spread::Spread;
 
-/// Rows of text.
+/// A table of text with aligned columns.
 #[derive(Clone, Debug, Default)]
 pub struct TextTable {
     rows: Vec<Vec<String>>,
 }
 
 impl TextTable {
-    /// A table with these headings. The first column is aligned to the left, the others to the right.
+    /// A table with these headings. The first column is aligned to the left, the others to the
+    /// right.
     pub fn new(headings: &[&str]) -> Self {
         Self { rows: vec![headings.iter().map(|&heading| heading.to_owned()).collect()] }
     }
 
-    /// Adds a row.
+    /// Adds a row below the others.
     pub fn push(&mut self, row: Vec<String>) {
         self.rows.push(row);
     }
@@ -78,11 +79,11 @@ mod tests {
 
     #[test]
     fn table_as_text_has_aligned_columns() {
-        let mut table = TextTable::new(&["what", "ours", "÷ floor"]);
+        let mut table = TextTable::new(&["what", "ours", "÷ other"]);
         table.push(vec!["there and back (64 B)".into(), "437 ns".into(), "1.04×".into()]);
         table.push(vec!["1 MiB".into(), "92.0 µs".into(), "–".into()]);
         let expected = "\
-what                      ours  ÷ floor
+what                      ours  ÷ other
 ───────────────────────────────────────
 there and back (64 B)   437 ns    1.04×
 1 MiB                  92.0 µs        –

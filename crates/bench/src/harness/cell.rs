@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A *cell*: one combination of scenario, transport, wait strategy and size, measured once per round.
+//! A *cell*: one combination of scenario, transport, wait strategy and size, measured once per
+//! round.
 //!
 //! ```text
 //! cell = scenario × transport × wait × size × streams × rate × processes
 //! ```
-//! It does *not* say which combinations exist (`table.rs`) nor which of them a run measures (`plan.rs`).
+//! It does *not* say which combinations exist (`table.rs`) nor which of them a run measures
+//! (`plan.rs`).
 
 use std::fmt;
 
@@ -71,14 +73,16 @@ pub enum Processes {
 pub struct Cell {
     /// The pattern of messages.
     pub scenario: Scenario,
-    /// The transport. It crosses the control pipe beside the cell, because its name is `'static`.
+    /// The transport that carries the messages. It crosses the control pipe apart from the cell,
+    /// because its name is `'static`.
     #[serde(skip)]
     pub transport: TransportName,
     /// How Partywall waits; `None` for all others.
     pub wait: Option<WaitName>,
-    /// Bytes per message.
+    /// The length of a message in bytes.
     pub size: usize,
-    /// Pairs or streams at once (1 except in `oversubscribe` and `parallel`); in `idle` the sessions.
+    /// Pairs or streams at once (1 except in `oversubscribe` and `parallel`); in `idle` the
+    /// sessions.
     pub streams: usize,
     /// Further streams that are sent to without end and never read (`parallel` only).
     pub unread: usize,
@@ -183,7 +187,7 @@ impl TransportName {
 }
 
 impl Processes {
-    /// Number of processes.
+    /// How many processes the cell needs.
     pub const fn count(self) -> usize {
         match self {
             Self::One => 1,

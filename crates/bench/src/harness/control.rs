@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The control pipe between the two processes of a measurement: JSON lines, none while the clock runs.
+//! The control pipe between the two processes of a measurement: JSON lines, none while the clock
+//! runs.
 //!
 //! ```text
 //! parent: Child                         child: Control (its stdin and stdout)
@@ -49,7 +50,7 @@ pub enum Request {
     },
     /// Accept that many sessions and keep them open (`connect` only).
     Hold {
-        /// Number of sessions.
+        /// How many sessions to open.
         sessions: usize,
     },
     /// One operation on each stream, answered once the messages of all have arrived (`parallel`).
@@ -147,7 +148,7 @@ impl Child {
         }
     }
 
-    /// Ends the cell.
+    /// Asks the child to end the cell.
     pub fn close(&mut self) -> Result<()> {
         self.send(&Request::Close)
     }
@@ -205,7 +206,7 @@ impl Control {
         self.requests.recv().context("the parent process has gone")
     }
 
-    /// Sends a reply.
+    /// Sends a reply to the parent.
     pub fn reply(&self, reply: &Reply) -> Result<()> {
         write_line(&mut std::io::stdout().lock(), reply).context("writing to the parent process")
     }

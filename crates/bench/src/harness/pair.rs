@@ -13,7 +13,7 @@ use super::watchdog::Watchdog;
 
 /// The child process and the watchdog over both.
 pub struct Pair {
-    /// The child.
+    /// The child process of the pair.
     pub child: Child,
     /// Ends the run if a measurement hangs.
     pub watchdog: Watchdog,
@@ -27,7 +27,7 @@ pub struct Batch<R> {
     pub elapsed_ns: u64,
     /// CPU time of this process, in nanoseconds.
     pub cpu_ns: u64,
-    /// The child's part.
+    /// What the child process runs.
     pub done: Done,
 }
 

@@ -8,8 +8,8 @@
 //!                    a send time or a flag, written by the sender and returned to the receiver
 //! ```
 //! All transports share this routine, so none has an advantage. Writing and verifying take one
-//! addition per word and no branch, which compilers vectorise. The offset of a difference is searched
-//! only after one was found.
+//! addition per word and no branch, which compilers vectorise. The offset of a difference is
+//! searched only after one was found.
 //!
 //! The pattern is *not* random. It differs between messages, offsets and directions, which detects
 //! torn, lost, repeated and stale payloads.
@@ -111,7 +111,8 @@ fn seed_at(sequence: u64, offset: usize) -> u64 {
     mix(sequence).wrapping_add((offset as u64 / 8).wrapping_mul(STEP))
 }
 
-/// Spreads a sequence number over 64 bits (the finisher of splitmix64): consecutive messages share no words.
+/// Spreads a sequence number over 64 bits (the finisher of splitmix64): consecutive messages share
+/// no words.
 #[inline]
 fn mix(sequence: u64) -> u64 {
     let mut z = sequence.wrapping_add(STEP);

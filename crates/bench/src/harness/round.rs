@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 pub struct Round {
     /// Latency of each operation, in nanoseconds.
     pub latency: Histogram<u64>,
-    /// Operations done.
+    /// How many operations were done.
     pub ops: u64,
     /// Elapsed time of all operations, in nanoseconds.
     pub elapsed_ns: u64,
@@ -29,7 +29,8 @@ pub struct Round {
     pub session: Option<SessionCost>,
     /// Memory of a session with many streams (`parallel` over Partywall only).
     pub memory: Option<StreamMemory>,
-    /// Messages that a shared-memory transport sent through its socket for lack of memory, if it counts them.
+    /// Messages that a shared-memory transport sent through its socket for lack of memory, if it
+    /// counts them.
     pub over_socket: Option<u64>,
 }
 
@@ -74,7 +75,7 @@ pub struct SessionCost {
     pub resident_bytes: f64,
     /// Writable shared memory of the process, resident or not, in bytes.
     pub own_shared_bytes: f64,
-    /// Open descriptors.
+    /// How many descriptors are open.
     pub descriptors: f64,
     /// Number of times the scheduler ran an idle receiver (`idle` only).
     pub wakeups: Option<u64>,

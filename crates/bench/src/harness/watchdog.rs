@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Ends the program when a measurement hangs, and on SIGINT and SIGTERM; removes its files first.
 //!
-//! A hang is a finding, such as a lost wake-up, so a benchmark must end by itself. The watchdog does
+//! A hang is a finding, such as a lost wake-up, so a benchmark must end by itself. The watchdog
+//! does
 //! *not* kill the child: the child exits at the end of its stdin.
 
 use std::sync::{Arc, Mutex, PoisonError};
@@ -40,7 +41,7 @@ impl Watchdog {
         self.set(Some(Instant::now() + time));
     }
 
-    /// Removes the deadline.
+    /// Removes the deadline once the cell is done.
     pub fn disarm(&self) {
         self.set(None);
     }

@@ -6,8 +6,9 @@
 //! /dev/shm/<program>-<pid>/                 link files                                mode 0700
 //! /dev/shm/<program>-<pid>-…                shared memory of other libraries, by name
 //! ```
-//! A run removes its files at its end, on SIGINT and SIGTERM, and when a measurement hangs. The files
-//! of a killed run are removed by its child, or by the next run: no process of that pid exists then.
+//! A run removes its files at its end, on SIGINT and SIGTERM, and when a measurement hangs. The
+//! files of a killed run are removed by its child, or by the next run: no process of that pid
+//! exists then.
 
 use std::fs::{self, DirBuilder};
 use std::io;

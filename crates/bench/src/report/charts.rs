@@ -2,9 +2,12 @@
 //! The plots of a report and the cells in each.
 //!
 //! ```text
-//! ping-by-size         p50 of the round trip over the size     ping-tail     64 B: the whole distribution
-//! throughput-by-size   bytes per second over the size          rate-latency  p50 over messages per second
-//! parallel-by-size     time per round trip of many streams     rate-cpu      CPU of the receiver
+//! ping-by-size         p50 of the round trip over the size
+//! ping-tail            64 B: the whole distribution
+//! throughput-by-size   bytes per second over the size
+//! parallel-by-size     time per round trip of many streams
+//! rate-latency         p50 over messages per second
+//! rate-cpu             CPU of the receiver
 //! ```
 //! A plot without points is left out.
 
@@ -95,12 +98,12 @@ fn ping_tail(outcomes: &[Outcome]) -> LineChart {
     let is_small = |cell: Cell| cell.scenario == Scenario::Ping && cell.size == TINY;
     let series = outcomes.iter().filter(|outcome| is_small(outcome.cell)).filter_map(|outcome| {
         let pooled = outcome.pooled()?;
-        let shown = TAIL.iter().filter(|one_in| pooled.latency.len() >= **one_in * 10);
+        let reached = TAIL.iter().filter(|one_in| pooled.latency.len() >= **one_in * 10);
         let point = |&one_in: &u64| {
             let quantile = 1.0 - 1.0 / ratio(one_in, 1);
             (ratio(one_in, 1), ratio(pooled.latency.value_at_quantile(quantile), 1))
         };
-        Some(Series { name: line_name(outcome.cell), points: shown.map(point).collect() })
+        Some(Series { name: line_name(outcome.cell), points: reached.map(point).collect() })
     });
     LineChart {
         title: "Round trip, 64 B: tail",

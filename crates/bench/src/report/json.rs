@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! One cell as one JSON object: a line of `--json`, an element of `results.json`.
 //!
-//! The keys up to `touched` are always present, in this order. A percentile is `null` without samples,
-//! and p99 of `rate` also below 1,000 samples. Further keys follow for some cells: `one_cpu` if both
-//! processes share one, the rate and the cores of `rate`, the cost of a session in `connect` and `idle`.
-//! `parallel` adds time per operation over the rounds, processes, the memory of its session and the rate
-//! kept beside unread streams.
+//! The keys up to `touched` are always present, in this order. A percentile is `null` without
+//! samples, and p99 of `rate` also below 1,000 samples. Further keys follow for some cells:
+//! `one_cpu` if both processes share one, the rate and the cores of `rate`, the cost of a session
+//! in `connect` and `idle`. `parallel` adds time per operation over the rounds, processes, the
+//! memory of its session and the rate kept next to unread streams.
 
 use serde::Serialize;
 
@@ -15,7 +15,7 @@ use crate::harness::pattern::Touch;
 use crate::harness::round::{Round, StreamMemory, ratio};
 use crate::outcome::{Metric, Outcome, percentile};
 
-/// The object.
+/// One result as a JSON object.
 #[derive(Clone, Debug, Serialize)]
 pub struct Line {
     scenario: &'static str,

@@ -28,10 +28,10 @@ use crate::outcome::Outcome;
 use json::Line;
 
 /// The table of a run and the text below it.
-pub struct Shown {
-    /// The table.
+pub struct Output {
+    /// The table as text.
     pub table: TextTable,
-    /// The text.
+    /// The text that goes to the terminal.
     pub notes: String,
 }
 
@@ -50,7 +50,7 @@ pub fn write(
     machine: &Machine,
     lines: &[Line],
     outcomes: &[Outcome],
-    shown: &Shown,
+    output: &Output,
 ) -> Result<()> {
     let mut plots = Vec::new();
     for (name, chart) in charts::all(outcomes) {
@@ -61,7 +61,7 @@ pub fn write(
     let results = Results { machine, results: lines };
     let json = serde_json::to_string_pretty(&results).context("writing JSON")?;
     save(directory, "results.json", &json)?;
-    save(directory, "report.html", &page(machine, outcomes, shown, &plots))
+    save(directory, "report.html", &page(machine, outcomes, output, &plots))
 }
 
 /// The content of `results.json`.
@@ -71,14 +71,14 @@ struct Results<'a> {
     results: &'a [Line],
 }
 
-fn page(machine: &Machine, outcomes: &[Outcome], shown: &Shown, plots: &[String]) -> String {
+fn page(machine: &Machine, outcomes: &[Outcome], output: &Output, plots: &[String]) -> String {
     let is_untouched = outcomes.iter().any(|o| o.cell.touch == Touch::None);
     let touched = if is_untouched { UNTOUCHED } else { TOUCHED };
     [
         HEAD.to_owned(),
         format!("<p class=\"machine\">{}</p>\n", escaped(&machine.summary())),
-        html_table(&shown.table),
-        format!("<p class=\"notes\">{}</p>\n", escaped(&shown.notes)),
+        html_table(&output.table),
+        format!("<p class=\"notes\">{}</p>\n", escaped(&output.notes)),
         plots.iter().map(|svg| format!("<figure>{svg}</figure>\n")).collect(),
         "<details><summary>Every measurement</summary>\n".to_owned(),
         html_table(&detail::table(outcomes)),
@@ -135,7 +135,7 @@ const METHOD: &str = r"<h2>Method</h2>
 combination is measured once on a new connection. Ratios are formed within a round; the median over the rounds is
 quoted with the smallest and the largest. Ratios can be compared between machines, absolute times cannot.</p>
 <p>Unix sockets, TCP (TCP_NODELAY) and pipes are blocking, with the kernel's default buffers, one write and one
-read of known size per message. baseline-spin is the payload and one flag in bare shared memory; baseline-eventfd
+read of known size per message. baseline-spin is the payload and one flag in plain shared memory; baseline-eventfd
 is an eventfd, written and read. parallel is many streams on tokio with one message in flight on each: over shared
 memory all in one session, over sockets one connection each with a length before each message. rate is open loop
 and measured from the intended send time. CPU time is that of all threads of both processes.</p>

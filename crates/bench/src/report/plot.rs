@@ -10,11 +10,11 @@ use plotters::prelude::{
 /// A chart of lines on logarithmic axes.
 #[derive(Clone, Debug)]
 pub struct LineChart {
-    /// The title.
+    /// The title above the plot.
     pub title: &'static str,
-    /// The horizontal quantity.
+    /// The name of the horizontal axis.
     pub x_label: &'static str,
-    /// The vertical quantity.
+    /// The name of the vertical axis.
     pub y_label: &'static str,
     /// The ratio of two marks of the horizontal axis.
     pub x_base: f64,
@@ -22,16 +22,16 @@ pub struct LineChart {
     pub x_name: fn(f64) -> String,
     /// Writes a number of the vertical axis.
     pub y_name: fn(f64) -> String,
-    /// The lines. Lines without points are left out.
+    /// The lines of the plot, one per transport. Lines without points are left out.
     pub series: Vec<Series>,
 }
 
-/// One line.
+/// A line of the plot with its points.
 #[derive(Clone, Debug)]
 pub struct Series {
     /// Its name in the legend.
     pub name: String,
-    /// Points from left to right. Only positive numbers are shown.
+    /// Points from left to right. Only positive numbers are drawn.
     pub points: Vec<(f64, f64)>,
 }
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The summary table of a whole run, one row per question of a newcomer.
 //!
-//! Times are medians over the rounds. Each ratio compares times, also in rows that show a rate, so smaller
-//! is better. Ratios are formed in each round, for the adaptive wait strategy.
+//! Times are medians over the rounds. Each ratio compares times, also in rows that show a rate, so
+//! smaller is better. Ratios are formed in each round, for the adaptive wait strategy.
 
 use crate::arguments::STREAMS;
 use crate::figure::quantity::{bytes_name, decimal_bandwidth_name, ns_name, rate_name};
@@ -37,7 +37,7 @@ pub fn table(outcomes: &[Outcome]) -> TextTable {
 
 /// The meaning of the columns.
 pub const LEGEND: &str = "\
-spin, adaptive (the default), park: Partywall with this wait strategy. baseline: bare shared memory with one
+spin, adaptive (the default), park: Partywall with this wait strategy. baseline: plain shared memory with one
 flag. ÷ base and ÷ socket: time of adaptive over that of the baseline or the Unix socket; below 1 is faster.
 (One way: time per message over the round trip of the baseline.) Each ratio is the median of the ratios of the
 rounds. CPU: time of both processes per operation. Medians over the rounds; all payload bytes are written and
@@ -104,7 +104,7 @@ fn line(row: &Row, outcomes: &[Outcome]) -> Vec<String> {
     let lookup = |transport, wait| find(outcomes, Cell { transport, wait, ..row.like });
     let value =
         |outcome: Option<&Outcome>, metric| outcome?.spread(metric).map(|spread| spread.median);
-    let shown = |outcome| {
+    let text = |outcome| {
         value(outcome, row.metric).map_or_else(dash, |median| (row.show)(median, row.like.size))
     };
     let by_wait = |wait| lookup(TransportName::SHM, Some(wait));
@@ -120,11 +120,11 @@ fn line(row: &Row, outcomes: &[Outcome]) -> Vec<String> {
     let cpu = |outcome| value(outcome, Metric::CpuPerOp).map_or_else(dash, ns_name);
     vec![
         row.name.clone(),
-        shown(by_wait(WaitName::Spin)),
-        shown(shm),
-        shown(by_wait(WaitName::Park)),
-        shown(uds),
-        shown(lookup(TransportName::TCP, None)),
+        text(by_wait(WaitName::Spin)),
+        text(shm),
+        text(by_wait(WaitName::Park)),
+        text(uds),
+        text(lookup(TransportName::TCP, None)),
         value(baseline.filter(|_| row.metric == Metric::P50), Metric::P50)
             .map_or_else(dash, ns_name),
         against(baseline, Metric::P50),

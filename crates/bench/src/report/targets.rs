@@ -2,11 +2,11 @@
 //! The targets of this project, measured on this machine, each with PASS or MISS.
 //!
 //! ```text
-//! target = (cell, metric) ÷ (cell, metric) ≤ limit (or ≥)        both measured in each of ≥ 5 rounds
+//! target = (cell, metric) ÷ (cell, metric) ≤ limit (or ≥)     both measured in each of ≥ 5 rounds
 //!        | (cell, metric)                  ≤ limit
 //! ```
-//! The median is compared with the limit; the spread is shown. p99 of `rate` is taken from all rounds
-//! together and needs 1,000 samples. Comparisons with other libraries are in `bench/peers`.
+//! The median is compared with the limit; the spread is printed. p99 of `rate` is taken from all
+//! rounds together and needs 1,000 samples. Comparisons with other libraries are in `bench/peers`.
 
 use std::fmt;
 use std::time::Duration;
@@ -21,7 +21,7 @@ use crate::outcome::{Metric, Outcome, find};
 use crate::plan::{BLOCK, IDLE_CHANNELS, LARGE, Plan, ROUNDS, TINY, default_pairs};
 use crate::table::TRANSPORTS;
 
-/// One target.
+/// A target of the project and its verdict.
 struct Target {
     name: String,
     limit: Limit,
@@ -39,7 +39,7 @@ enum Limit {
 enum Number {
     /// A ratio of two cells of the same rounds.
     Ratio((Cell, Metric), (Cell, Metric)),
-    /// One metric.
+    /// A metric that a target bounds.
     Plain(Cell, Metric),
     /// A number of a session without messages.
     Session(Cell, fn(SessionCost) -> Option<f64>),
@@ -76,7 +76,7 @@ pub fn table(verdicts: &[Verdict]) -> TextTable {
     table
 }
 
-/// All targets.
+/// All targets of the project.
 fn targets() -> Vec<Target> {
     [ping_targets(), flow_targets(), stream_targets(), idle_targets()]
         .into_iter()
@@ -96,7 +96,8 @@ fn ping_targets() -> Vec<Target> {
         let name = format!("ping 64 B, park: {metric_name} ÷ uds");
         target(&name, limit, park(metric), uds(TINY, metric))
     };
-    // Between two CPUs the wake-up of the machine dominates. On one CPU the cost of the system calls shows.
+    // Between two CPUs the wake-up of the machine dominates. On one CPU the cost of the system
+    // calls shows.
     let on_one_cpu = |metric_name: &str, metric, limit| {
         let name = format!("ping 64 B, park, one CPU: {metric_name} ÷ uds");
         let [shm, uds] =

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `connect`: sessions opened, used once and closed, one after the other; then what a held one costs.
+//! `connect`: sessions opened, used once and closed, one after the other; then what a held one
+//! costs.
 //!
-//! One operation is connect, one message there and back, close: without the message, a socket would count as
-//! connected before the other process has even looked at it.
+//! One operation is connect, one message there and back, close: without the message, a socket would
+//! count as connected before the other process has even looked at it.
 //!
-//! The cost of a session is the growth per session of resident memory, own shared memory and descriptors while
-//! 32 are held open, each used once; the larger value of the two sides is reported.
+//! The cost of a session is the growth per session of resident memory, own shared memory and
+//! descriptors while 32 are held open, each used once; the larger value of the two sides is
+//! reported.
 
 use std::time::{Duration, Instant};
 
@@ -20,7 +22,7 @@ use crate::harness::pair::Pair;
 use crate::harness::round::{Round, histogram};
 use crate::transport::{Acceptor, Endpoint};
 
-/// The parent's part.
+/// Runs the parent's part of the scenario.
 pub fn measure<E: Endpoint>(
     cell: Cell,
     connect: impl Fn() -> Result<E>,
@@ -55,7 +57,7 @@ pub fn measure<E: Endpoint>(
     Ok(Round { session, ..batch.round(ops, 2 * ops * cell.size as u64, latency) })
 }
 
-/// The child's part.
+/// Runs the child's part of the scenario.
 pub fn serve<A: Acceptor>(cell: Cell, acceptor: &mut A, control: &Control) -> Result<()> {
     let mut held = Vec::new();
     control.serve(|request| match request {

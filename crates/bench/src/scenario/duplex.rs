@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `duplex`: both ways at once, as fast as possible; one operation is one message of each direction.
+//! `duplex`: both ways at once, as fast as possible; one operation is one message of each
+//! direction.
 //!
 //! ```text
-//! parent   send × window, then:  receive, send, receive, send …      the last window: only received
+//! parent   send × window, then:  receive, send, receive, send …      last window: only received
 //! child    the same
 //! ```
-//! Compared with `throughput` it shows whether messages of one direction delay those of the other (SPEC
-//! 12.5). At most two windows are in flight per direction. Plain sockets would deadlock if both ends
-//! blocked on sending, so one window fits the buffers of each. No latency is measured: the queues are full.
+//! Compared with `throughput` it shows whether messages of one direction delay those of the other
+//! (SPEC 12.5). At most two windows are in flight per direction. Plain sockets would deadlock if
+//! both ends blocked on sending, so one window fits the buffers of each. No latency is measured:
+//! the queues are full.
 
 use std::time::Duration;
 
@@ -20,7 +22,7 @@ use crate::harness::pattern::REPLY;
 use crate::harness::round::{Round, histogram};
 use crate::transport::Endpoint;
 
-/// The parent's part.
+/// Runs the parent's part of the scenario.
 pub fn measure(
     cell: Cell,
     mut endpoint: impl Endpoint,
@@ -34,7 +36,7 @@ pub fn measure(
     Ok(batch.round(ops, 2 * ops * cell.size as u64, histogram()?))
 }
 
-/// The child's part.
+/// Runs the child's part of the scenario.
 pub fn serve(cell: Cell, mut endpoint: impl Endpoint, control: &Control) -> Result<()> {
     let mut next = 0;
     control.serve(|request| {
@@ -46,8 +48,8 @@ pub fn serve(cell: Cell, mut endpoint: impl Endpoint, control: &Control) -> Resu
     })
 }
 
-/// Sends and receives `ops` messages each, at most one window ahead. `outgoing` and `incoming` are bits of the
-/// sequence numbers that differ per direction.
+/// Sends and receives `ops` messages each, at most one window ahead. `outgoing` and `incoming` are
+/// bits of the sequence numbers that differ per direction.
 fn exchange(
     cell: Cell,
     endpoint: &mut impl Endpoint,
@@ -79,8 +81,8 @@ fn window(size: usize) -> u64 {
     (WINDOW_BYTES / size.max(1) as u64).clamp(1, WINDOW_MAX)
 }
 
-/// Bytes of a window. The buffers of each plain socket hold at least this, headers included, so larger
-/// messages would deadlock there.
+/// Bytes of a window. The buffers of each plain socket hold at least this, headers included, so
+/// larger messages would deadlock there.
 pub const WINDOW_BYTES: u64 = 32 << 10;
 const WINDOW_MAX: u64 = 64;
 

@@ -2,8 +2,8 @@
 //! `idle`: a pair of channels without messages; a receiver should do nothing.
 //!
 //! ```text
-//! parent: (unused)          ─channel A─  thread in receive :child     each sleeping thread is observed for
-//!         thread in receive ─channel B─  (unused)                     the duration, then receives a message
+//! parent: (unused)          ─channel A─  thread in receive :child     each sleeping thread is
+//!         thread in receive ─channel B─  (unused)                     observed, then woken
 //! ```
 //! A thread that neither went to sleep again nor used a nanosecond of CPU made no system call.
 
@@ -21,7 +21,7 @@ use crate::harness::pair::Pair;
 use crate::harness::round::{Round, SessionCost, histogram};
 use crate::transport::{Acceptor, Endpoint};
 
-/// The parent's part.
+/// Runs the parent's part of the scenario.
 pub fn measure<E: Endpoint + Send + 'static>(
     cell: Cell,
     connect: impl Fn() -> Result<E>,
@@ -54,7 +54,7 @@ pub fn measure<E: Endpoint + Send + 'static>(
     })
 }
 
-/// The child's part.
+/// Runs the child's part of the scenario.
 pub fn serve<A: Acceptor<Endpoint: Send + 'static>>(
     cell: Cell,
     acceptor: &mut A,
@@ -105,7 +105,8 @@ fn observe_sleeper<E: Endpoint + Send + 'static>(
     Ok((activity, sleeper))
 }
 
-/// Waits until the thread sleeps and has been inactive for a while: it may start late on a busy machine.
+/// Waits until the thread sleeps and has been inactive for a while: it may start late on a busy
+/// machine.
 fn once_asleep(files: &ThreadFiles) -> Result<Activity> {
     let mut last = files.activity()?;
     for _ in 0..CHECKS_MAX {

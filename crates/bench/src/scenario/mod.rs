@@ -4,11 +4,11 @@
 //! ```text
 //! Runner::channels::<T>   ping throughput duplex rate   one connection
 //!                         oversubscribe connect idle    several
-//! Runner::ping::<T>       ping                          one connection, endpoints that are not Send
+//! Runner::ping::<T>       ping                          endpoints that are not Send
 //! Runner::streams::<T>    parallel                      many streams on tokio
 //! ```
-//! A `Runner` is a pair of function pointers, made generic over one transport: the table of transports
-//! holds them as data, and within a scenario no call is virtual.
+//! A `Runner` is a pair of function pointers, made generic over one transport: the table of
+//! transports holds them as data, and within a scenario no call is virtual.
 
 mod connect;
 pub mod duplex;

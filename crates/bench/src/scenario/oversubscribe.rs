@@ -2,13 +2,13 @@
 //! `oversubscribe`: many ping-pong pairs at once, more runnable threads than cores.
 //!
 //! ```text
-//! parent: thread 0 ─pair 0─ thread 0 :child        each pair exchanges messages until the time is over;
-//!         thread 1 ─pair 1─ thread 1               the head of a message says whether it is the last
+//! parent: thread 0 ─pair 0─ thread 0 :child     each pair exchanges messages until the end;
+//!         thread 1 ─pair 1─ thread 1            the head of a message marks the last one
 //!         …                 …
 //!         busy × k          busy × k               optional threads that only burn CPU
 //! ```
-//! A receiver that spins takes time from other pairs. The CPU time is that of the pairs: the time of the
-//! busy threads is subtracted.
+//! A receiver that spins takes time from other pairs. The CPU time is that of the pairs: the time
+//! of the busy threads is subtracted.
 
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 use std::thread::{self, ScopedJoinHandle};
@@ -26,7 +26,7 @@ use crate::harness::pattern::REPLY;
 use crate::harness::round::{Round, histogram};
 use crate::transport::{Acceptor, Endpoint};
 
-/// The parent's part.
+/// Runs the parent's part of the scenario.
 pub fn measure<E: Endpoint + Send + 'static>(
     cell: Cell,
     connect: impl Fn() -> Result<E>,
@@ -42,7 +42,7 @@ pub fn measure<E: Endpoint + Send + 'static>(
     Ok(Round { cpu_parent_ns: round.cpu_parent_ns.saturating_sub(*busy_cpu_ns), ..round })
 }
 
-/// The child's part.
+/// Runs the child's part of the scenario.
 pub fn serve<A: Acceptor<Endpoint: Send + 'static>>(
     cell: Cell,
     acceptor: &mut A,
@@ -66,7 +66,8 @@ pub fn serve<A: Acceptor<Endpoint: Send + 'static>>(
     })
 }
 
-/// Runs all pairs at once for `duration`; returns their latencies and the CPU time of the busy threads.
+/// Runs all pairs at once for `duration`; returns their latencies and the CPU time of the busy
+/// threads.
 fn exchange<E: Endpoint + Send>(
     cell: Cell,
     endpoints: &mut [E],

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `parallel`: many streams at once on tokio, one message in flight on each; the time per operation.
+//! `parallel`: many streams at once on tokio, one message in flight on each; the time per
+//! operation.
 //!
 //! ```text
 //! client   open ×N     Gather (warm-up)   Run (calibration)   Run (measured)      stream_side.rs
@@ -8,9 +9,10 @@
 //! two processes   each with a runtime of as many threads as it has CPUs: one, if pinned
 //! one process     both ends on one runtime, not pinned
 //! ```
-//! Over shared memory all streams belong to one session; over sockets each has a connection of its own.
-//! The time per operation is the elapsed time divided by the operations of all streams. A latency is that
-//! of one operation among all others. Streams are opened, and memory grows, before the clock starts.
+//! Over shared memory all streams belong to one session; over sockets each has a connection of its
+//! own. The time per operation is the elapsed time divided by the operations of all streams. A
+//! latency is that of one operation among all others. Streams are opened, and memory grows, before
+//! the clock starts.
 
 use std::time::Duration;
 
@@ -26,7 +28,7 @@ use crate::harness::round::{Round, StreamMemory, histogram};
 use crate::harness::workspace::Setup;
 use crate::transport::{Client, Server, StreamTransport};
 
-/// The parent's part.
+/// Runs the parent's part of the scenario.
 pub fn measure<T: StreamTransport>(
     cell: Cell,
     setup: &Setup,

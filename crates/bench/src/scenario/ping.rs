@@ -5,8 +5,8 @@
 //! parent   fill n ── send ──►             receive ◄── … verify n|REPLY ┐
 //! child              receive, verify n, fill n|REPLY, send ────────────┘   next n
 //! ```
-//! The clock is read once per round trip: its end is the start of the next. The measured time therefore
-//! contains writing, verifying and the loop itself, for each transport alike.
+//! The clock is read once per round trip: its end is the start of the next. The measured time
+//! therefore contains writing, verifying and the loop itself, for each transport alike.
 
 use std::time::{Duration, Instant};
 
@@ -21,7 +21,7 @@ use crate::harness::pattern::REPLY;
 use crate::harness::round::{Round, histogram};
 use crate::transport::Endpoint;
 
-/// The parent's part.
+/// Runs the parent's part of the scenario.
 pub fn measure(
     cell: Cell,
     mut endpoint: impl Endpoint,
@@ -37,7 +37,7 @@ pub fn measure(
     Ok(batch.round(ops, 2 * ops * cell.size as u64, latency))
 }
 
-/// The child's part.
+/// Runs the child's part of the scenario.
 pub fn serve(cell: Cell, mut endpoint: impl Endpoint, control: &Control) -> Result<()> {
     let mut next = 0;
     control.serve(|request| {
@@ -64,7 +64,8 @@ pub fn ping_one(cell: Cell, endpoint: &mut impl Endpoint, sequence: u64) -> Resu
     Ok(())
 }
 
-/// Performs `ops` round trips. The first few are not recorded, because the child has only just woken.
+/// Performs `ops` round trips. The first few are not recorded, because the child has only just
+/// woken.
 fn ping(
     cell: Cell,
     endpoint: &mut impl Endpoint,

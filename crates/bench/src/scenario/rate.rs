@@ -3,14 +3,14 @@
 //!
 //! ```text
 //! intended   t0      t0+p     t0+2p    t0+3p        p = 1 s / rate
-//! sender     ├send   │ ├send  ├send    ├send        a late message still carries its *intended* time
+//! sender     ├send   │ ├send  ├send    ├send       a late message carries its *intended* time
 //! receiver      └─────────latency = now - intended  so each delay counts (no coordinated omission)
 //! ```
 //! Both processes read `CLOCK_MONOTONIC`, one clock for the whole machine.
 //!
-//! The sender sleeps while more than 100 µs remain and spins for the rest. Below 10,000 messages per
-//! second it mostly sleeps; above, it only spins. Its CPU time is mostly that of pacing, equal for all
-//! transports. The receiver's CPU time is the cost of waiting.
+//! The sender sleeps while more than 100 µs remain and spins for the rest. Below 10,000 messages
+//! per second it mostly sleeps; above, it only spins. Its CPU time is mostly that of pacing, equal
+//! for all transports. The receiver's CPU time is the cost of waiting.
 
 use std::path::Path;
 use std::thread;
@@ -25,7 +25,7 @@ use crate::harness::pair::Pair;
 use crate::harness::round::{Round, histogram, pack, unpack};
 use crate::transport::Endpoint;
 
-/// The parent's part.
+/// Runs the parent's part of the scenario.
 pub fn measure(
     cell: Cell,
     mut endpoint: impl Endpoint,
@@ -42,7 +42,7 @@ pub fn measure(
     Ok(batch.round(ops, ops * cell.size as u64, unpack(&batch.done.latency)?))
 }
 
-/// The child's part.
+/// Runs the child's part of the scenario.
 pub fn serve(cell: Cell, mut endpoint: impl Endpoint, control: &Control) -> Result<()> {
     let mut next = 0;
     control.serve(|request| {

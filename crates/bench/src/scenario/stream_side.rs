@@ -8,11 +8,11 @@
 //! Gather           client   send ×N                               receive ×N, release all
 //!                  server             receive ×N, release all, send ×N
 //! ```
-//! During `Gather` each stream has a message in flight at once, first in one direction and then in the
-//! other. Shared memory thereby reaches its largest size.
+//! During `Gather` each stream has a message in flight at once, first in one direction and then in
+//! the other. Shared memory thereby reaches its largest size.
 //!
-//! Reading the clock for each short operation would slow it down. Below 64 KiB one operation in 16 is
-//! timed, and a different one on each stream.
+//! Reading the clock for each short operation would slow it down. Below 64 KiB one operation in 16
+//! is timed, and a different one on each stream.
 
 use std::future::Future;
 use std::time::Instant;
@@ -92,7 +92,8 @@ impl<E: AsyncEndpoint> Side<E> {
         Ok(())
     }
 
-    /// Runs `act` on all streams at once, each in a task; returns their values in the order of the streams.
+    /// Runs `act` on all streams at once, each in a task; returns their values in the order of the
+    /// streams.
     async fn each<R, F>(&mut self, act: impl Fn(u64, E) -> F) -> Result<Vec<R>>
     where
         R: Send + 'static,
@@ -197,7 +198,8 @@ async fn reply<E: AsyncEndpoint>(
     Ok((endpoint, Vec::new()))
 }
 
-/// Bits of the operation in a sequence number, below those of the stream. The highest bit marks replies.
+/// Bits of the operation in a sequence number, below those of the stream. The highest bit marks
+/// replies.
 const STREAM_SHIFT: u32 = 40;
 
 /// Smallest size of which each operation is timed.

@@ -2,11 +2,11 @@
 //! `throughput`: one way, as fast as back-pressure allows; the result is a rate.
 //!
 //! ```text
-//! parent   send send send send …                   ◄── one reply after all are verified stops the clock
+//! parent   send send send send …            ◄── one reply after all are verified stops the clock
 //! child      receive receive receive … (verify each)
 //! ```
-//! Each 64th message carries its send time, so the latencies are those of messages in a full queue. The
-//! inverse of the rate is *not* a latency and is not shown as one.
+//! Each 64th message carries its send time, so the latencies are those of messages in a full queue.
+//! The inverse of the rate is *not* a latency and is not reported as one.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ use crate::harness::pattern::REPLY;
 use crate::harness::round::{Round, histogram, pack, unpack};
 use crate::transport::Endpoint;
 
-/// The parent's part.
+/// Runs the parent's part of the scenario.
 pub fn measure(
     cell: Cell,
     mut endpoint: impl Endpoint,
@@ -34,7 +34,7 @@ pub fn measure(
     Ok(batch.round(ops, ops * cell.size as u64, unpack(&batch.done.latency)?))
 }
 
-/// The child's part.
+/// Runs the child's part of the scenario.
 pub fn serve(cell: Cell, mut endpoint: impl Endpoint, control: &Control) -> Result<()> {
     let Cell { size, touch, .. } = cell;
     let mut next = 0;
@@ -78,5 +78,6 @@ const fn is_stamped(sequence: u64) -> bool {
     sequence.is_multiple_of(STAMP_PERIOD)
 }
 
-/// One message in so many carries its send time; reading the clock for each would slow what is measured.
+/// One message in so many carries its send time; reading the clock for each would slow what is
+/// measured.
 const STAMP_PERIOD: u64 = 64;

@@ -14,7 +14,7 @@ use super::handover::{self, HandoverListener};
 use super::{Acceptor, ChannelTransport, Endpoint};
 use crate::harness::workspace::Setup;
 
-/// The transport `baseline-eventfd`.
+/// Makes channels of the transport `baseline-eventfd`.
 pub struct BaselineEventfd;
 
 /// Waits for the eventfds of the parent.

@@ -4,13 +4,13 @@
 //! ```text
 //! request (the parent writes)      reply (the child writes)
 //! ├── n bytes ──┤ pad to 8 │ flag: u64    the count of messages so far, stored last (Release)
-//!                            └ the reader polls it until it changes, then reads the n bytes in place
+//!                            └ the reader polls it until it changes, then reads n bytes in place
 //! ```
-//! Each buffer is sealed memory that the peer maps read-only, as the regions of a channel are. The time
-//! of a channel beyond this pays for the queue, the checks and the ability to sleep.
+//! Each buffer is sealed memory that the peer maps read-only, as the regions of a channel are. The
+//! time of a channel beyond this pays for the queue, the checks and the ability to sleep.
 //!
-//! There is *no* space for a second message, no sleep and no end, so only `ping` runs on it. A reader
-//! returns an error if the flag does not change for ten seconds.
+//! There is *no* space for a second message, no sleep and no end, so only `ping` runs on it. A
+//! reader returns an error if the flag does not change for ten seconds.
 
 use std::cell::UnsafeCell;
 use std::os::fd::AsFd;
@@ -25,7 +25,7 @@ use super::handover::{self, HandoverListener};
 use super::{Acceptor, ChannelTransport, Endpoint};
 use crate::harness::workspace::Setup;
 
-/// The transport `baseline-spin`.
+/// Makes channels of the transport `baseline-spin`.
 pub struct BaselineSpin;
 
 /// Waits for the parent's buffer and sends its own in exchange.

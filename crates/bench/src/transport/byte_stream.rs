@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Messages of an agreed size over a blocking byte stream: Unix sockets, TCP and pipes.
 //!
-//! Each message takes one `write_all` and one `read_exact` on reused buffers, without a length prefix.
-//! Small messages are *not* batched: Partywall also publishes each message at once.
+//! Each message takes one `write_all` and one `read_exact` on reused buffers, without a length
+//! prefix. Small messages are *not* batched: Partywall also publishes each message at once.
 
 use std::io::{Read, Write};
 

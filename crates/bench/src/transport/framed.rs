@@ -2,7 +2,7 @@
 //! Messages on an asynchronous byte stream, for `parallel` over sockets.
 //!
 //! ```text
-//! | length u32, little-endian | payload |     one write, and for small messages one read, per message
+//! | length u32, little-endian | payload |     one write, and one read if small, per message
 //! ```
 //! Each message carries its length, as a program on a socket needs it. Both directions share one
 //! buffer, because one message is in flight; it stays in the cache, which favours the sockets.

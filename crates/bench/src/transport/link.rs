@@ -5,8 +5,8 @@
 //! send      send_with(size): built in place in the log, from which the peer or the kernel reads
 //! receive   recv_with: read in the link's memory, then acknowledged
 //! ```
-//! The files lie on a memory file system if a writable one exists: the scenario measures the link and
-//! not a disk.
+//! The files lie on a memory file system if a writable one exists: the scenario measures the link
+//! and not a disk.
 
 use std::fs::DirBuilder;
 use std::marker::PhantomData;
@@ -27,11 +27,11 @@ use crate::harness::workspace::Setup;
 /// A link over the carrier `C`.
 pub struct LinkOver<C>(PhantomData<C>);
 
-/// The transport `link-shm`.
+/// Makes channels of the transport `link-shm`.
 pub type LinkShm = LinkOver<SharedMemory>;
-/// The transport `link-tcp`.
+/// Makes channels of the transport `link-tcp`.
 pub type LinkTcp = LinkOver<Tcp>;
-/// The transport `link-uds`.
+/// Makes channels of the transport `link-uds`.
 pub type LinkUds = LinkOver<Uds>;
 
 /// The connection below a link.
@@ -159,7 +159,8 @@ fn config(setup: &Setup) -> Config {
         .allow_anonymous_tcp(true)
 }
 
-/// A directory of link files, removed with its last endpoint, or by the parent at the end of the run.
+/// A directory of link files, removed with its last endpoint, or by the parent at the end of the
+/// run.
 #[derive(Clone)]
 struct Directory(Arc<OwnedDirectory>);
 

@@ -39,7 +39,7 @@ use crate::harness::workspace::Setup;
 pub trait ChannelTransport {
     /// One end of a connection.
     type Endpoint: Endpoint;
-    /// The listening end.
+    /// The end that listens and accepts.
     type Acceptor: Acceptor<Endpoint = Self::Endpoint>;
 
     /// Binds a fresh address.
@@ -49,7 +49,7 @@ pub trait ChannelTransport {
     fn connect(setup: &Setup, address: &str) -> Result<Self::Endpoint>;
 }
 
-/// A bound address.
+/// An address that a listener has bound.
 pub trait Acceptor {
     /// The accepted end of a connection.
     type Endpoint: Endpoint;
@@ -108,7 +108,8 @@ pub trait Client: Send + Sync + 'static {
         None
     }
 
-    /// Messages so far that found no shared memory and took the socket; `None` if it does not count.
+    /// Messages so far that found no shared memory and took the socket; `None` if it does not
+    /// count.
     fn over_socket(&self) -> Option<u64> {
         None
     }
@@ -144,7 +145,7 @@ pub trait Server: Send + 'static {
 
 /// One end of one stream.
 pub trait AsyncEndpoint: Send + 'static {
-    /// Sends one message.
+    /// Sends one message of the given length.
     fn send(&mut self, payload: Payload) -> impl Future<Output = Result<()>> + Send;
 
     /// Receives one message, verifies it in place and releases it.
@@ -195,7 +196,7 @@ impl Payload {
 /// Shared memory of a session.
 #[derive(Clone, Copy, Debug)]
 pub struct Memory {
-    /// Allocated bytes.
+    /// Bytes that are allocated for it.
     pub bytes: u64,
     /// The configured bound of them.
     pub bytes_max: u64,

@@ -17,7 +17,7 @@ use super::handover::{self, HandoverListener};
 use super::{Acceptor, ChannelTransport};
 use crate::harness::workspace::Setup;
 
-/// The transport `pipe`.
+/// Makes channels of the transport `pipe`.
 pub struct Pipe;
 
 /// Waits for the pipes of the parent.

@@ -23,7 +23,7 @@ use super::{
 use crate::harness::cell::{Cell, WaitName};
 use crate::harness::workspace::Setup;
 
-/// The transport `shm`.
+/// Makes channels of the transport `shm`.
 pub struct Shm;
 
 /// A listener at a socket file.
@@ -257,7 +257,8 @@ fn session_config(cell: Cell, setup: &Setup) -> Config {
         .memory_max(memory_max(cell))
 }
 
-/// Memory for one message of each stream, in blocks of up to twice its size, and for unread messages.
+/// Memory for one message of each stream, in blocks of up to twice its size, and for unread
+/// messages.
 fn memory_max(cell: Cell) -> u64 {
     let (streams, unread, size) = (cell.streams as u64, cell.unread as u64, cell.size as u64);
     let unread_bytes = unread * (STREAM_WINDOW + 2 * size);

@@ -12,7 +12,7 @@ use super::{Acceptor, ChannelTransport, Client, Server, StreamTransport};
 use crate::harness::cell::Cell;
 use crate::harness::workspace::Setup;
 
-/// The transport `tcp`.
+/// Makes channels of the transport `tcp`.
 pub struct Tcp;
 
 /// A bound port.

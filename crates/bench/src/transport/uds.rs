@@ -16,7 +16,7 @@ use super::{Acceptor, ChannelTransport, Client, Server, StreamTransport};
 use crate::harness::cell::Cell;
 use crate::harness::workspace::Setup;
 
-/// The transport `uds`.
+/// Makes channels of the transport `uds`.
 pub struct Uds;
 
 /// A bound socket file.

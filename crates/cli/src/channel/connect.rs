@@ -42,7 +42,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     }
 }
 
-/// Connects. For the time `retry`, a missing listener is no error.
+/// Connects to `address`; for the time `retry`, a missing listener is no error.
 pub fn connect_with_retry(
     address: &Address,
     config: &Config,
@@ -94,5 +94,5 @@ Examples:
   partywall connect unix:/tmp/demo.sock --transport socket < file     to compare
   partywall connect tcp:127.0.0.1:4000              type, and press Ctrl-D at the end
 
-Stdin goes to the peer, and the bytes of the peer go to stdout. The end of stdin closes that direction
-only: the bytes of the peer are received until it has closed its direction too.";
+Stdin goes to the peer, and the bytes of the peer go to stdout. The end of stdin closes that
+direction only: the bytes of the peer are received until it has closed its direction too.";

@@ -5,7 +5,8 @@
 //!   stdin has bytes, or ended   ─▶ Readable     even if the peer has died: sending reports that
 //!   the peer's process ended    ─▶ Dead         no process is left to receive bytes of stdin
 //! ```
-//! It does *not* notice a death over TCP, where the process is unknown, nor without pidfds (Linux before
+//! It does *not* notice a death over TCP, where the process is unknown, nor without pidfds (Linux
+//! before
 //! 5.3). There the next write reports the death, as with a pipe.
 
 use std::fs::File;
@@ -33,8 +34,8 @@ pub enum Next {
 impl Input {
     /// The input `file`, whose bytes go to `peer`.
     pub fn new(file: File, peer: &Peer) -> Self {
-        // The pid may belong to another process by now. Then the peer is dead already, so a later `Dead`
-        // is still true.
+        // The pid may belong to another process by now. Then the peer is dead already, so a later
+        // `Dead` is still true.
         let peer = peer.credentials.and_then(|who| PidFd::of_pid(who.pid).ok());
         Self { file, peer }
     }

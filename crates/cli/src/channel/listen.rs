@@ -87,10 +87,10 @@ fn accept(arguments: &Arguments, caught: &Caught) -> Result<Channel, String> {
 const EXAMPLES: &str = "\
 Examples:
   partywall listen unix:/tmp/demo.sock > copy       one side, in one terminal …
-  partywall connect unix:/tmp/demo.sock < file      … the other side, in another
+  partywall connect unix:/tmp/demo.sock < file      … the peer, in another
   partywall listen unix:/tmp/demo.sock --stats < /dev/null | sha256sum
   partywall listen tcp:127.0.0.1:4000               the same over TCP; then type, and press Ctrl-D
   partywall listen unix:@demo --transport shm       shared memory, or an error with the reason
 
-Stdin goes to the peer, and the bytes of the peer go to stdout. The end of stdin closes that direction
-only: the bytes of the peer are received until it has closed its direction too.";
+Stdin goes to the peer, and the bytes of the peer go to stdout. The end of stdin closes that
+direction only: the bytes of the peer are received until it has closed its direction too.";

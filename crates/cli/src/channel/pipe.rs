@@ -7,10 +7,10 @@
 //!                                     │
 //!                     events ──▶ the main thread waits for both ends, or for the first fault
 //! ```
-//! The end of stdin closes the sending direction only; the end of the received stream leaves stdin open.
-//! A broken direction ends the program at once, without closing the other in good order, so the peer does
-//! not take a part for the whole. The death of the peer does the same, whether this side waits for stdin,
-//! for room or for messages (`input.rs`).
+//! The end of stdin closes the sending direction only; the end of the received stream leaves stdin
+//! open. A broken direction ends the program at once, without closing the other in good order, so
+//! the peer does not take a part for the whole. The death of the peer does the same, whether this
+//! side waits for stdin, for room or for messages (`input.rs`).
 
 use std::fs::File;
 use std::io::{self, ErrorKind, Write};

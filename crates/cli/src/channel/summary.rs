@@ -18,7 +18,7 @@ use partywall_bench::figure::quantity::{bandwidth_name, counted, size_name, time
 
 /// The statistics of one connection.
 pub struct Summary {
-    /// The peer process.
+    /// The peer's process, as text for the user.
     peer: String,
     trust: String,
     transport: Transport,
@@ -40,7 +40,7 @@ impl Summary {
         }
     }
 
-    /// The text.
+    /// The statistics as lines of text, with rates over `time`.
     pub fn text(&self, time: Duration) -> String {
         let (sent, received) = (&self.sent, &self.received);
         let mut text = String::new();

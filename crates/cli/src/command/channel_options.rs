@@ -16,7 +16,8 @@ pub struct ChannelOptions {
     /// The transport: shared memory if available, shared memory only, or the socket only
     #[arg(long, default_value = "auto", value_parser = transport_parser())]
     pub transport: TransportName,
-    /// How to wait: spin (uses a whole core), adaptive, park (sleep at once) or poll:1ms (sleep 1 ms between polls)
+    /// How to wait: spin (uses a whole core), adaptive, park (sleep at once) or poll:1ms (sleep 1
+    /// ms between polls)
     #[arg(long, value_name = "WAIT", default_value = "adaptive", value_parser = parse_wait)]
     pub wait: Wait,
     /// Largest shared memory that each side allocates for large messages
@@ -50,7 +51,7 @@ pub enum TransportName {
 }
 
 impl ChannelOptions {
-    /// The library's configuration.
+    /// The configuration of the library that these options stand for.
     pub fn config(&self) -> Config {
         let policy = match self.transport {
             TransportName::Auto => TransportPolicy::Auto,

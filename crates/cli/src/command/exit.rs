@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Exit codes: each way to end has one code, and each code one meaning.
 //!
-//! Code 2 is not among them. `bench --strict` uses it for a missed target. `shmipc dump` and `link inspect`
-//! use it for an error, because their code 1 is a finding.
+//! Code 2 is not among them. `bench --strict` uses it for a missed target. `shmipc dump` and `link
+//! inspect` use it for an error, because their code 1 is a finding.
 
 use std::process::ExitCode;
 
@@ -45,7 +45,7 @@ Exit codes:
   0  send: all messages are acknowledged; recv --once: the sender has finished, and all is written
   1  wrong usage, or this machine failed (files, memory, descriptors)
   3  no connection: could not listen, the peer refused, or no peer attached within --timeout
-  4  the peer attached and is gone: no progress within --timeout, or recv --once found no sender again
+  4  the peer attached and is gone: no progress within --timeout, or none came back to --once
   5  quarantine: the files of both ends contradict each other (see partywall link inspect)
   6  recv: the reader of the output is gone, or the output could not be written
   7  another process has taken over this end of the link

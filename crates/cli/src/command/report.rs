@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Output and exit codes of the commands that inspect files and memory: `link inspect`, `shmipc dump`.
+//! Output and exit codes of the commands that inspect files and memory: `link inspect`, `shmipc
+//! dump`.
 //!
 //! ```text
 //!   inspection ─▶ text or JSON ─▶ stdout     0 sound · 1 UNSOUND · 2 UNREADABLE
@@ -24,7 +25,7 @@ pub fn conclude(inspected: Result<ExitCode>) -> ExitCode {
     })
 }
 
-/// Prints the text. A closed pipe is no error: the reader has seen enough.
+/// Prints the text on stdout. A closed pipe is no error: the reader has seen enough.
 ///
 /// # Errors
 /// If stdout cannot be written.

@@ -2,11 +2,11 @@
 //! SIGINT and SIGTERM while a listener has a socket file to remove.
 //!
 //! ```text
-//!   caught     signal ─▶ a byte in its pipe ─▶ the poller drops the listener and exits with 128 + signal
+//!   caught     signal ─▶ a byte in its pipe ─▶ the poller drops the listener, exits 128 + signal
 //!   released   signal ─▶ the default effect: the process ends at once
 //! ```
-//! It removes no file and ends no process itself. It is not part of `partywall-sys`, because that crate
-//! promises to install no signal handler.
+//! It removes no file and ends no process itself. It is not part of `partywall-sys`, because that
+//! crate promises to install no signal handler.
 
 use std::io::{self, Read};
 use std::os::unix::net::UnixStream;
@@ -29,7 +29,8 @@ impl Caught {
     pub fn catch() -> io::Result<Self> {
         let is_released = Arc::new(AtomicBool::new(false));
         let catch_one = |(signal, _)| {
-            // Handlers run in this order: after the release the default runs first and ends the process.
+            // Handlers run in this order: after the release the default runs first and ends the
+            // process.
             flag::register_conditional_default(signal, Arc::clone(&is_released))?;
             let (ours, notified) = UnixStream::pair()?;
             ours.set_nonblocking(true)?;
@@ -52,7 +53,8 @@ impl Caught {
 
     /// Restores the default effect of the signals; returns the exit code if one came before.
     pub fn release(&self) -> Option<ExitCode> {
-        // ORDER: SeqCst with the handler: a signal either sees this store or has written to its pipe.
+        // ORDER: SeqCst with the handler: a signal either sees this store or has written to its
+        // pipe.
         self.is_released.store(true, Ordering::SeqCst);
         let came = |pipe: &UnixStream| matches!((&mut &*pipe).read(&mut [0]), Ok(1..));
         let index = self.pipes.iter().position(came)?;

@@ -13,14 +13,14 @@ pub enum Severity {
     Note,
     /// Works, but limits some programs.
     Warn,
-    /// Prevents shared memory.
+    /// Shared memory cannot be used.
     Fail,
 }
 
 /// The result of one check.
 #[derive(Clone, Debug, Serialize)]
 pub struct Finding {
-    /// The severity.
+    /// How much it matters to a user of Partywall.
     pub severity: Severity,
     /// The checked property; stable, for programs.
     pub subject: &'static str,

@@ -6,7 +6,7 @@ use partywall_sys::probe::{Feature, probe};
 
 use super::finding::{Finding, Severity};
 
-/// Checks the kernel.
+/// Checks which features the kernel has.
 pub fn check() -> Vec<Finding> {
     let mut findings = vec![version()];
     findings.extend(Feature::ALL.into_iter().map(feature));

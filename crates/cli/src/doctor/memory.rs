@@ -6,7 +6,7 @@ use partywall_sys::{cgroup, limits};
 use super::finding::{Finding, Severity};
 use partywall_bench::figure::quantity::size_name;
 
-/// Checks memory.
+/// Checks the free memory and the limits on it.
 pub fn check() -> Vec<Finding> {
     vec![
         available(limits::memory_available()),

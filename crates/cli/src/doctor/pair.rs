@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Checks of a real channel within this process: its transport, a message, and its cost.
 //!
-//! The cost is the difference of descriptors and mappings before and after, so it is that of this build.
+//! The cost is the difference of descriptors and mappings before and after, so it is that of this
+//! build.
 
 use std::fs;
 use std::io;

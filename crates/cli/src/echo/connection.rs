@@ -40,7 +40,7 @@ pub enum EchoReceiver {
     Plain(Box<dyn Read + Send>, Vec<u8>),
 }
 
-/// A connection.
+/// A connection to an echo server, channel or plain socket.
 pub struct Connection {
     /// The sending direction.
     pub sender: EchoSender,
@@ -53,7 +53,7 @@ pub struct Connection {
 /// The failure of an experiment.
 #[derive(Debug)]
 pub struct EchoError {
-    /// The exit code.
+    /// The exit code with which the command ends.
     pub exit: Exit,
     /// The text of the error.
     pub reason: String,
@@ -67,8 +67,8 @@ impl EchoError {
 }
 
 impl Connection {
-    /// Connects to `endpoint`. A plain socket has a buffer of `line` bytes for an echo, and waits for up to
-    /// `timeout` in each call.
+    /// Connects to `endpoint`. A plain socket has a buffer of `line` bytes for an echo, and waits
+    /// for up to `timeout` in each call.
     pub fn connect(
         endpoint: &Endpoint,
         config: &Config,
@@ -102,7 +102,7 @@ impl Connection {
 }
 
 impl EchoSender {
-    /// Sends one message. A channel waits until `deadline`.
+    /// Sends one message; a channel waits until `deadline`.
     pub fn send(&mut self, payload: &[u8], deadline: Instant) -> Result<(), EchoError> {
         match self {
             Self::Channel(sender) => {

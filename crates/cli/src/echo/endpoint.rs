@@ -9,7 +9,7 @@ use partywall::{Address, AddressError};
 /// An address of `echo`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Endpoint {
-    /// The address.
+    /// The address to connect to or to listen at.
     pub address: Address,
     /// Lines over a plain socket instead of Partywall.
     pub is_plain: bool,

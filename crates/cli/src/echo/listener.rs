@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The listener of `echo serve`: for Partywall channels, or for plain sockets.
 //!
-//! A plain client receives its bytes as they arrive, also parts of lines. Each newline counts as a message.
+//! A plain client receives its bytes as they arrive, also parts of lines. Each newline counts as a
+//! message.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::TcpStream;
@@ -25,7 +26,7 @@ enum Kind {
     Plain(partywall_sys::Listener),
 }
 
-/// An accepted client.
+/// A client that the listener has accepted.
 pub enum Client {
     /// A Partywall channel.
     Channel(Box<Channel>),
@@ -40,7 +41,7 @@ pub struct PlainClient {
 }
 
 impl EchoListener {
-    /// Binds the address.
+    /// Binds the address of `endpoint`; a socket file gets `mode`.
     pub fn bind(endpoint: &Endpoint, config: &Config, mode: u32) -> Result<Self, String> {
         if !endpoint.is_plain {
             let listener = Listener::bind_with(&endpoint.address, config);
@@ -140,5 +141,5 @@ impl PlainClient {
 /// Bytes of one read and write.
 const BUFFER_BYTES: usize = 64 << 10;
 
-/// Pending connections.
+/// Connections that may wait to be accepted.
 const BACKLOG: i32 = 128;

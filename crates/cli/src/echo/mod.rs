@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `partywall echo`: messages there and back, counted and verified, over channels and plain sockets.
+//! `partywall echo`: messages there and back, counted and verified, over channels and plain
+//! sockets.
 //!
 //! ```text
 //!   run ──── send ───▶ serve          endpoint.rs    unix:/path        a Partywall channel
@@ -7,7 +8,8 @@
 //!    └─── verify ◀── the same bytes   connection.rs   the client's end of both
 //!                                     listener.rs     the server's end of both
 //! ```
-//! It compares the time of the same messages over several transports. `bench` measures more carefully.
+//! It compares the time of the same messages over several transports. `bench` measures more
+//! carefully.
 
 mod connection;
 mod endpoint;

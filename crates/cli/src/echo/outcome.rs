@@ -12,11 +12,11 @@ use partywall_bench::figure::quantity::{
 
 /// Counts and times of one endpoint.
 pub struct Outcome {
-    /// The endpoint.
+    /// The endpoint that was measured.
     pub endpoint: Endpoint,
     /// The transport, and the reason for it.
     pub transport: String,
-    /// Messages sent.
+    /// How many messages were sent.
     pub sent: u64,
     /// Echoes received and verified.
     pub received: u64,
@@ -54,7 +54,7 @@ impl Outcome {
         )
     }
 
-    /// Echoes per second.
+    /// How many echoes arrived per second.
     fn rate(&self) -> f64 {
         per_second(self.received, self.time)
     }

@@ -4,8 +4,8 @@
 //! ```text
 //!   --message hi    hi                    --size 24   00000000000000a7qrstuvwx
 //! ```
-//! The number shows which message an echo answers, so a lost, repeated or reordered one is detected. No
-//! payload contains a newline, which ends a message on plain sockets.
+//! The number shows which message an echo answers, so a lost, repeated or reordered one is
+//! detected. No payload contains a newline, which ends a message on plain sockets.
 
 use anyhow::{Result, bail};
 

@@ -27,7 +27,8 @@ use partywall_bench::figure::quantity::{parse_count, parse_size, parse_time};
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = format!("{EXAMPLES}\n\n{EXIT_CODES}"))]
 pub struct Arguments {
-    /// Addresses: unix:/path, unix:@name, tcp:host:port; with plain: before it, lines over a plain socket
+    /// Addresses: unix:/path, unix:@name, tcp:host:port; with plain: before it, lines over a plain
+    /// socket
     #[arg(long, value_name = "ADDRESS", num_args = 1.., required = true)]
     connect: Vec<Endpoint>,
     /// Messages to send to each address, such as 500, 10k or 1m

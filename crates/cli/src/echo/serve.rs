@@ -34,7 +34,8 @@ use partywall_bench::figure::quantity::{
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = format!("{EXAMPLES}\n\n{EXIT_CODES}"))]
 pub struct Arguments {
-    /// Addresses: unix:/path, unix:@name, tcp:host:port; with plain: before it, lines over a plain socket
+    /// Addresses: unix:/path, unix:@name, tcp:host:port; with plain: before it, lines over a plain
+    /// socket
     #[arg(long, value_name = "ADDRESS", num_args = 1.., required = true)]
     listen: Vec<Endpoint>,
     /// Use plain lines at all addresses

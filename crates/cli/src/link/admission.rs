@@ -2,7 +2,8 @@
 //! `Admission`: which sender may attach to `recv`.
 //!
 //! ```text
-//!   ATTACH ─▶ name of the link? ─▶ the peer, or none yet? ─▶ the secret, if set ─▶ TCP without one? --allow-anonymous
+//!   ATTACH ─▶ name of the link? ─▶ the peer, or none yet? ─▶ the secret, if set
+//!          ─▶ TCP without a secret? only with --allow-anonymous
 //! ```
 
 use std::sync::{Arc, OnceLock};

@@ -1,29 +1,35 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `Checkpoint`: the small file next to that of a link with the place in the input or output, written before
-//! each batch. It makes `--exactly-once` possible.
+//! `Checkpoint`: the small file next to that of a link with the place in the input or output,
+//! written before each batch. It makes `--exactly-once` possible.
 //!
 //! ```text
-//!  send   ….in                                            recv   ….out
-//!   1. entry: tail, input before and after the batch       1. entry: acknowledged position, length of the output
-//!   2. commit the batch: one store raises the tail         2. write the batch to the output
-//!                                                          3. ack: one store raises the position
+//!  send   ….in                                       recv   ….out
+//!   1. entry: tail, input before and after a batch    1. entry: acked position, length of output
+//!   2. commit the batch: one store raises the tail    2. write the batch to the output
+//!                                                     3. ack: one store raises the position
 //!
-//!  killed     found at the next start     so                  killed     found at the next start     so
-//!  before 1   an older entry              (its own row)       before 1   an older entry              (its own row)
-//!  between    tail = that of the entry    not sent:           before 3   position = that of the      the output is truncated,
-//!                                         from *before*                  entry                       and the batch comes again
-//!  after 2    tail > that of the entry    from *after*        after 3    position > that of the      the output is kept
-//!                                                                        entry
+//!  killed     found at the next start      so
+//!  ---------- ---------------------------- ---------------------------------------------------
+//!  send
+//!   before 1  an older entry               as its own row says
+//!   before 2  tail = that of the entry     the batch was not sent: continue from *before*
+//!   after 2   tail > that of the entry     the batch was sent: continue from *after*
+//!  recv
+//!   before 1  an older entry               as its own row says
+//!   before 3  position = that of the entry the output is truncated, and the batch comes again
+//!   after 3   position > that of the entry the output is kept
 //! ```
 //!
-//! One store in the link's own file decides. The entry only says which place in the other file belongs to that
-//! decision, so at no instant is a batch in both or in neither. No other process may send or acknowledge in
-//! between: none can while the link is open, and `send` and `recv` open it first.
+//! One store in the link's own file decides. The entry only says which place in the other file
+//! belongs to that decision, so at no instant is a batch in both or in neither. No other process
+//! may send or acknowledge in between: none can while the link is open, and `send` and `recv` open
+//! it first.
 //!
 //! ```text
-//!  file (mode 600)      0 header: magic, version, kind, device and inode of the other file, crc of its beginning, seal
-//!                     128 slot of the odd entries      sequence │ stream │ position │ first │ second │ seal
-//!                     192 slot of the even entries     48 bytes, replaced whole or not at all (SPEC 13.2)
+//!  file (mode 600)
+//!    0 header: magic, version, kind, device, inode, prefix and crc of the other file, epoch, seal
+//!  128 slot of the odd entries      sequence │ stream │ position │ first │ second │ seal
+//!  192 slot of the even entries     48 bytes, replaced whole or not at all (SPEC 13.2)
 //! ```
 //!
 //! Like the link's file it survives kill -9 but not a loss of power: it is not flushed to the disk.
@@ -44,9 +50,9 @@ use partywall_layout::link::slot::{self, index_of};
 /// The file that a checkpoint belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// `send --in`.
+    /// The input of `send --in`.
     In,
-    /// `recv --out`.
+    /// The output of `recv --out`.
     Out,
 }
 
@@ -183,7 +189,8 @@ impl Checkpoint {
         self.epoch
     }
 
-    /// Writes an entry. If the process is killed within, the former entry stays in force.
+    /// Writes an entry to the file. If the process is killed within, the former entry stays in
+    /// force.
     pub fn write(&mut self, entry: Entry) -> Result<()> {
         let sequence = self.sequence + 1;
         let bytes = slot_of(sequence, &entry);

@@ -2,10 +2,10 @@
 //! Splitting the bytes of a file or pipe into messages, and writing messages as bytes.
 //!
 //! ```text
-//!   lines    message ⏎ message ⏎ mess…            without ⏎; a last line without ⏎ gets one when written
-//!   length   [4][message][4][message][4][mes…     4 bytes, little-endian: the length of the message
+//!   lines    message ⏎ message ⏎ mess…           without ⏎; a last line without ⏎ gets one
+//!   length   [4][message][4][message][4][mes…    4 bytes, little-endian: length of the message
 //!
-//!   buffer   taken │ whole messages │ part of one │ free       offset: the end of `taken` in the input
+//!   buffer   taken │ whole messages │ part of one │ free     offset: end of `taken` in the input
 //! ```
 //!
 //! It does no I/O itself. The limit on the length of a message bounds the buffer.

@@ -36,7 +36,7 @@ pub struct Arguments {
     json: bool,
 }
 
-/// Inspects and prints.
+/// Inspects the files that the arguments name and prints them.
 pub fn run(arguments: &Arguments) -> ExitCode {
     report::conclude(inspect_and_print(arguments))
 }
@@ -202,8 +202,8 @@ Output for each file:
   the epoch, and the positions up to which this end has sent and acknowledged;
   the previous epoch until both ends have settled it; reports that the application has not read.
 
-Files are only read, without a lock, also while their owners work on them. A damaged file is printed
-with the reason, and all others are printed too.
+Files are only read, without a lock, also while their owners work on them. A damaged file is
+printed with the reason, and all others are printed too.
 
 Exit codes:
   0  all files are in order

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The output of `link inspect --json`. Positions and stream ids have 64 bits; times are seconds since 1970.
+//! The output of `link inspect --json`. Positions and stream ids have 64 bits; times are seconds
+//! since 1970.
 
 use std::time::SystemTime;
 

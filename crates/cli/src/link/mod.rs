@@ -2,10 +2,11 @@
 //! `partywall link`: named streams of messages that outlive their processes, from the command line.
 //!
 //! ```text
-//!   send      send.rs   file, stdin ─▶ framing.rs ─▶ link      options.rs     flags of both
-//!   recv      recv.rs   link ─▶ framing.rs ─▶ output.rs        monitor.rs     connections, and time limits
-//!             admission.rs     which sender may attach         checkpoint.rs  --exactly-once over kills
-//!             sender_record.rs whether the sender finished     totals.rs      --stats
+//!   send      send.rs     file, stdin ─▶ framing.rs ─▶ link
+//!   recv      recv.rs     link ─▶ framing.rs ─▶ output.rs
+//!   both      options.rs  flags                   monitor.rs     connections, time limits
+//!             totals.rs   --stats                 checkpoint.rs  --exactly-once over kills
+//!   recv      admission.rs  who may attach        sender_record.rs  whether the sender finished
 //!   inspect   DIR ─ partywall_link ─▶ Found ─ inspect.rs ─▶ text, or json.rs
 //!   adopt, reset        repair.rs
 //! ```
@@ -66,8 +67,8 @@ pub fn answers_with_one(task: Option<&std::ffi::OsStr>) -> bool {
 const EXAMPLES: &str = "\
 Examples:
   mkdir -m 700 links
-  partywall link recv --dir links --name bob --peer alice unix:/tmp/links.sock            one end …
-  partywall link send --dir links --name alice --peer bob unix:/tmp/links.sock < lines    … and the other
+  partywall link recv --dir links --name bob --peer alice unix:/tmp/links.sock           one end …
+  partywall link send --dir links --name alice --peer bob unix:/tmp/links.sock < lines   … the other
   partywall link inspect --dir links        all links with a file there
   partywall link inspect --help             output and exit codes
   partywall link adopt --help               how to end a quarantine";

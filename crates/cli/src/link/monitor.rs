@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `Monitor`: drives a link while the command has no other work, prints events, and applies time limits.
+//! `Monitor`: drives a link while the command has no other work, prints events, and applies time
+//! limits.
 //!
 //! ```text
 //!   poll: descriptor of the group │ input or signals │ nearest timer
@@ -21,7 +22,7 @@ use crate::command::exit::Exit;
 /// The reason why a command ends.
 #[derive(Debug)]
 pub struct Ended {
-    /// The exit code.
+    /// The exit code with which the command ends.
     pub exit: Exit,
     /// The text of the error.
     pub reason: String,
@@ -109,7 +110,7 @@ impl Monitor {
         self.wake_at = moment;
     }
 
-    /// Drives the group. Returns on events of a link, if one of `also` is ready, or if
+    /// Waits and drives the group. Returns on events of a link, if one of `also` is ready, or if
     /// [`update`](Self::update) is due; the value says whether one of `also` is ready.
     pub fn wait(&self, also: &[PollFd<'_>]) -> Result<bool, Ended> {
         // Bytes that arrived are in the link already, and no descriptor reports them again.
@@ -119,12 +120,14 @@ impl Monitor {
         let mut all: Vec<PollFd<'_>> = also.iter().cloned().chain([group]).collect();
         poll::wait(&mut all, deadline)?;
         self.group.try_poll()?;
-        // The caller polls all links before it waits again, so the list of ready ones is not needed.
+        // The caller polls all links before it waits again, so the list of ready ones is not
+        // needed.
         let _ = self.group.ready();
         Ok(all[..also.len()].iter().any(|polled| !polled.revents().is_empty()))
     }
 
-    /// Handles the events of the link, and fails if the command has to end. `waits_for_peer` says whether
+    /// Handles the events of the link, and fails if the command has to end. `waits_for_peer` says
+    /// whether
     /// --timeout runs.
     pub fn update(&mut self, link: &Link, waits_for_peer: bool) -> Result<(), Ended> {
         while let Some(event) = link.try_event() {

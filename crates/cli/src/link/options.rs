@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `EndOptions`: the flags that `send` and `recv` share, for names, storage, framing and the secret.
+//! `EndOptions`: the flags that `send` and `recv` share, for names, storage, framing and the
+//! secret.
 
 use std::fs::File;
 use std::io::Read;
@@ -13,7 +14,7 @@ use partywall_link::Storage;
 use super::framing::Framing;
 use partywall_bench::figure::quantity::parse_time;
 
-/// The flags.
+/// The flags that `send` and `recv` share.
 #[derive(Clone, Debug, clap::Args)]
 pub struct EndOptions {
     /// Directory that keeps the link, so that it survives kill -9; it must be yours, with mode 700
@@ -52,8 +53,8 @@ pub struct EndOptions {
 }
 
 impl EndOptions {
-    /// The storage of the link. The argument names the flag of the file that --exactly-once needs, and
-    /// whether it was given.
+    /// The storage of the link. The argument names the flag of the file that --exactly-once needs,
+    /// and whether it was given.
     pub fn place(&self, (option, is_given): (&str, bool)) -> Result<Storage> {
         if self.exactly_once {
             let needs = "--exactly-once finds both again after a kill";

@@ -2,7 +2,7 @@
 //! `Output`: the stdout or the file that `recv` writes to.
 //!
 //! ```text
-//!   --out FILE   former content │ the present batch       truncate_to: back to the bar, with --exactly-once
+//!   --out FILE   former content │ the present batch     truncate_to: back to the bar
 //! ```
 
 use std::fs::{File, OpenOptions};
@@ -17,7 +17,7 @@ use super::framing::Framing;
 use super::monitor::Ended;
 use crate::command::exit::Exit;
 
-/// The output.
+/// The file to which received messages are written.
 pub struct Output {
     file: File,
     /// Bytes in the file; the next batch goes there.
@@ -45,7 +45,7 @@ impl Output {
         Ok(Self { file, length })
     }
 
-    /// The open file.
+    /// The open file, for its identity.
     pub fn file(&self) -> &File {
         &self.file
     }
@@ -55,7 +55,8 @@ impl Output {
         self.length
     }
 
-    /// Ends a partly written line, so that the next message begins a new one. For use without --exactly-once.
+    /// Ends a partly written line, so that the next message begins a new one. For use without
+    /// --exactly-once.
     pub fn end_partial_line(&mut self, framing: Framing) -> Result<()> {
         if self.length == 0 {
             return Ok(());
@@ -81,7 +82,7 @@ impl Output {
         Ok(())
     }
 
-    /// Writes all bytes.
+    /// Appends all bytes to the file.
     pub fn write(&mut self, bytes: &[u8]) -> Result<(), Ended> {
         let written = self.file.write_all(bytes);
         self.length += bytes.len() as u64;

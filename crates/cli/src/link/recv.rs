@@ -2,18 +2,20 @@
 //! `partywall link recv`: writes the messages of a link to stdout or a file, and acknowledges them.
 //!
 //! ```text
-//!   link ─ queued messages, up to 64 or 64 KiB ─▶ [checkpoint: position, length] ─▶ written ─▶ acknowledged
-//!     ▲                                                                                          │
-//!     └── waits: the link │ SIGINT, SIGTERM │ --timeout      --once: the sender has finished ─▶ exit 0
+//!   link ─ queued messages, up to 64 or 64 KiB ─▶ [checkpoint] ─▶ written ─▶ acknowledged
+//!     ▲                                                                         │
+//!     └── waits: link │ SIGINT, SIGTERM │ --timeout     --once: sender finished ─▶ exit 0
 //! ```
 //!
-//! `checkpoint.rs` shows that `--exactly-once` is correct. It needs one more condition: between the entry and
-//! the acknowledgement no connection may begin, because it could bring another stream. None begins, because
-//! nothing drives the link in between. A connection that began while a batch was gathered makes the
-//! acknowledgement fail. Then the batch is removed from the output, and comes again.
+//! `checkpoint.rs` shows that `--exactly-once` is correct. It needs one more condition: between the
+//! entry and the acknowledgement no connection may begin, because it could bring another stream.
+//! None begins, because nothing drives the link in between. A connection that began while a batch
+//! was gathered makes the acknowledgement fail. Then the batch is removed from the output, and
+//! comes again.
 //!
-//! `--once` ends when the sender has left in good order and all its messages are written. A receiver that
-//! starts later learns this from `sender_record.rs`: it waits RETURN_MAX for a sender, and then ends.
+//! `--once` ends when the sender has left in good order and all its messages are written. A
+//! receiver that starts later learns this from `sender_record.rs`: it waits RETURN_MAX for a
+//! sender, and then ends.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -334,7 +336,8 @@ fn open_checkpoint(path: &Path, link: &Link, output: &mut Output) -> Result<Chec
         Some(at) if at.stream == stream && at.position < position => bail!(
             "the file of the link is older than the output: it was restored from a copy; see `partywall link inspect`"
         ),
-        // Another stream comes with a connection, which never begins while a batch is partly written.
+        // Another stream comes with a connection, which never begins while a batch is partly
+        // written.
         Some(_) => {}
         None if stream == 0 || epoch != link.epoch()? => {}
         None => bail!(
@@ -374,19 +377,20 @@ const RETURN_MAX: Duration = Duration::from_secs(10);
 
 const EXAMPLES: &str = "\
 Examples:
-  partywall link recv --dir links --name bob --peer alice unix:/tmp/links.sock          one end …
-  partywall link send --dir links --name alice --peer bob unix:/tmp/links.sock < lines  … and the other
+  partywall link recv --dir links --name bob --peer alice unix:/tmp/links.sock           one end …
+  partywall link send --dir links --name alice --peer bob unix:/tmp/links.sock < lines   … the other
   partywall link recv --dir links --name bob --peer alice --once unix:/tmp/links.sock > lines
-  partywall link recv --dir links --name bob --peer alice --out file --exactly-once unix:/tmp/links.sock
-  partywall link recv --dir links --name bob tcp:127.0.0.1:7000 --token-file secret     the same secret at the sender
+  partywall link recv --dir links --name b --peer a --out file --exactly-once unix:/tmp/links.sock
+  partywall link recv --dir links --name bob tcp:127.0.0.1:7000 --token-file secret
 
-Each message is written as a line, and then acknowledged: the sender drops it. After a kill, unwritten messages
-come again. Ctrl-C and SIGTERM end the command in good order.
+Each message is written as a line, and then acknowledged: the sender drops it. After a kill,
+unwritten messages come again. Ctrl-C and SIGTERM end the command in good order.
 
-With --once the command ends when the sender has finished. If the sender had finished before the command began,
-it waits 10 s for another sender and ends with 0. If the last sender left without finishing, it ends with 4.
-A link without any sender so far is waited for without limit, or until --timeout.
+With --once the command ends when the sender has finished. If the sender had finished before the
+command began, it waits 10 s for another sender and ends with 0. If the last sender left without
+finishing, it ends with 4. A link without any sender so far is waited for without limit, or until
+--timeout.
 
-With --exactly-once no message is in the file twice, whichever end is killed. The length of the output is stored
-next to the link, in a file of the same name with the ending .out; remove it to write to another file. It
-survives kill -9, as the link does, but not a loss of power.";
+With --exactly-once no message is in the file twice, whichever end is killed. The length of the
+output is stored next to the link, in a file of the same name with the ending .out; remove it to
+write to another file. It survives kill -9, as the link does, but not a loss of power.";

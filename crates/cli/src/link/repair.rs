@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `partywall link adopt` and `partywall link reset`: the decisions of an operator on a quarantined link.
+//! `partywall link adopt` and `partywall link reset`: the decisions of an operator on a quarantined
+//! link.
 //!
 //! ```text
 //!   partywall_link::adopt, reset ─ without --yes: only reported ─▶ text, exit code 1
@@ -51,7 +52,7 @@ pub struct ResetArguments {
     which: Which,
 }
 
-/// Ends a quarantine.
+/// Runs `link adopt`, which ends a quarantine.
 pub fn run_adopt(arguments: &AdoptArguments) -> ExitCode {
     let which = &arguments.which;
     report::conclude(which.key().and_then(|key| {
@@ -137,26 +138,28 @@ fn ends(is_done: bool) -> &'static str {
 
 const ADOPT: &str = "\
 Examples:
-  partywall link inspect --dir links                                      which link is in quarantine, and why?
+  partywall link inspect --dir links                                      which is in quarantine?
   partywall link adopt --dir links --name bob --peer alice                what would happen?
   partywall link adopt --dir links --name bob --peer alice --yes          do it
 
-A link is in quarantine if the files of its two ends contradict each other, usually because one of them was
-restored from a copy. Both ends keep everything and do not attach until an operator decides at each end. adopt
-ends the quarantine of the end whose file is in DIR. The messages that this end sends stay unchanged.
+A link is in quarantine if the files of its two ends contradict each other, usually because one of
+them was restored from a copy. Both ends keep everything and do not attach until an operator
+decides at each end. adopt ends the quarantine of the end whose file is in DIR. The messages that
+this end sends stay unchanged.
 
-  The end that receives the contradicting direction forgets its acknowledgements, and receives from the peer
-  again: from its first message, or after a gap, which is reported. Messages may come a second time.
-  The end that sends that direction sends all kept messages again.
+  The end that receives the contradicting direction forgets its acknowledgements, and receives
+  again: from the peer's first message, or after a gap, which is reported. Messages may come a
+  second time. The end that sends that direction sends all kept messages again.
 
   To keep all messages              adopt at both ends
   To drop those of the sender       reset at the sender, adopt at the receiver
 
-If this end keeps sent messages that contain an acknowledgement, it cannot forget it: after a restart they
-would count again. Then adopt only ends the quarantine, and the peer has to be reset. If both ends still
-contradict each other, they are in quarantine again, and nothing is lost.
+If this end keeps sent messages that contain an acknowledgement, it cannot forget it: after a
+restart they would count again. Then adopt only ends the quarantine, and the peer has to be reset.
+If both ends still contradict each other, they are in quarantine again, and nothing is lost.
 
-The command opens the file, so no living process may own it. It counts as one more owner, also without --yes.
+The command opens the file, so no living process may own it. It counts as one more owner, also
+without --yes.
 
 Exit codes:
   0  done
@@ -169,15 +172,18 @@ Examples:
   partywall link reset --dir links --name alice --peer bob --yes          do it
   partywall link inspect --dir links                                      the state afterwards
 
-reset drops the messages that the end whose file is in DIR has to send: its next message begins a new stream.
-Messages without a known acknowledgement are not sent any more; their range is printed, and is a report of the
-link. The peer reports that the former stream was lost. A quarantine of this end ends; if it concerned the
-receiving direction, this end forgets its acknowledgements, as with adopt.
+reset drops the messages that the end whose file is in DIR has to send: its next message begins a
+new stream. Messages without a known acknowledgement are not sent any more; their range is
+printed, and is a report of the link. The peer reports that the former stream was lost. A
+quarantine of this end ends; if it concerned the receiving direction, this end forgets its
+acknowledgements, as with adopt.
 
-A copy of the former file lies next to it, with the ending .link.reset-1 and so on; remove it when it is not
-needed. The checkpoint files of `send --exactly-once` and `recv --exactly-once` are checked at their next use.
+A copy of the former file lies next to it, with the ending .link.reset-1 and so on; remove it when
+it is not needed. The checkpoint files of `send --exactly-once` and `recv --exactly-once` are
+checked at their next use.
 
-The command opens the file, so no living process may own it. It counts as one more owner, also without --yes.
+The command opens the file, so no living process may own it. It counts as one more owner, also
+without --yes.
 
 Exit codes:
   0  done

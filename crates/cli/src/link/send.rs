@@ -2,13 +2,14 @@
 //! `partywall link send`: sends a file or stdin into a link, and waits until all is acknowledged.
 //!
 //! ```text
-//!   input ─ read ─▶ Splitter ─ up to 64 messages, 64 KiB ─▶ [checkpoint: before, after] ─▶ batch ─▶ link
-//!      ▲                                                                                            │
-//!      └── waits only if no whole message is buffered             all acknowledged ─▶ LEAVE ─▶ exit 0
+//!   input ─ read ─▶ Splitter ─ up to 64 messages, 64 KiB ─▶ [checkpoint] ─▶ batch ─▶ link
+//!      ▲                                                                              │
+//!      └── waits only without a whole message            all acknowledged ─▶ LEAVE ─▶ exit 0
 //! ```
 //!
-//! A failed command leaves without LEAVE, as a killed one does. LEAVE means that the input has ended and is
-//! acknowledged, and `recv --once` relies on it. Signals are not caught, so they end the process at once.
+//! A failed command leaves without LEAVE, as a killed one does. LEAVE means that the input has
+//! ended and is acknowledged, and `recv --once` relies on it. Signals are not caught, so they end
+//! the process at once.
 //!
 //! `checkpoint.rs` shows that `--exactly-once` is correct.
 
@@ -60,7 +61,7 @@ pub struct Arguments {
     slab: u64,
 }
 
-/// Sends the input.
+/// Sends the input until all of it is acknowledged.
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let place = arguments.end.place(("--in", arguments.input.is_some()))?;
     let secret = arguments.end.secret()?;
@@ -283,7 +284,8 @@ impl<'a> Sending<'a> {
         }
     }
 
-    /// Handles events. Messages of the peer stay unacknowledged, for another program.
+    /// Handles the events of the link. Messages of the peer stay unacknowledged, for another
+    /// program.
     fn update(&mut self, waits_for_peer: bool) -> Result<(), Ended> {
         while let Ok(Some(_)) = self.link.try_recv() {}
         self.monitor.update(self.link, waits_for_peer)
@@ -307,7 +309,8 @@ impl<'a> Sending<'a> {
         }
     }
 
-    /// Fails if the peer has begun an epoch: which messages of the former one arrived is unknown then.
+    /// Fails if the peer has begun an epoch: which messages of the former one arrived is unknown
+    /// then.
     fn check_epoch(&self) -> Result<(), Ended> {
         let epoch = self.link.epoch()?;
         if epoch == self.epoch {
@@ -394,16 +397,19 @@ const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 
 const EXAMPLES: &str = "\
 Examples:
-  partywall link recv --dir links --name bob --peer alice unix:/tmp/links.sock         one end …
-  partywall link send --dir links --name alice --peer bob unix:/tmp/links.sock < lines    … and the other
+  partywall link recv --dir links --name bob --peer alice unix:/tmp/links.sock           one end …
+  partywall link send --dir links --name alice --peer bob unix:/tmp/links.sock < lines   … the other
   tail -f log | partywall link send --dir links --name alice --peer bob unix:/tmp/links.sock
-  partywall link send --dir links --name alice --peer bob --in file --exactly-once tcp:127.0.0.1:7000 --token-file secret
+  partywall link send --dir links --name a --peer b --in file --exactly-once unix:/tmp/links.sock
+  partywall link send --dir links --name a --peer b --token-file secret tcp:127.0.0.1:7000 < lines
 
-Each line of the input is a message. The link keeps it until the receiver has acknowledged it, so the receiver
-may start later, die, and come back. With --dir the same holds for this command: sent messages stay in the link.
-Exit code 0 means that all of the input is acknowledged. A command that ends earlier prints how much of the input
-the link keeps; the next run sends that first, also with an empty input.
+Each line of the input is a message. The link keeps it until the receiver has acknowledged it, so
+the receiver may start later, die, and come back. With --dir the same holds for this command: sent
+messages stay in the link. Exit code 0 means that all of the input is acknowledged. A command that
+ends earlier prints how much of the input the link keeps; the next run sends that first, also with
+an empty input.
 
-With --exactly-once a restart continues in the file. Its place is stored next to the link, in a file of the same
-name with the ending .in; remove it to begin with the first message. Without --exactly-once a restart sends all
-of its input again. A new --epoch begins with the first message as well.";
+With --exactly-once a restart continues in the file. Its place is stored next to the link, in a
+file of the same name with the ending .in; remove it to begin with the first message. Without
+--exactly-once a restart sends all of its input again. A new --epoch begins with the first message
+as well.";

@@ -2,10 +2,11 @@
 //! `SenderRecord`: the small file next to that of a link that says whether its sender has finished.
 //!
 //! ```text
-//!   (no file) ── attached ─▶ "attached" ── left, and all written ─▶ "finished" ── attached ─▶ "attached"
+//!   (no file) ── attached ─▶ "attached" ── left, all written ─▶ "finished" ── attached ─▶ …
 //! ```
-//! A link does not store that its peer has left. `recv --once` reads it here after a restart, so that it does
-//! not wait for a sender that has finished. Without --dir there is no file, and no restart either.
+//! A link does not store that its peer has left. `recv --once` reads it here after a restart, so
+//! that it does not wait for a sender that has finished. Without --dir there is no file, and no
+//! restart either.
 //!
 //! Invariant: "attached" is in the file before a message of that connection is acknowledged.
 

@@ -6,8 +6,8 @@
 //!   short ───────────▶ 4 KiB ───────────▶ 16 KiB ───────────▶ 64 KiB
 //!   ◀─────────────────────────────────────────────────────────  less than a quarter: one step down
 //! ```
-//! Short reads are copied into the ring, so no block is reserved while no bytes come. Long ones are read
-//! directly into shared memory, where the peer reads them.
+//! Short reads are copied into the ring, so no block is reserved while no bytes come. Long ones are
+//! read directly into shared memory, where the peer reads them.
 
 /// The expected size of the next read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

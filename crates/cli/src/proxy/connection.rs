@@ -8,7 +8,8 @@
 //!   reads no more (Unix)    ◀─────▶   RESET {receiving}    the other direction continues
 //!   RST                     ◀──────   the session has ended
 //! ```
-//! A part never looks like the whole, where the socket can tell them apart: see `plain.rs` for Unix.
+//! A stream that was cut off does not look complete, where the socket can tell the program so:
+//! `plain.rs` says what a Unix socket can.
 
 use std::time::Duration;
 
@@ -150,14 +151,16 @@ fn after_out(ended: to_stream::Ended, send: &mut SendStream) -> End {
             End::InOrder
         }
         to_stream::Ended::Broken => End::Here,
-        // Both directions ended in good order at the peer; further bytes of the program are refused.
+        // Both directions ended in good order at the peer; further bytes of the program are
+        // refused.
         to_stream::Ended::Stopped(READS_NO_MORE | DROPPED) => End::InOrder,
         to_stream::Ended::Stopped(code) => End::There(code),
         to_stream::Ended::Over => End::CutOff(RESET),
     }
 }
 
-/// The peer is gone. Bytes that it sent before are still delivered, if the program reads them in time.
+/// The peer is gone. Bytes that it sent before are still delivered, if the program reads them in
+/// time.
 async fn deliver_rest(outward: impl Future<Output = to_plain::Ended>, end: End) -> End {
     match (timeout(REST_TIMEOUT, outward).await, end) {
         (Ok(to_plain::Ended::Finished), End::There(DROPPED)) => End::InOrder,

@@ -40,12 +40,12 @@ pub struct Values {
 }
 
 impl Counters {
-    /// Counters at 0.
+    /// Counters that begin at 0 now.
     pub fn new() -> Self {
         Self { started: Instant::now(), values: Mutex::default() }
     }
 
-    /// Locks the values.
+    ///  Locks the values for an update.
     pub fn lock(&self) -> MutexGuard<'_, Values> {
         self.values.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -2,7 +2,7 @@
 //! The exit: each stream that the other proxy opens becomes a plain socket to the target.
 //!
 //! ```text
-//!   accept sessions ─▶ each: accept streams ─▶ each: permit, connect, within --connect-timeout ─▶ carry
+//!   accept sessions ─▶ each: accept streams ─▶ each: permit, connect in time ─▶ carry
 //! ```
 
 use std::sync::Arc;

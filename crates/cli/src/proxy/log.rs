@@ -66,7 +66,8 @@ impl Log {
         self.0.changed.notify_all();
     }
 
-    /// Prints the last lines, and waits for up to `limit` until all are written. Later lines are dropped.
+    /// Prints the last lines, and waits for up to `limit` until all are written. Later lines are
+    /// dropped.
     pub fn finish(&self, last: &str, limit: Duration) {
         let deadline = Instant::now() + limit;
         let mut lines = self.0.lines();
@@ -139,7 +140,7 @@ impl Queue {
     }
 }
 
-/// Most queued lines.
+/// Most lines that wait to be printed.
 const LINES_MAX: usize = 256;
 
 #[cfg(test)]

@@ -2,10 +2,10 @@
 //! `partywall proxy`: shared memory for programs that only use TCP or Unix sockets.
 //!
 //! ```text
-//!   program ── plain socket ──▶ entry ══ one session, a stream each ══▶ exit ── plain socket ──▶ program
-//!                               entry.rs                                exit.rs
+//!   program ── socket ──▶ entry ══ session, a stream each ══▶ exit ── socket ──▶ program
+//!                        entry.rs                           exit.rs
 //!
-//!   route.rs    which side is plain         connection.rs  one connection: how its ends pass through
+//!   route.rs    which side is plain         connection.rs  one connection and its ends
 //!   session.rs  the session, reconnected    to_stream.rs  to_plain.rs  chunk.rs   the bytes
 //!   plain.rs    TCP and Unix sockets        stage.rs       running, draining, ending
 //!   shared.rs  counters.rs  codes.rs  log.rs               shared by all connections
@@ -204,8 +204,8 @@ fn bind(shm: &Address, config: &Config) -> Result<Listener, String> {
     Listener::bind_with(shm, config).map_err(|error| error.in_flags())
 }
 
-/// The configuration of the session. An unread connection must not block others: if its blocks occupy all
-/// memory, further messages overflow into the ring.
+/// The configuration of the session. An unread connection must not block others: if its blocks
+/// occupy all memory, further messages overflow into the ring.
 fn config(arguments: &Arguments) -> Config {
     arguments
         .channel
@@ -241,9 +241,9 @@ Examples:
 Of a tcp: and a unix: address, the tcp: one is the plain side. If both are of one kind, write plain:
 before the one for programs without Partywall.
 
-Each direction of a connection ends by itself. A reset passes through as well, except that a Unix socket
-cannot tell a reset from the end. A program that does not read makes its peer wait. If the other proxy
-ends, its connections are reset, and new ones wait until it is back.
+Each direction of a connection ends by itself. A reset passes through as well, except that a Unix
+socket cannot tell a reset from the end. A program that does not read makes its peer wait. If the
+other proxy ends, its connections are reset, and new ones wait until it is back.
 
 Output on stderr delays no connection: if it is not read, lines are left out and counted.";
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Plain sockets, TCP or Unix, of programs without Partywall.
 //!
-//! A reset passes through TCP only. A Unix socket has no reset: its peer reads the end and fails to write.
+//! A reset passes through TCP only. A Unix socket has no reset: its peer reads the end and fails to
+//! write.
 
 use std::io::{self, ErrorKind, IoSlice};
 use std::net::{Shutdown, TcpListener as StdTcpListener};
@@ -16,7 +17,7 @@ use partywall_sys::Family;
 use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream, tcp, unix};
 
-/// A plain socket.
+/// A plain socket of a program that is proxied.
 #[derive(Debug)]
 pub enum Plain {
     /// TCP with `TCP_NODELAY`.
@@ -113,8 +114,8 @@ impl PlainReader<'_> {
         let _ = on!(self, half => half.ready(Interest::ERROR).await);
     }
 
-    /// Shuts the reading direction down. On a Unix socket the next write of the program fails. TCP cannot
-    /// report this without ending the other direction, so nothing happens there.
+    /// Shuts the reading direction down. On a Unix socket the next write of the program fails. TCP
+    /// cannot report this without ending the other direction, so nothing happens there.
     pub fn stop(&self) {
         let Self::Unix(half) = self else { return };
         let stream: &UnixStream = half.as_ref();
@@ -140,8 +141,8 @@ impl PlainWriter<'_> {
         let _ = on!(self, half => half.ready(Interest::ERROR).await);
     }
 
-    /// Whether a failed write means only that the program reads no more. On a Unix socket each direction
-    /// closes alone. On TCP the whole connection is gone.
+    /// Whether a failed write means only that the program reads no more. On a Unix socket each
+    /// direction closes alone. On TCP the whole connection is gone.
     pub fn reads_no_more(&self, error: &io::Error) -> bool {
         matches!(self, Self::Unix(_)) && error.kind() == ErrorKind::BrokenPipe
     }
@@ -220,7 +221,7 @@ impl PlainListener {
         bound.map_or_else(|| requested.clone(), Address::from)
     }
 
-    /// Accepts the next socket. Cancel-safe.
+    /// Accepts the next socket; it is cancel-safe.
     pub async fn accept(&self) -> io::Result<Plain> {
         match &self.accepting {
             Accepting::Tcp(listener) => Plain::tcp(listener.accept().await?.0),

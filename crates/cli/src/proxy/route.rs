@@ -18,7 +18,7 @@ use partywall::{Address, AddressError};
 /// An address with or without `plain:` before it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Endpoint {
-    /// The address.
+    /// The address after `plain:`, if that is there.
     pub address: Address,
     /// Whether `plain:` is before it.
     pub is_plain: bool,

@@ -6,8 +6,8 @@
 //!      ▲  └─ fails ─────────▶ back-off: 10 ms, 20 ms, … 1 s ◀─┘
 //!      └──────────────────────────┘
 //! ```
-//! New connections wait for the next session meanwhile. The connections of a session whose peer drains stay
-//! with it.
+//! New connections wait for the next session meanwhile. The connections of a session whose peer
+//! drains stay with it.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -116,5 +116,6 @@ async fn ended(session: &Session) -> String {
 /// Shortest pause between two attempts; it doubles each time.
 const PAUSE_MIN: Duration = Duration::from_millis(10);
 
-/// Longest pause. After a session that lasted longer, the shortest pause comes first again.
+/// The longest pause between attempts. After a session that lasted longer, the shortest pause comes
+/// first again.
 const PAUSE_MAX: Duration = Duration::from_secs(1);

@@ -13,7 +13,7 @@ use super::stage::Stages;
 /// Limits, counters and the stage.
 #[derive(Debug)]
 pub struct Shared {
-    /// The counters.
+    /// The counters of all connections.
     pub counters: Counters,
     /// The stage of the proxy.
     pub stages: Stages,
@@ -21,7 +21,7 @@ pub struct Shared {
     pub places: Arc<Semaphore>,
     /// Longest time to connect.
     pub connect_timeout: Duration,
-    /// Output on stderr.
+    /// The lines for stderr.
     pub log: Log,
     /// Whether events are not printed.
     is_quiet: bool,
@@ -56,7 +56,7 @@ impl Shared {
         }
     }
 
-    /// Begins a connection.
+    /// Counts a connection for as long as the result lives.
     pub fn begin(self: &Arc<Self>) -> Open {
         self.counters.begin();
         Open { shared: Arc::clone(self), _alive: self.alive.upgrade() }

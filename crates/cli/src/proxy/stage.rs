@@ -2,7 +2,7 @@
 //! The stages of a proxy: running, draining, ending.
 //!
 //! ```text
-//!   Running ── signal ──▶ Draining ── no connection open, or --drain has passed ──▶ Ending ──▶ exit 0
+//!   Running ── signal ──▶ Draining ── none open, or --drain has passed ──▶ Ending ──▶ exit 0
 //!                             └────── second signal ──▶ exit at once, 128 + signal
 //! ```
 
@@ -12,7 +12,7 @@ use tokio::select;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 
-/// A stage.
+/// How far the proxy has come towards its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Stage {
     /// Connections are accepted.
@@ -50,7 +50,7 @@ impl Stages {
     }
 }
 
-/// SIGINT and SIGTERM.
+/// The signals SIGINT and SIGTERM as futures.
 #[derive(Debug)]
 pub struct Signals {
     interrupt: Signal,

@@ -4,8 +4,8 @@
 //! ```text
 //!   recv, then all queued messages ─▶ one writev from their memory ─▶ release
 //! ```
-//! Received and unwritten are at most [`BATCH_BYTES`] and one message. While the program does not read, no
-//! message is received, so the peer runs out of credit and stops reading its own socket.
+//! Received and unwritten are at most [`BATCH_BYTES`] and one message. While the program does not
+//! read, no message is received, so the peer runs out of credit and stops reading its own socket.
 
 use std::io::{self, ErrorKind, IoSlice};
 

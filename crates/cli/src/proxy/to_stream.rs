@@ -5,8 +5,8 @@
 //!   after short reads   read ─▶ [1 KiB on the stack] ─▶ copied into the ring
 //!   after long reads    readable ─▶ reserve ─▶ read into it ─▶ truncate, commit
 //! ```
-//! At most one chunk is read and not sent. Without credit nothing is read, so the program at the plain
-//! socket has to wait. Memory is reserved only when the socket is readable.
+//! At most one chunk is read and not sent. Without credit nothing is read, so the program at the
+//! plain socket has to wait. Memory is reserved only when the socket is readable.
 
 use std::future::poll_fn;
 use std::io;
@@ -88,7 +88,8 @@ async fn copy_long(
         let mut reserved = unless_broken(reader, send.reserve(room)).await?;
         let Some(read) = read_now(reader, &mut reserved).await else {
             drop(reserved);
-            // The socket was not readable, or the budget of this task is used up: yielding renews it.
+            // The socket was not readable, or the budget of this task is used up: yielding renews
+            // it.
             yield_now().await;
             continue;
         };

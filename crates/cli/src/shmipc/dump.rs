@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `partywall shmipc dump`: what is in the regions of a process, or in a file.
+//! `partywall shmipc dump`: the contents of the shmipc regions of a process or of a file.
 //!
 //! ```text
-//!   copy ─▶ look ── nothing broken, or nobody has it ──────────▶ tell
-//!    ▲        └─── broken, and somebody may work on it ─┐         ▲
-//!    └───────────── a few times ────────────────────────┴─────────┘ what is broken in all of them
+//!   copy ─▶ check ── nothing broken, or no process has it ──────▶ print
+//!    ▲        └───── broken, and a process may change it ─┐         ▲
+//!    └───────────── a few times ──────────────────────────┴─────────┘ only faults of all copies
 //! ```
-//! A copy of memory that is being worked on is of no single moment: what is in one copy and not in the next was under way.
-//! Slices that are in no list and in no queue have leaked if nobody has the region any more; else somebody may hold
-//! them.
+//! A copy of changing memory mixes several moments: a fault that is not in the next copy was a
+//! change in progress. Slices in no list and in no queue have leaked if no process has the region.
+//! Otherwise a process may hold them.
 
 use super::memory::Memory;
 use super::pair::{Group, pair};
@@ -22,14 +22,14 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-/// Print lists, queues, pending messages and leaks of shmipc's shared memory, and check all of it
+/// Print and check lists, queues, pending messages and leaks in the shared memory of shmipc
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = HELP)]
 pub struct Arguments {
-    /// A file with buffers or queues; or the number of a process, for all regions that it has
+    /// A file with buffers or queues, or a process id for all regions of that process
     #[arg(value_name = "FILE|PID")]
     target: String,
-    /// A file with queues that point into FILE; without it, those beside FILE by their names
+    /// A file with queues of FILE [default: the files next to FILE with matching names]
     #[arg(long, value_name = "FILE")]
     queue: Vec<PathBuf>,
     /// Print one JSON object
@@ -37,34 +37,34 @@ pub struct Arguments {
     json: bool,
 }
 
-/// What was looked at.
+/// The copies and the reports on them.
 pub struct Dump {
-    /// What belongs together, and what is in it.
+    /// The groups, each with its report.
     pub groups: Vec<(Group, Report)>,
-    /// What is called like a region and is none, and why.
+    /// Memory with the name of a region that is none, with the reason.
     pub unrecognised: Vec<(Memory, String)>,
-    /// What could not be copied, and why.
+    /// Names of memory that could not be copied, with the reason.
     pub unreadable: Vec<(String, String)>,
-    /// Who has it, of the processes that may be looked into.
+    /// The processes that have it, among those that may be inspected.
     pub processes: Vec<u32>,
-    /// It was worked on while it was copied: something was broken in some of the copies only.
+    /// Whether a fault was in some of the copies only, because the memory changed meanwhile.
     pub moves: bool,
 }
 
-/// Looks, and tells.
+/// Inspects the memory that the arguments name and prints it.
 pub fn run(arguments: &Arguments) -> ExitCode {
-    report::conclude(look_and_tell(arguments))
+    report::conclude(inspect_and_print(arguments))
 }
 
-fn look_and_tell(arguments: &Arguments) -> Result<ExitCode> {
+fn inspect_and_print(arguments: &Arguments) -> Result<ExitCode> {
     let mut dump = Dump::of(arguments)?;
-    for _ in 1..LOOKS_MAX {
+    for _ in 1..COPIES_MAX {
         if !dump.is_live() || !dump.is_broken() {
             break;
         }
         std::thread::sleep(PAUSE);
         let mut again = Dump::of(arguments)?;
-        again.leave_out_what_passed(&dump);
+        again.keep_faults_of(&dump);
         dump = again;
     }
     let text = if arguments.json { json::text(&dump)? } else { dump.text() };
@@ -92,7 +92,8 @@ impl Dump {
             }
         };
         let (paired, mut unrecognised) = pair(memories);
-        // Anybody may have anything in /dev/shm: only what is called like a region should be one.
+        // Any program may have files in /dev/shm: only those with the name of a region should be
+        // one.
         unrecognised.retain(|(memory, _)| memory.family().len() != memory.name.len());
         let mut groups = Vec::with_capacity(paired.len());
         for group in paired {
@@ -105,14 +106,14 @@ impl Dump {
                 bail!("process {target} has {name}, which cannot be read: {why}");
             }
             bail!(
-                "process {target} has no region of shmipc: no memfd called shmipc…, and nothing of the kind in \
-                 /dev/shm. With files, an end that has closed has none any more"
+                "process {target} has no region of shmipc: neither a memfd called shmipc… nor a file in /dev/shm. With \
+                 files, an end that has closed has none any more"
             );
         }
         Ok(Self { groups, unrecognised, unreadable, processes, moves: false })
     }
 
-    /// Whether somebody may be working on it.
+    /// Whether a process may change the memory.
     pub fn is_live(&self) -> bool {
         !self.processes.is_empty()
     }
@@ -122,8 +123,8 @@ impl Dump {
             || self.groups.iter().any(|(_, report)| !report.broken.is_empty())
     }
 
-    /// Keeps only what was broken an earlier time, too.
-    fn leave_out_what_passed(&mut self, earlier: &Self) {
+    /// Keeps only the faults that an earlier copy has as well.
+    fn keep_faults_of(&mut self, earlier: &Self) {
         let (before, now) = (earlier.broken(), self.broken());
         self.moves = earlier.moves || before != now;
         for (_, report) in &mut self.groups {
@@ -135,12 +136,12 @@ impl Dump {
         self.groups.iter().flat_map(|(_, report)| report.broken.iter().cloned()).collect()
     }
 
-    /// How many slices of a group nobody will ever give back.
+    /// The number of slices of a group that no process can return.
     pub fn leaked(&self, report: &Report) -> usize {
         if self.is_live() { 0 } else { report.unaccounted().count() }
     }
 
-    /// Whether nothing is broken, and nothing leaked.
+    /// Whether nothing is broken and nothing has leaked.
     pub fn is_sound(&self) -> bool {
         !self.is_broken() && self.groups.iter().all(|(_, report)| self.leaked(report) == 0)
     }
@@ -161,13 +162,13 @@ impl Dump {
             let _ = writeln!(text, "{}", self.users());
             if self.moves {
                 let _ =
-                    writeln!(text, "it was worked on meanwhile: this copy is of no single moment");
+                    writeln!(text, "the memory changed meanwhile: this copy mixes several moments");
             }
             let _ = write!(text, "{}", report.with_owners(self.is_live()));
             let _ = writeln!(text, "{}\n", self.verdict(group, report));
         }
         for (memory, why) in &self.unrecognised {
-            let _ = writeln!(text, "{} is called like a region and is none: {why}", memory.name);
+            let _ = writeln!(text, "{} has the name of a region and is none: {why}", memory.name);
         }
         for (name, why) in &self.unreadable {
             let _ = writeln!(text, "{name} cannot be read: {why}");
@@ -178,7 +179,7 @@ impl Dump {
     fn users(&self) -> String {
         let pids: Vec<String> = self.processes.iter().map(u32::to_string).collect();
         match pids.len() {
-            0 => "nobody who can be seen from here has it: its processes are gone".to_owned(),
+            0 => "no visible process has it: its processes are gone".to_owned(),
             1 => format!("process {} has it", pids[0]),
             _ => format!("processes {} have it", pids.join(", ")),
         }
@@ -188,15 +189,15 @@ impl Dump {
         let (broken, leaked) = (report.broken.len(), self.leaked(report));
         let unseen = match (&group.buffers, group.queues.is_empty()) {
             (None, _) => "; the buffers that the queues point into are not here",
-            (_, true) if self.is_live() => {
-                "; no queue was found, so what waits in one counts as held"
-            }
-            (_, true) => "; no queue was found, so what waits in one counts as leaked",
+            (_, true) if self.is_live() => "; no queue was found, so its messages count as held",
+            (_, true) => "; no queue was found, so its messages count as leaked",
             _ => "",
         };
         match (broken, leaked) {
             (0, 0) if self.moves => {
-                format!("nothing was broken each time: to be sure, look when less goes on{unseen}")
+                format!(
+                    "nothing was broken in all copies: repeat it while the memory is quiet{unseen}"
+                )
             }
             (0, 0) => format!("sound{unseen}"),
             _ => format!("not sound: {broken} broken, {leaked} slices leaked{unseen}"),
@@ -204,34 +205,33 @@ impl Dump {
     }
 }
 
-/// How often something that is being worked on is looked at until it is sound.
-const LOOKS_MAX: u32 = 5;
-/// Between two looks.
+/// Most copies of changing memory until one is sound.
+const COPIES_MAX: u32 = 5;
+/// Pause between two copies.
 const PAUSE: Duration = Duration::from_millis(20);
 
 const HELP: &str = "\
 Examples:
-  partywall shmipc dump 4242                             all regions that a process has
-  partywall shmipc dump /dev/shm/shmipc_4242_buffer      a file, with the queues beside it
-  partywall shmipc dump saved --queue saved-queue        copies, called anything
+  partywall shmipc dump 4242                             all regions of a process
+  partywall shmipc dump /dev/shm/shmipc_4242_buffer      a file, with the queues next to it
+  partywall shmipc dump saved --queue saved-queue        copies with any names
   partywall shmipc dump 4242 --json | jq '.regions[].broken'
 
-What it prints of each region:
-  every list: how many slices say they are free, and how many really are; each slice that is
-  not, with its first bytes: in a pending message, or held by a process (perhaps only kept
-  for reuse), or leaked;
-  every queue: how far both sides are, and what is pending;
-  what should hold and does not. Memory in use is looked at up to five times: only what is
-  broken each time is reported. While it is busy, a copy is of no single moment.
+Output for each region:
+  each list with the counted and the real number of free slices; each slice in use with its
+  first bytes: in a pending message, held by a process (perhaps only kept for reuse), or leaked;
+  each queue with the positions of both sides and the pending elements;
+  broken invariants. Memory in use is copied up to five times, and only faults of all copies are
+  reported, because a copy of busy memory mixes several moments.
 
-A slice counts as leaked if no process that can be looked into has the region any more.
-Regions are only read. For a process one must be its user, or root; memory that it has mapped
-without a descriptor is read from /proc/PID/mem, which takes a debugger's rights.
+A slice counts as leaked if no process that can be inspected has the region.
+Regions are only read. A process can be inspected by its user and by root. Memory that it has
+mapped without a descriptor is read from /proc/PID/mem, which takes the rights of a debugger.
 
 Exit codes:
-  0  everything holds, and nothing leaked
-  1  something does not hold, or leaked
-  2  wrong usage, or something could not be read";
+  0  all invariants hold, and nothing has leaked
+  1  an invariant is broken, or slices have leaked
+  2  wrong usage, or memory could not be read";
 
 #[cfg(test)]
 mod tests {
@@ -246,16 +246,16 @@ mod tests {
     }
 
     #[test]
-    fn what_is_broken_in_one_copy_only_was_under_way() {
+    fn fault_of_one_copy_only_is_not_reported() {
         let mut second = dump(&["7 can be reached", "cut"]);
-        second.leave_out_what_passed(&dump(&["6 can be reached", "cut"]));
+        second.keep_faults_of(&dump(&["6 can be reached", "cut"]));
         assert_eq!(second.groups[0].1.broken, ["cut"]);
         assert!(second.moves && second.is_broken());
         let mut third = dump(&["9 can be reached"]);
-        third.leave_out_what_passed(&second);
+        third.keep_faults_of(&second);
         assert!(third.moves && third.is_sound());
         let mut still = dump(&["cut"]);
-        still.leave_out_what_passed(&dump(&["cut"]));
+        still.keep_faults_of(&dump(&["cut"]));
         assert!(!still.moves && !still.is_sound());
     }
 }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The files that belong to one that was named: its family, in the same directory.
+//! The files of the family of a given file, in the same directory.
 //!
 //! ```text
-//!   …_buffer  ─▶ itself, and …_queue_0, …_queue_1 beside it, or those of --queue
-//!   …_queue_0 ─▶ …_buffer beside it, if it is there, and all queues that point into that
+//!   …_buffer  ─▶ itself, and …_queue_0, …_queue_1 next to it, or those of --queue
+//!   …_queue_0 ─▶ …_buffer next to it, if it exists, and all its queues
 //! ```
 
 use super::memory::{Kind, Memory, family, is_named_like_a_region};
@@ -14,11 +14,11 @@ use std::collections::HashSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The file at `path`, and what belongs to it; and which files these are.
+/// The file at `path` with its family, and the identities of these files.
 ///
 /// # Errors
 ///
-/// It cannot be read, or is no region.
+/// If a file cannot be read or is no region.
 pub fn of_file(path: &Path, queues: &[PathBuf]) -> Result<(Vec<Memory>, HashSet<Identity>)> {
     let (mut memories, mut files) = (Vec::new(), HashSet::new());
     let named = read(path, &mut files)?;
@@ -38,7 +38,7 @@ pub fn of_file(path: &Path, queues: &[PathBuf]) -> Result<(Vec<Memory>, HashSet<
     }
     if queues.is_empty() {
         for kin in kin_of(path) {
-            // One may be removed meanwhile, and whatever else is called so is none of ours.
+            // The file may be removed meanwhile. Other files with such names are skipped.
             let Ok(kin) = read(&kin, &mut files) else { continue };
             if !matches!(kin.kind(), Kind::Neither(_)) {
                 memories.push(kin);
@@ -81,5 +81,5 @@ fn kin_of(path: &Path) -> Vec<PathBuf> {
     kin
 }
 
-/// More queues than a pool has sessions.
+/// Most queues of one region; a pool has fewer sessions.
 const KIN_MAX: usize = 1024;

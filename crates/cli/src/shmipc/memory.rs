@@ -1,41 +1,41 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! One piece of memory that was copied, and which kind of region it is.
+//! `Memory`: a copied file or memfd, and its kind of region.
 //!
 //! ```text
 //!   name    /dev/shm/shmipc_4242_buffer    /dev/shm/shmipc_4242_queue_0
 //!           └──────── family ──┘           └──────── family ──┘
 //! ```
 //!
-//! The kind is told by what is in it, never by its name. A region is tried first: the beginning of one could pass for
-//! a very short queue.
+//! The contents decide the kind, never the name. A region of buffers is tried first, because its
+//! beginning could pass for a very short queue.
 
 use partywall_shmipc::regions::{Queue, QueueLayout, inspect};
 
 /// A file or a memfd, copied.
 #[derive(Clone, Debug)]
 pub struct Memory {
-    /// What it is called: its path, or what its memfd was named after.
+    /// The path, or the name of the memfd.
     pub name: String,
-    /// From where it was copied.
+    /// The source of the copy.
     pub source: String,
-    /// What was in it.
+    /// The bytes at the time of the copy.
     pub bytes: Vec<u8>,
 }
 
-/// What a piece of memory is.
+/// The kind of a memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// A region of buffers.
     Buffers,
     /// A region of two queues.
     Queues,
-    /// Neither, and why it is no region of buffers.
+    /// Neither, with the reason why it is no region of buffers.
     Neither(String),
 }
 
 impl Memory {
-    /// What was copied from a mapping. Mappings are whole pages, and the two queues of a region are told by its middle:
-    /// what lies behind the end of a region of queues is left out.
+    /// A copy of a mapping. A mapping has whole pages, and the middle of a region separates its two
+    /// queues. So the bytes after the end of a region of queues are removed.
     pub fn of_mapping(name: String, source: String, bytes: Vec<u8>) -> Self {
         let mut memory = Self { name, source, bytes };
         let is_neither = matches!(memory.kind(), Kind::Neither(_));
@@ -45,7 +45,7 @@ impl Memory {
         memory
     }
 
-    /// How many of the bytes are queues, if less than a page behind them is none.
+    /// The size of the queues, if less than a page follows them.
     fn queues_bytes(&self) -> Option<usize> {
         let first = self.capacity(0).filter(|entries| *entries != 0)?;
         let (least, most) = sizes(first);
@@ -60,7 +60,7 @@ impl Memory {
         Some(u32::from_ne_bytes(*self.bytes.get(at..)?.first_chunk()?))
     }
 
-    /// What it is.
+    /// The kind of region.
     pub fn kind(&self) -> Kind {
         match inspect(&self.bytes, &[], LAYOUT) {
             Ok(_) => Kind::Buffers,
@@ -69,7 +69,8 @@ impl Memory {
         }
     }
 
-    /// Whether it is as large as queues of the capacity that it begins with are, and both say the same one.
+    /// Whether the size fits two queues of the capacity in the first bytes, and both have that
+    /// capacity.
     fn has_queues(&self) -> bool {
         let Some(entries) = self.capacity(0) else { return false };
         let (least, most) = sizes(entries);
@@ -79,19 +80,20 @@ impl Memory {
             && self.capacity(size / 2) == Some(entries)
     }
 
-    /// What the names of the regions of one connection have in common.
+    /// The common part of the names of the regions of one connection.
     pub fn family(&self) -> &str {
         family(&self.name)
     }
 }
 
-/// How large a region of two queues of so many entries is, at least and at most: peers round less than we do.
+/// The smallest and largest size of a region with two queues of `entries`: peers round less than we
+/// do.
 fn sizes(entries: u32) -> (u64, u64) {
     let least = u64::from(entries) * 2 * ELEMENT_BYTES + 2 * HEADER_BYTES;
     (least, Queue::size_bytes(entries).map_or(0, |bytes| bytes as u64))
 }
 
-/// What the names of the regions of one connection have in common; the name itself where it is another's.
+/// The common part of the names of the regions of one connection; the whole name for other files.
 pub fn family(name: &str) -> &str {
     if let Some(family) = name.strip_suffix("_buffer") {
         return family;
@@ -102,7 +104,7 @@ pub fn family(name: &str) -> &str {
     }
 }
 
-/// Whether regions of shmipc are called so.
+/// Whether regions of shmipc have such names.
 pub fn is_named_like_a_region(name: &str) -> bool {
     family(name).len() != name.len()
 }
@@ -111,13 +113,13 @@ fn is_number(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())
 }
 
-/// Regions are looked at where they were made.
+/// The layout of this machine, on which the regions were made.
 pub const LAYOUT: QueueLayout = QueueLayout::NATIVE;
-/// Of an element in a queue.
+/// Bytes of an element in a queue.
 const ELEMENT_BYTES: u64 = 12;
-/// In front of the elements of each direction.
+/// Bytes before the elements of each direction.
 const HEADER_BYTES: u64 = 24;
-/// No system has larger pages.
+/// Largest page size of any system.
 const PAGE_BYTES_MOST: usize = 65_536;
 
 #[cfg(test)]
@@ -137,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn a_queue_is_as_large_as_it_says() {
+    fn queue_of_another_size_than_its_capacity_is_none() {
         let queues = |size: usize, entries: u32| {
             let mut bytes = vec![0; size];
             bytes[..4].copy_from_slice(&entries.to_ne_bytes());
@@ -152,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn what_lies_behind_queues_in_their_last_page_is_left_out() {
+    fn bytes_after_queues_in_their_last_page_are_removed() {
         let mapped = |queues: usize, mapping: usize, entries: u32| {
             let mut bytes = vec![0; mapping];
             for at in [0, queues / 2] {
@@ -174,7 +176,7 @@ mod tests {
                 "{size} in {mapping}"
             );
         }
-        // More than a page, or no second queue where it must be: left as it is.
+        // More than a page, or no second queue in the middle: unchanged.
         assert_eq!(mapped(432, 432 + 65_536, 16).bytes.len(), 432 + 65_536);
         assert_eq!(mapped(440, 4096, 16).bytes.len(), 4096);
     }

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `partywall shmipc`: for those who speak shmipc, with our library or another.
+//! `partywall shmipc`: for programs that use shmipc, with any library.
 //!
 //! ```text
 //!   dump   FILE ─ find.rs ────┐
-//!          PID ── process.rs ─┴▶ Memory ─ pair.rs ─▶ look ─▶ dump.rs ─▶ text, or json.rs
+//!          PID ── process.rs ─┴▶ Memory ─ pair.rs ─▶ check ─▶ dump.rs ─▶ text, or json.rs
 //!                                memory.rs
 //! ```
-//! It reads copies. Nothing of what it looks at is mapped, locked or changed.
+//! It reads copies, and maps, locks or changes nothing of the inspected memory.
 
 mod dump;
 mod find;
@@ -20,7 +20,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::Subcommand;
 
-/// Look into the shared memory of shmipc
+/// Inspect the shared memory of shmipc
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Arguments {
@@ -33,7 +33,7 @@ enum Task {
     Dump(dump::Arguments),
 }
 
-/// Does what was asked for.
+/// Runs the task of the arguments.
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     match &arguments.task {
         Task::Dump(arguments) => Ok(dump::run(arguments)),
@@ -43,5 +43,5 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
 const EXAMPLES: &str = "\
 Examples:
   partywall shmipc dump 4242                        all regions of a process
-  partywall shmipc dump /dev/shm/shmipc_4242_buffer a file, of the living or of the dead
-  partywall shmipc dump --help                      what it prints, and exit codes";
+  partywall shmipc dump /dev/shm/shmipc_4242_buffer a file, also of dead processes
+  partywall shmipc dump --help                      output and exit codes";

@@ -1,27 +1,27 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Which queues point into which region of buffers, and what is in them.
+//! `Group`: a region of buffers with its queues, and the report on them.
 //!
 //! ```text
 //!   …_buffer ◀── …_queue_0, …_queue_1        one family
-//!   only one region at all ◀── the queues of which no family is there
+//!   the only region      ◀── queues without a family
 //! ```
-//! Queues whose region is not there are looked at without it.
+//! Queues without their region are checked alone.
 
 use super::memory::{Kind, LAYOUT, Memory};
 use anyhow::{Context, Result};
 use partywall_shmipc::regions::{Backing, BufferRegion, Class, Report, inspect, read_memory};
 use std::os::fd::AsRawFd;
 
-/// What belongs together.
+/// A region of buffers with its queues.
 #[derive(Clone, Debug, Default)]
 pub struct Group {
-    /// The buffers, if they are there.
+    /// The buffers, if they were found.
     pub buffers: Option<Memory>,
     /// The queues whose elements point into them.
     pub queues: Vec<Memory>,
 }
 
-/// What was copied, by what belongs together; and what is neither buffers nor queues, with the reason.
+/// Groups the copies; the rest is neither buffers nor queues, each with the reason.
 pub fn pair(memories: Vec<Memory>) -> (Vec<Group>, Vec<(Memory, String)>) {
     let (mut groups, mut queues, mut others) = (Vec::<Group>::new(), Vec::new(), Vec::new());
     for memory in memories {
@@ -51,22 +51,22 @@ pub fn pair(memories: Vec<Memory>) -> (Vec<Group>, Vec<(Memory, String)>) {
 }
 
 impl Group {
-    /// What is in it; without lists where there are no buffers.
+    /// Inspects the contents; the report has no lists without buffers.
     pub fn inspect(&self) -> Result<Report> {
         let queues: Vec<&[u8]> = self.queues.iter().map(|queue| &*queue.bytes).collect();
-        let Some(buffers) = &self.buffers else { return look_without_buffers(&queues) };
+        let Some(buffers) = &self.buffers else { return inspect_without_buffers(&queues) };
         let report = inspect(&buffers.bytes, &queues, LAYOUT);
         report.with_context(|| format!("{} is damaged", buffers.name))
     }
 
-    /// Everything in it, buffers first.
+    /// All memory of the group, buffers first.
     pub fn memories(&self) -> impl Iterator<Item = &Memory> {
         self.buffers.iter().chain(&self.queues)
     }
 }
 
-/// Beside an empty region, so that only what concerns the queues themselves counts.
-fn look_without_buffers(queues: &[&[u8]]) -> Result<Report> {
+/// Checks queues with an empty region, so that only faults of the queues themselves count.
+fn inspect_without_buffers(queues: &[&[u8]]) -> Result<Report> {
     let (backing, map) = Backing::create_memfd("/empty", EMPTY_BYTES)?;
     BufferRegion::create(map, &EMPTY_CLASSES).context("making an empty region")?;
     let path = format!("/proc/self/fd/{}", backing.fd().as_raw_fd());

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The regions that a process has, and the processes that have a region, as /proc tells.
+//! The regions of a process and the processes that have a region, from /proc.
 //!
 //! ```text
 //!   /proc/PID/fd/N    ─▶ memfd:shmipc…, /dev/shm/…, …_buffer, …_queue_N ─▶ read by that link
-//!   /proc/PID/maps    ─▶ the same, mapped with no descriptor left      ─▶ read from /proc/PID/mem
+//!   /proc/PID/maps    ─▶ the same, mapped without a descriptor         ─▶ read from /proc/PID/mem
 //! ```
-//! It only ever opens for reading. Which of them are regions shows when they are looked at.
+//! Files are opened for reading only. The contents decide later which of them are regions.
 
 use super::memory::{Memory, is_named_like_a_region};
 use anyhow::{Context, Result, bail};
@@ -16,28 +16,28 @@ use std::io::{self, ErrorKind};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 
-/// Which file it is: device and inode.
+/// The identity of a file: device and inode.
 pub type Identity = (u64, u64);
 
-/// What a process has.
+/// The memory of a process.
 #[derive(Debug, Default)]
 pub struct Owned {
-    /// What was copied.
+    /// Copies of all memory that could be read.
     pub memories: Vec<Memory>,
-    /// What could not be, and why.
+    /// Names of memory that could not be copied, with the reason.
     pub unreadable: Vec<(String, String)>,
 }
 
-/// Which file it is.
+/// The identity of a file.
 pub fn identity(metadata: &Metadata) -> Identity {
     (metadata.dev(), metadata.ino())
 }
 
-/// Copies of everything in a process that may be a region.
+/// Copies all memory of a process that may be a region.
 ///
 /// # Errors
 ///
-/// No such process, or nobody lets us look into it.
+/// If there is no such process, or it may not be inspected.
 pub fn of_process(pid: u32) -> Result<Owned> {
     let directory = format!("/proc/{pid}");
     if !Path::new(&directory).exists() {
@@ -45,18 +45,23 @@ pub fn of_process(pid: u32) -> Result<Owned> {
     }
     let explain = |error: io::Error| match error.kind() {
         ErrorKind::PermissionDenied => anyhow::anyhow!(
-            "not allowed to look into process {pid}: run this as its user, or as root"
+            "not allowed to inspect process {pid}: {}",
+            missing_right(&fs::read_to_string("/proc/self/status").unwrap_or_default())
         ),
         ErrorKind::NotFound => anyhow::anyhow!("process {pid} has just ended"),
-        _ => anyhow::Error::new(error).context(format!("looking into process {pid} failed")),
+        _ => anyhow::Error::new(error).context(format!("inspecting process {pid} failed")),
     };
     let (mut owned, mut seen) = (Owned::default(), HashSet::new());
     for entry in fs::read_dir(format!("{directory}/fd")).map_err(explain)?.flatten() {
-        let Some(name) = fs::read_link(entry.path()).ok().and_then(|name| region_name(&name))
-        else {
-            continue;
+        let link = match fs::read_link(entry.path()) {
+            // The directory may be readable to root where its entries are not.
+            Err(error) if error.kind() == ErrorKind::PermissionDenied => {
+                return Err(explain(error));
+            }
+            link => link.ok(),
         };
-        // A descriptor may be closed meanwhile, and be none of a file.
+        let Some(name) = link.and_then(|name| region_name(&name)) else { continue };
+        // The descriptor may be closed meanwhile, or belong to no file.
         let Ok(metadata) = fs::metadata(entry.path()) else { continue };
         if metadata.is_file() && seen.insert(identity(&metadata)) {
             let source = entry.path().display().to_string();
@@ -76,7 +81,33 @@ pub fn of_process(pid: u32) -> Result<Owned> {
     Ok(owned)
 }
 
-/// The processes that have one of these files open or mapped, of those that we may look into.
+/// The right that this process lacks to inspect another one, from its own `/proc/self/status`.
+fn missing_right(status: &str) -> &'static str {
+    let field = |name: &str| {
+        let line = status.lines().find_map(|line| line.strip_prefix(name))?;
+        Some(line.split_whitespace().map(str::to_owned).collect::<Vec<_>>())
+    };
+    // Real, effective, saved and file system user.
+    let is_root = field("Uid:").is_some_and(|users| users.get(1).is_some_and(|user| user == "0"));
+    let capabilities =
+        field("CapEff:").and_then(|fields| u64::from_str_radix(fields.first()?, 16).ok());
+    match capabilities {
+        Some(bits) if bits & CAP_SYS_PTRACE != 0 => {
+            "this process has CAP_SYS_PTRACE, so a security module (SELinux, AppArmor, Yama) forbids \
+             it, or the other process is in a user namespace outside of this one"
+        }
+        _ if is_root => {
+            "root lacks the capability CAP_SYS_PTRACE here, as in most containers: run this on the \
+             host, or give it to the container (docker run --cap-add SYS_PTRACE)"
+        }
+        _ => "run this as its user, or as root",
+    }
+}
+
+/// Bit 19 of the effective capabilities.
+const CAP_SYS_PTRACE: u64 = 1 << 19;
+
+/// The processes that have one of these files open or mapped, among those that may be inspected.
 pub fn users_of(files: &HashSet<Identity>) -> Result<Vec<u32>> {
     let mut users = Vec::new();
     for entry in fs::read_dir("/proc").context("reading /proc failed")?.flatten() {
@@ -111,7 +142,7 @@ impl Owned {
     }
 }
 
-/// What a region behind this link is called, if it may be one.
+/// The name of the region behind this link, if it may be one.
 fn region_name(link: &Path) -> Option<String> {
     let link = link.to_str()?;
     let path = link.strip_suffix(" (deleted)").unwrap_or(link);
@@ -121,7 +152,7 @@ fn region_name(link: &Path) -> Option<String> {
     (path.starts_with("/dev/shm/") || is_named_like_a_region(path)).then(|| path.to_owned())
 }
 
-/// A file from its beginning, as a process has it mapped.
+/// A mapping of a file from its beginning.
 #[derive(Debug, PartialEq, Eq)]
 struct Mapping<'a> {
     start: u64,
@@ -130,14 +161,14 @@ struct Mapping<'a> {
     path: &'a str,
 }
 
-/// What the lines of a `maps` say: `START-END perms offset MAJOR:MINOR inode      path`.
+/// Parses the lines of `maps`: `START-END perms offset MAJOR:MINOR inode      path`.
 fn mappings(maps: &str) -> Vec<Mapping<'_>> {
     let mut found: Vec<Mapping<'_>> = Vec::new();
     for line in maps.lines() {
         let Some((start, end, offset, identity, path)) = fields(line) else { continue };
         let before = found.last_mut();
         match before.filter(|before| before.end == start && before.identity == identity) {
-            // The same file goes on, with other rights perhaps.
+            // The mapping of the same file continues, perhaps with other permissions.
             Some(before) if offset == before.end - before.start => before.end = end,
             _ if offset == 0 => found.push(Mapping { start, end, identity, path }),
             _ => {}
@@ -153,7 +184,7 @@ fn fields(line: &str) -> Option<(u64, u64, u64, Identity, &str)> {
     let hexadecimal = |text| u64::from_str_radix(text, 16).ok();
     let (major, minor) = device.split_once(':')?;
     let (major, minor) = (hexadecimal(major)?, hexadecimal(minor)?);
-    // As the C library packs a device number.
+    // The packed device number of the C library.
     let device =
         (major & 0xfff) << 8 | (major & !0xfff) << 32 | (minor & 0xff) | (minor & !0xff) << 12;
     let identity = (device, inode.parse().ok().filter(|inode| *inode != 0)?);
@@ -161,7 +192,7 @@ fn fields(line: &str) -> Option<(u64, u64, u64, Identity, &str)> {
     Some((hexadecimal(start)?, hexadecimal(end)?, hexadecimal(offset)?, identity, path))
 }
 
-/// What a process sees in a mapping; to its end, or to where the file ends.
+/// The bytes of a mapping, up to its end or the end of the file.
 fn read_mapping(directory: &str, mapping: &Mapping<'_>) -> io::Result<Vec<u8>> {
     let memory = File::open(format!("{directory}/mem"))?;
     let size = mapping.end - mapping.start;
@@ -176,7 +207,7 @@ fn read_mapping(directory: &str, mapping: &Mapping<'_>) -> io::Result<Vec<u8>> {
             Ok(count) => read += count,
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
             Err(error) if read == 0 => return Err(error),
-            // Behind the end of a file that is no multiple of a page, or that was truncated.
+            // After the end of a file whose size is no multiple of a page, or that was truncated.
             Err(_) => break,
         }
     }
@@ -189,7 +220,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_mapping_in_pieces_is_one() {
+    fn missing_right_is_named() {
+        let status = |user: u32, bits: &str| {
+            missing_right(&format!("Name:\tx\nUid:\t1\t{user}\t1\t1\nCapEff:\t{bits}\n"))
+        };
+        assert_eq!(status(1000, "0000000000000000"), "run this as its user, or as root");
+        // As docker gives it to root.
+        assert!(status(0, "00000000a80425fb").contains("--cap-add SYS_PTRACE"));
+        assert!(status(0, "000001ffffffffff").contains("a security module"));
+        assert!(status(1000, "0000000000080000").contains("a security module"));
+        assert_eq!(missing_right(""), "run this as its user, or as root");
+    }
+
+    #[test]
+    fn mapping_in_pieces_is_one() {
         let maps = "\
 7f00-7f10 r--p 00000000 00:19 44                         /dev/shm/a_buffer\n\
 7f10-7f20 rw-s 00000010 00:19 44                         /dev/shm/a_buffer\n\
@@ -205,7 +249,7 @@ nonsense\n";
     }
 
     #[test]
-    fn memory_without_a_descriptor_is_read_all_the_same() {
+    fn memory_without_a_descriptor_is_read() {
         use partywall_shmipc::regions::{Backing, BufferRegion, Class};
         let (backing, map) = Backing::create_memfd("/mapped_only_buffer", 8192).unwrap();
         let region = BufferRegion::create(map, &[Class { size: 60, percent: 100 }]).unwrap();
@@ -219,7 +263,7 @@ nonsense\n";
     }
 
     #[test]
-    fn only_what_may_be_a_region_is_read() {
+    fn other_files_than_regions_are_not_read() {
         let name = |link: &str| region_name(link.as_ref());
         assert_eq!(name("/memfd:shmipc/a_buffer (deleted)").unwrap(), "/a_buffer");
         assert_eq!(name("/dev/shm/whatever").unwrap(), "/dev/shm/whatever");

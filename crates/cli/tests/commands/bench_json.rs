@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Every scenario of `partywall bench` runs, ends, and prints JSON lines that parse and have every key.
+//! Each scenario of `partywall bench` prints JSON lines with all keys.
 
 use std::fs;
 use std::process::{Command, Output, Stdio};
@@ -66,11 +66,11 @@ fn throughput() {
 }
 
 #[test]
-fn nothing_is_left_of_links() {
+fn link_files_are_removed_after_the_run() {
     let program = env!("CARGO_BIN_EXE_partywall");
     let arguments = ["bench", "link", "--size", "48", "--transport", "link-shm", "--wait", "park"];
     let short = ["--json", "--duration", "5ms", "--rounds", "1"];
-    // The second process is ended with the last link still open.
+    // The child process is killed while its last link is open.
     let temporary = tempfile::tempdir().expect("a directory");
     let mut bench = Command::new(program);
     bench.args(arguments).args(short).env("TMPDIR", temporary.path()).stdout(Stdio::null());
@@ -94,7 +94,7 @@ fn nothing_is_left_of_links() {
     }
 }
 
-/// Those of its first thread.
+/// The children of the first thread of a process.
 fn children_of(pid: u32) -> Vec<u32> {
     let listed = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"));
     listed.unwrap_or_default().split_whitespace().flat_map(str::parse).collect()
@@ -109,7 +109,7 @@ fn link() {
     };
     for scenario in ["ping", "throughput", "duplex"] {
         for transport in ["shm", "link-shm", "link-tcp", "link-uds", "tcp", "uds"] {
-            // Sockets that both sides fill before they read stand still.
+            // Plain sockets have no duplex with large messages: both ends would block on sending.
             let is_stuck = scenario == "duplex" && !transport.contains('-') && transport != "shm";
             assert_eq!(
                 sizes_of(scenario, transport),
@@ -121,10 +121,10 @@ fn link() {
     for line in &lines {
         assert_complete(line);
         assert!(line["ops"].as_u64() > Some(0) && line["ops_per_s"].as_f64() > Some(0.0), "{line}");
-        // In so short a run perhaps no message carried its time.
-        let is_told = |scenario: &str| line["scenario"] == scenario && line["p50_ns"].is_u64();
-        assert!(is_told("ping") || line["scenario"] != "ping", "{line}");
-        assert!(!is_told("duplex"), "{line}");
+        // In a run this short perhaps no message carried its send time.
+        let has_latency = |scenario: &str| line["scenario"] == scenario && line["p50_ns"].is_u64();
+        assert!(has_latency("ping") || line["scenario"] != "ping", "{line}");
+        assert!(!has_latency("duplex"), "{line}");
     }
 }
 
@@ -179,7 +179,7 @@ fn parallel() {
 }
 
 #[test]
-fn a_stream_that_nobody_reads_is_bounded_and_the_others_go_on() {
+fn unread_stream_is_bounded_and_does_not_stop_the_others() {
     for size in ["64", "4k", "1m"] {
         let lines = lines(&["parallel", "--streams", "5", "--unread", "2", "--size", size]);
         assert_eq!(lines.len(), 6, "three transports, each without and with");
@@ -192,14 +192,14 @@ fn a_stream_that_nobody_reads_is_bounded_and_the_others_go_on() {
         }
         let at = |key: &str| lines[1][key].as_u64().expect(key);
         assert_eq!(lines[1]["transport"], "shm");
-        assert!(at("unread_messages") >= 2, "each sender got at least one off");
+        assert!(at("unread_messages") >= 2, "each sender sent at least one");
         assert!(at("unread_bytes") <= at("unread_bytes_max"), "{}", lines[1]);
         assert!(at("memory_bytes") <= at("memory_bytes_max"), "{}", lines[1]);
     }
 }
 
 #[test]
-fn untouched_streams_are_called_so() {
+fn untouched_streams_are_marked() {
     let few = ["parallel", "--streams", "3", "--size", "1m", "--touch", "none"];
     assert!(lines(&few).iter().all(|line| line["touched"] == Value::Bool(false)));
 }
@@ -212,18 +212,18 @@ fn connect() {
     assert!(lines[0]["descriptors_per_session"].as_f64().expect("a number") >= 1.0);
     for line in &lines[3..] {
         assert_eq!(line["scenario"], "idle");
-        assert_eq!(line["idle_wakeups"], 0, "whoever waits for nothing sleeps: {line}");
+        assert_eq!(line["idle_wakeups"], 0, "an idle receiver sleeps: {line}");
     }
 }
 
 #[test]
-fn untouched_payloads_are_called_so() {
+fn untouched_payloads_are_marked() {
     let lines = lines(&["ping", "--size", "64", "--transport", "uds", "--touch", "none"]);
     assert_eq!(lines[0]["touched"], Value::Bool(false));
 }
 
 #[test]
-fn a_report_stands_alone() {
+fn report_has_table_plots_and_json_and_no_external_file() {
     let directory = std::env::temp_dir().join(format!("partywall-report-{}", std::process::id()));
     let out = directory.to_str().expect("a plain name");
     let short = ["--duration", "5ms", "--rounds", "1", "--transport", "uds,baseline-spin"];
@@ -240,7 +240,7 @@ fn a_report_stands_alone() {
 }
 
 #[test]
-fn nonsense_is_refused_before_anything_is_measured() {
+fn wrong_arguments_are_rejected_before_any_measurement() {
     for arguments in [
         &["ping", "--size", "3"][..],
         &["rate", "--rate", "0"],
@@ -260,7 +260,7 @@ fn nonsense_is_refused_before_anything_is_measured() {
     }
 }
 
-/// What each object has, whatever the scenario.
+/// The keys of each object in all scenarios.
 const KEYS: [&str; 16] = [
     "scenario",
     "transport",

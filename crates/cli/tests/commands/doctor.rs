@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `doctor` says how it is and what to do, to people and to programs, and fails where memory cannot be
-//! shared.
+//! `doctor` prints findings with advice as text and JSON, and fails if shared memory does not work.
 
 use crate::program;
 
@@ -9,7 +8,7 @@ use std::process::{Command, Output, Stdio};
 use program::{Running, run, text};
 use serde_json::Value;
 
-/// Runs `doctor` after a shell has lowered a limit of its own.
+/// Runs `doctor` in a shell with a lowered limit.
 fn doctor_with(limit: &str, arguments: &str) -> Output {
     let script = format!("ulimit -c 0; {limit}; exec \"$0\" doctor {arguments}");
     let mut command = Command::new("sh");
@@ -31,7 +30,7 @@ fn find<'a>(findings: &'a [Value], subject: &str) -> &'a Value {
 }
 
 #[test]
-fn here_shared_memory_works() {
+fn doctor_finds_that_shared_memory_works_here() {
     let output = run(&["doctor"]);
     let said = text(&output.stdout);
     assert_eq!(output.status.code(), Some(0), "{said}");
@@ -43,7 +42,7 @@ fn here_shared_memory_works() {
 }
 
 #[test]
-fn programs_get_the_same() {
+fn json_has_the_same_findings() {
     let output = run(&["doctor", "--json"]);
     let findings = findings(&output);
     for subject in SUBJECTS {
@@ -56,7 +55,7 @@ fn programs_get_the_same() {
 }
 
 #[test]
-fn few_descriptors_are_noted_with_the_number_of_channels() {
+fn low_descriptor_limit_is_noted_with_the_number_of_channels() {
     let output = doctor_with("ulimit -n 60", "--json");
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stdout));
     let findings = findings(&output);
@@ -67,7 +66,7 @@ fn few_descriptors_are_noted_with_the_number_of_channels() {
 }
 
 #[test]
-fn without_descriptors_it_fails_and_says_so() {
+fn missing_descriptors_are_a_failure() {
     let output = doctor_with("ulimit -n 9", "--json");
     assert_eq!(output.status.code(), Some(1), "{}", text(&output.stdout));
     let findings = findings(&output);
@@ -75,7 +74,7 @@ fn without_descriptors_it_fails_and_says_so() {
 }
 
 #[test]
-fn a_file_size_limit_fails_and_kills_nobody() {
+fn file_size_limit_is_a_failure_without_a_signal() {
     let output = doctor_with("ulimit -f 8", "--json");
     assert_eq!(output.status.code(), Some(1), "{} {}", text(&output.stdout), text(&output.stderr));
     let findings = findings(&output);
@@ -84,7 +83,7 @@ fn a_file_size_limit_fails_and_kills_nobody() {
     assert!(finding["advice"].as_str().unwrap().contains("ulimit -f"));
 }
 
-/// What is looked at wherever shared memory works.
+/// The subjects of all checks if shared memory works.
 const SUBJECTS: [&str; 23] = [
     "kernel",
     "memfd with seals",

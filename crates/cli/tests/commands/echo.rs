@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `echo` counts what it sends and receives, verifies every echo, and compares the wires.
+//! `echo` counts and verifies all messages, and compares the transports.
 
 use crate::program;
 
@@ -10,7 +10,7 @@ use std::thread;
 
 use program::{Running, announced, partywall, run, text};
 
-/// A serving `partywall echo serve`, and its addresses.
+/// A running `partywall echo serve` and its addresses.
 struct Serving {
     process: Running,
     stdout: BufReader<ChildStdout>,
@@ -26,7 +26,7 @@ impl Serving {
         Self { process, stdout, addresses }
     }
 
-    /// Waits for its end; what it says then.
+    /// Waits for its end; returns its last output.
     fn verdict(mut self) -> String {
         let mut said = String::new();
         self.stdout.read_to_string(&mut said).unwrap();
@@ -35,7 +35,7 @@ impl Serving {
     }
 }
 
-/// Runs `partywall echo run` to its end in order; what it says.
+/// Runs `partywall echo run`, which must succeed; returns its output.
 fn ask(addresses: &[String], options: &[&str]) -> String {
     let addresses: Vec<&str> = addresses.iter().map(String::as_str).collect();
     let output = run(&[&["echo", "run", "--connect"], &addresses[..], options].concat());
@@ -50,7 +50,7 @@ fn uses_shared_memory(said: &str) -> bool {
     transports.any(|line| !line.contains("socket") && line.ends_with("shared memory"))
 }
 
-/// All four kinds of wire, in a directory of their own.
+/// Serves all four kinds of address, in a private directory.
 fn serve_all(options: &[&str]) -> (tempfile::TempDir, Serving) {
     let directory = tempfile::tempdir().unwrap();
     let at = |prefix: &str, name: &str| format!("{prefix}:{}/{name}", directory.path().display());
@@ -61,7 +61,7 @@ fn serve_all(options: &[&str]) -> (tempfile::TempDir, Serving) {
 }
 
 #[test]
-fn over_every_wire_and_then_compares_them() {
+fn echo_over_all_transports_is_verified_and_compared() {
     let (_directory, serving) = serve_all(&["--count", "4004"]);
     let said = ask(&serving.addresses, &["--count", "1000", "--size", "100"]);
     for address in &serving.addresses {
@@ -82,7 +82,7 @@ fn over_every_wire_and_then_compares_them() {
 }
 
 #[test]
-fn with_many_on_their_way_and_of_many_sizes() {
+fn echo_with_a_pipeline_is_verified_in_all_sizes() {
     let (_directory, serving) = serve_all(&[]);
     for (size, count) in
         [("1", "5000"), ("64", "5000"), ("4k", "2000"), ("100k", "200"), ("2m", "40")]
@@ -101,7 +101,7 @@ fn with_many_on_their_way_and_of_many_sizes() {
 }
 
 #[test]
-fn for_many_clients_at_a_time_but_no_more_than_allowed() {
+fn clients_beyond_the_limit_wait() {
     let directory = tempfile::tempdir().unwrap();
     let address = format!("unix:{}/many.sock", directory.path().display());
     let serving = Serving::start(&[&address], &["--clients", "2", "--count", "6000"]);
@@ -121,7 +121,7 @@ fn for_many_clients_at_a_time_but_no_more_than_allowed() {
 }
 
 #[test]
-fn a_foreign_line_client_is_served() {
+fn line_client_without_partywall_is_served() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("p.sock");
     let address = format!("unix:{}", path.display());
@@ -138,7 +138,7 @@ fn a_foreign_line_client_is_served() {
 }
 
 #[test]
-fn counts_are_written_with_k_and_m_and_are_not_zero() {
+fn count_is_parsed_with_units_and_is_not_zero() {
     let serving = Serving::start(&["tcp:127.0.0.1:0"], &["--count", "2k"]);
     let said = ask(&serving.addresses, &["--count", "1k"]);
     assert!(said.contains("sent        1000 messages"), "{said}");
@@ -157,13 +157,13 @@ fn counts_are_written_with_k_and_m_and_are_not_zero() {
 }
 
 #[test]
-fn it_ends_when_its_time_is_over() {
+fn serve_ends_after_its_time() {
     let serving = Serving::start(&["tcp:127.0.0.1:0"], &["--for", "50ms"]);
     assert!(serving.verdict().contains("echoed 0 messages"));
 }
 
 #[test]
-fn an_echo_that_is_not_what_was_sent_is_noticed() {
+fn wrong_echo_is_5() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("liar.sock");
     let listener = UnixListener::bind(&path).unwrap();
@@ -171,7 +171,7 @@ fn an_echo_that_is_not_what_was_sent_is_noticed() {
         let (mut client, _) = listener.accept().unwrap();
         let mut line = [0; 65];
         for _ in 0..2 {
-            // The first answer given twice.
+            // The first reply is sent twice.
             let mut next = [0; 65];
             client.read_exact(&mut next).unwrap();
             if line[0] == 0 {
@@ -188,7 +188,7 @@ fn an_echo_that_is_not_what_was_sent_is_noticed() {
 }
 
 #[test]
-fn silence_and_absence_are_told_apart() {
+fn silent_server_is_4_and_missing_server_is_3() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("silent.sock");
     let address = format!("plain:unix:{}", path.display());

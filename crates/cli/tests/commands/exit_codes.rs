@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Each way of ending has its own exit code, and says on stderr what happened.
+//! Each way to end has its own exit code and prints the reason on stderr.
 
 use crate::program;
 
@@ -20,7 +20,7 @@ const PEER_DIED: i32 = 4;
 const PROTOCOL: i32 = 5;
 const OUTPUT_CLOSED: i32 = 6;
 
-/// Runs to the end, and compares the code and a part of the explanation.
+/// Runs the command; compares the exit code and a part of the error text.
 fn ends(arguments: &[&str], code: i32, says: &str) {
     let output = run(arguments);
     let errors = text(&output.stderr);
@@ -33,7 +33,7 @@ fn address(directory: &Path) -> String {
     format!("unix:{}/exit.sock", directory.display())
 }
 
-/// Both sides over each wire, with pipes to all streams.
+/// Both sides over each transport, with pipes to all streams.
 fn each(mut test: impl FnMut(Listening, Running)) {
     for transport in ["shm", "socket"] {
         let directory = tempfile::tempdir().unwrap();
@@ -42,7 +42,7 @@ fn each(mut test: impl FnMut(Listening, Running)) {
         let mut listen = Listening::start(&[&[&*address][..], &options].concat(), Stdio::piped());
         let arguments = [&["connect", &listen.address][..], &options].concat();
         let mut connect = Running::start(partywall(&arguments).stdin(Stdio::piped()));
-        // A byte each way proves that they are connected.
+        // A byte each way shows that they are connected.
         let mut byte = [0];
         connect.0.stdin.as_mut().unwrap().write_all(b"?").unwrap();
         listen.process.0.stdout.as_mut().unwrap().read_exact(&mut byte).unwrap();
@@ -75,11 +75,11 @@ fn former_value_is_an_error_with_the_present_name() {
 }
 
 #[test]
-fn a_report_that_cannot_be_written_is_1_before_anything_is_measured() {
+fn unwritable_report_is_1_before_any_measurement() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("file");
     std::fs::write(&file, "kept").unwrap();
-    // Of ten minutes a round, the test would not see the end.
+    // A measurement of ten minutes would exceed the time of the test.
     let long = ["bench", "ping", "--duration", "600s", "--out"];
     for out in [file.clone(), file.join("within")] {
         ends(&[&long[..], &[out.to_str().unwrap()]].concat(), FAILURE, out.to_str().unwrap());
@@ -88,7 +88,7 @@ fn a_report_that_cannot_be_written_is_1_before_anything_is_measured() {
 }
 
 #[test]
-fn a_stdin_that_cannot_be_read_is_1_and_the_other_side_learns_that_something_is_missing() {
+fn unreadable_stdin_is_1_and_the_peer_sees_no_good_end() {
     let directory = tempfile::tempdir().unwrap();
     let mut listen = Listening::start(&[&address(directory.path())], Stdio::null());
     let unreadable = File::open(directory.path()).unwrap();
@@ -100,13 +100,13 @@ fn a_stdin_that_cannot_be_read_is_1_and_the_other_side_learns_that_something_is_
 }
 
 #[test]
-fn nobody_to_listen_to_or_to_reach_is_3() {
+fn unreachable_address_is_3() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().display().to_string();
     ends(&["connect", &format!("unix:{path}/nobody")], NO_CONNECTION, "does not exist");
-    ends(&["connect", "tcp:127.0.0.1:1"], NO_CONNECTION, "start the server; --retry 5s waits");
+    ends(&["connect", "tcp:127.0.0.1:1"], NO_CONNECTION, "start it; --retry 5s waits");
     for endpoint in ["tcp:127.0.0.1:1", "plain:tcp:127.0.0.1:1"] {
-        let says = "partywall: nobody listens on tcp:127.0.0.1:1: start the server; --retry 5s";
+        let says = "partywall: no server listens on tcp:127.0.0.1:1: start it; --retry 5s";
         ends(&["echo", "run", "--connect", endpoint], NO_CONNECTION, says);
     }
     ends(&["connect", "unix:@partywall-nobody", "--retry", "50ms"], NO_CONNECTION, "nobody");
@@ -127,7 +127,7 @@ fn nobody_to_listen_to_or_to_reach_is_3() {
 }
 
 #[test]
-fn a_listener_that_does_not_speak_partywall_is_3() {
+fn listener_without_partywall_is_3() {
     let directory = tempfile::tempdir().unwrap();
     let listener = UnixListener::bind(directory.path().join("exit.sock")).unwrap();
     let other = thread::spawn(move || {
@@ -140,7 +140,7 @@ fn a_listener_that_does_not_speak_partywall_is_3() {
 }
 
 #[test]
-fn a_channel_and_a_session_do_not_meet_and_both_sides_say_why() {
+fn channel_to_a_proxy_is_refused_with_a_reason_on_both_sides() {
     let directory = tempfile::tempdir().unwrap();
     let address = address(directory.path());
     let mut proxy =
@@ -169,7 +169,7 @@ fn advice_names_flags_of_the_command() {
     let silent = format!("unix:{}", silent.display());
     let impatient = ["connect", &silent, "--handshake-timeout", "50ms"];
     ends(&impatient, NO_CONNECTION, "--handshake-timeout");
-    // Both ways of a message that is too long: for ourselves, and for the other side.
+    // Both limits of a message: that of this side, and that of the peer.
     for (ours, theirs, says) in [("64k", "64m", "on this side"), ("64m", "64k", "at the peer")] {
         let mut listen = Listening::start(&[&address, "--memory", theirs], Stdio::null());
         let ask = ["echo", "run", "--connect", &listen.address, "--size", "1m", "--memory", ours];
@@ -179,7 +179,7 @@ fn advice_names_flags_of_the_command() {
 }
 
 #[test]
-fn a_killed_peer_is_4_on_either_side() {
+fn killed_peer_is_4_on_either_side() {
     each(|mut listen, mut connect| {
         listen.process.0.kill().unwrap();
         assert_eq!(connect.code(), PEER_DIED);
@@ -191,7 +191,7 @@ fn a_killed_peer_is_4_on_either_side() {
 }
 
 #[test]
-fn bytes_changed_on_the_way_are_5() {
+fn changed_bytes_are_5() {
     let mut listen = Listening::start(&["tcp:127.0.0.1:0"], Stdio::piped());
     let proxy = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = format!("tcp:127.0.0.1:{}", proxy.local_addr().unwrap().port());
@@ -217,7 +217,7 @@ fn bytes_changed_on_the_way_are_5() {
     assert!(said.contains("broke the protocol"), "{said}");
 }
 
-/// Passes bytes on; those that come together with `SPOIL` are changed.
+/// Copies bytes, and changes those that come together with `SPOIL`.
 fn pass(mut from: TcpStream, mut to: TcpStream) {
     let mut buffer = [0; 4096];
     while let Ok(count @ 1..) = from.read(&mut buffer) {
@@ -233,11 +233,11 @@ fn pass(mut from: TcpStream, mut to: TcpStream) {
 }
 
 #[test]
-fn an_output_that_nobody_reads_is_6_and_the_sender_learns_of_it() {
+fn closed_output_is_6_and_the_sender_sees_a_dead_peer() {
     each(|mut listen, mut connect| {
         drop(listen.stdout());
         let mut input = connect.0.stdin.take().unwrap();
-        // It may end before it has taken all of it.
+        // The process may end before it has read all of it.
         let _ = input.write_all(&[7; 1_000_000]);
         assert_eq!(listen.process.code(), OUTPUT_CLOSED);
         assert_eq!(connect.code(), PEER_DIED);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The end of stdin closes one direction only: the other goes on until its own end.
+//! The end of stdin closes one direction only; the other continues until its own end.
 
 use crate::program;
 
@@ -9,10 +9,10 @@ use std::process::Stdio;
 
 use program::{Listening, Running, partywall, text, wait_until};
 
-/// Address and options of each wire.
+/// Address family and options of each transport.
 const WIRES: [(&str, &str); 3] = [("unix", "shm"), ("unix", "socket"), ("tcp", "auto")];
 
-/// Both sides, with pipes to all their streams.
+/// Both sides, with pipes to all streams.
 fn each(mut test: impl FnMut(&str, Listening, Running)) {
     for (family, transport) in WIRES {
         let directory = tempfile::tempdir().unwrap();
@@ -28,7 +28,7 @@ fn each(mut test: impl FnMut(&str, Listening, Running)) {
     }
 }
 
-/// One side asks and closes; the other still answers, at length.
+/// One side sends a question and closes; the other replies at length.
 fn ask_and_answer(name: &str, asking: &mut Running, answering: &mut Running) {
     let mut input = asking.0.stdin.take().unwrap();
     input.write_all(b"question").unwrap();
@@ -39,14 +39,14 @@ fn ask_and_answer(name: &str, asking: &mut Running, answering: &mut Running) {
 
     let answer: Vec<u8> = (0..3_000_000_u32).map(|index| (index % 251) as u8).collect();
     let mut output = answering.0.stdin.take().unwrap();
-    let mut heard = asking.0.stdout.take().unwrap();
+    let mut reply = asking.0.stdout.take().unwrap();
     std::thread::scope(|scope| {
         scope.spawn(|| {
             output.write_all(&answer).unwrap();
             drop(output);
         });
         let mut whole = Vec::new();
-        heard.read_to_end(&mut whole).unwrap();
+        reply.read_to_end(&mut whole).unwrap();
         assert!(whole == answer, "{name}: {} bytes came", whole.len());
     });
     assert_eq!(asking.code(), 0, "{name}");
@@ -71,7 +71,7 @@ fn the_connecting_side_answers_after_the_question_has_ended() {
 fn a_conversation_goes_line_by_line() {
     each(|name, mut listen, mut connect| {
         let (mut there, mut here) = (connect.0.stdin.take().unwrap(), listen.stdout());
-        let (mut back, mut heard) =
+        let (mut back, mut reply) =
             (listen.process.0.stdin.take().unwrap(), connect.0.stdout.take().unwrap());
         for index in 0..100_u8 {
             let mut got = [0; 2];
@@ -79,7 +79,7 @@ fn a_conversation_goes_line_by_line() {
             here.read_exact(&mut got).unwrap();
             assert_eq!(got, [index, b'?'], "{name}");
             back.write_all(&[index, b'!']).unwrap();
-            heard.read_exact(&mut got).unwrap();
+            reply.read_exact(&mut got).unwrap();
             assert_eq!(got, [index, b'!'], "{name}");
         }
         drop((there, back));
@@ -87,18 +87,18 @@ fn a_conversation_goes_line_by_line() {
     });
 }
 
-/// Whether the thread that receives and writes to stdout has ended: it has received the end.
-fn has_heard_the_end(pid: u32) -> bool {
+/// Whether the thread that writes to stdout has ended, because it received the end.
+fn has_received_the_end(pid: u32) -> bool {
     let tasks = fs::read_dir(format!("/proc/{pid}/task")).expect("a process of ours");
     let names = tasks.flatten().map(|task| fs::read_to_string(task.path().join("comm")));
     names.flatten().all(|name| name.trim_end() != "stdout")
 }
 
 #[test]
-fn a_death_after_the_other_side_has_closed_is_noticed_while_stdin_is_silent() {
+fn death_after_a_half_close_is_noticed_while_stdin_is_silent() {
     each(|name, mut listen, mut connect| {
         if name == "auto" {
-            return; // TCP tells only those who write
+            return; // over TCP only a writer sees a death
         }
         let (mut there, mut here) = (connect.0.stdin.take().unwrap(), listen.stdout());
         let mut byte = [0];
@@ -106,7 +106,7 @@ fn a_death_after_the_other_side_has_closed_is_noticed_while_stdin_is_silent() {
         here.read_exact(&mut byte).unwrap();
         drop(listen.process.0.stdin.take());
         let pid = connect.0.id();
-        wait_until("the end is heard", || has_heard_the_end(pid));
+        wait_until("the end is received", || has_received_the_end(pid));
         listen.process.0.kill().unwrap();
         let output = connect.finish();
         let errors = text(&output.stderr);

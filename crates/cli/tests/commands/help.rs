@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Every command teaches by example, and completions and manual pages are made of the same.
+//! The help of each command has examples; completions and manual pages have the same texts.
 
 use crate::program;
 
 use program::{run, text};
 
-/// Every command that can be seen.
+/// All commands that the help shows.
 const COMMANDS: [&str; 19] = [
     "",
     "bench",
@@ -32,7 +32,7 @@ fn words(command: &str) -> Vec<&str> {
     command.split_whitespace().collect()
 }
 
-/// What a successful run prints.
+/// The output of a successful run.
 fn prints(arguments: &[&str]) -> String {
     let output = run(arguments);
     assert_eq!(output.status.code(), Some(0), "{arguments:?}: {}", text(&output.stderr));
@@ -56,7 +56,7 @@ fn the_options_in_the_examples_exist() {
         let help = prints(&[&words(command)[..], &["--help"]].concat());
         let (_, examples) = help.split_once("Examples:").unwrap();
         let own = format!("partywall {command} ");
-        // What these show is examples of the commands in them, which have their own turn.
+        // Groups show examples of their subcommands, which are checked by themselves.
         let is_group = ["", "echo", "shmipc", "link"].contains(&command);
         for line in examples.lines().filter(|line| line.contains(&own)) {
             for option in line.split_whitespace().filter(|word| word.starts_with("--")) {
@@ -68,7 +68,7 @@ fn the_options_in_the_examples_exist() {
 }
 
 #[test]
-fn exit_codes_are_told_where_scripts_need_them() {
+fn help_of_commands_for_scripts_has_exit_codes() {
     for command in [
         "listen",
         "connect",

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `partywall shmipc dump` tells the living from the dead, the sound from the damaged, and what is none of it.
+//! `partywall shmipc dump` of live, abandoned, damaged and foreign memory.
 
 use crate::program;
 
@@ -14,10 +14,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 const SOUND: i32 = 0;
 const UNSOUND: i32 = 1;
 const UNREADABLE: i32 = 2;
-/// Makes this program a server, in this directory.
+/// The variable that makes this program a server in the given directory.
 const SERVES_IN: &str = "PARTYWALL_TEST_SERVES_IN";
 
-/// This process is looked at as a whole, so one test at a time.
+/// A lock for all tests, because `dump` inspects this whole process.
 fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
@@ -28,7 +28,7 @@ fn dump(arguments: &[&str]) -> (i32, String, String) {
     (output.status.code().unwrap(), text(&output.stdout), text(&output.stderr))
 }
 
-/// A session in this process, one message of which nobody has taken.
+/// A session in this process with one unreceived message.
 struct Held {
     directory: tempfile::TempDir,
     server: Session,
@@ -53,7 +53,7 @@ impl Held {
         Self { directory, server: accepting.join().unwrap(), client, stream }
     }
 
-    /// The file of this session whose name ends so.
+    /// The file of this session with this ending.
     fn file(&self, end: &str) -> PathBuf {
         let entries = fs::read_dir(self.directory.path()).unwrap();
         let mut paths = entries.map(|entry| entry.unwrap().path());
@@ -65,7 +65,7 @@ impl Held {
     }
 }
 
-/// What a process that was killed leaves: both files, and nobody who has them.
+/// The two files of a killed process, which no process has open.
 fn left_behind(directory: &Path) -> (String, String) {
     let held = Held::new(MemMapType::DevShmFile);
     let (buffers, queues) = (held.file("_buffer"), held.file("_queue_0"));
@@ -123,7 +123,7 @@ fn memfds_are_found_by_the_process_that_has_them() {
     held.end();
 }
 
-/// In a process of its own, which has nothing but a server's end: mappings, and of memfds no descriptor.
+/// A process with only the server's end: it has mappings, but no descriptors of memfds.
 #[test]
 fn serves_where_a_test_asks_for_it() {
     let Ok(directory) = std::env::var(SERVES_IN) else { return };
@@ -144,7 +144,7 @@ fn a_server_is_looked_into(mapping: MemMapType, read_from: &str) {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", "shmipc_dump::serves_where_a_test_asks_for_it"]).env(SERVES_IN, place);
     let server = Running::start(command.stdin(Stdio::null()).stdout(Stdio::null()));
-    // The default queue_cap: a region of queues that is no multiple of a page.
+    // With the default queue_cap the region of queues is no multiple of a page.
     let config = Config::default().mem_map_type(mapping);
     let config = config.share_memory_path_prefix(format!("{place}/regions"));
     let protocol = Arc::new(Shmipc::new(config).unwrap());
@@ -176,7 +176,7 @@ fn the_queues_of_a_server_are_found_where_memfds_were_sent() {
 #[test]
 fn the_queues_of_a_server_are_found_where_files_were_named() {
     let _alone = alone();
-    // It keeps their descriptors, to remove them when the session ends.
+    // The server keeps their descriptors, to remove the files when the session ends.
     a_server_is_looked_into(MemMapType::DevShmFile, "/fd/");
 }
 
@@ -190,7 +190,7 @@ fn what_the_dead_did_not_give_back_is_leaked() {
     assert!(said.contains("its processes are gone"), "{said}");
     assert!(said.contains("not sound: 0 broken, 1 slices leaked"), "{said}");
     assert!(said.contains("in a pending message: leaked\n"), "{said}");
-    // Called anything, the queue has to be named.
+    // With other names, the queue has to be given.
     let (region, queue) = (directory.path().join("region"), directory.path().join("q"));
     fs::rename(&buffers, &region).unwrap();
     fs::copy(&queues, &queue).unwrap();
@@ -200,14 +200,14 @@ fn what_the_dead_did_not_give_back_is_leaked() {
     assert_eq!(code, UNSOUND);
     let whole: serde_json::Value = serde_json::from_str(&said).unwrap();
     assert_eq!((&whole["regions"][0]["leaked"], &whole["sound"]), (&1.into(), &false.into()));
-    // Queues alone leak nothing.
+    // Queues alone have no leaks.
     let (code, said, _) = dump(&[&queues]);
     assert_eq!(code, SOUND, "{said}");
     assert!(said.contains("the buffers that the queues point into are not here"), "{said}");
 }
 
 #[test]
-fn what_does_not_hold_is_told() {
+fn broken_invariant_is_reported() {
     let _alone = alone();
     let directory = tempfile::tempdir().unwrap();
     let (buffers, _) = left_behind(directory.path());
@@ -246,6 +246,6 @@ fn what_is_no_region_is_said_to_be_none() {
     let pid = listen.process.0.id().to_string();
     refused(&[&pid], &format!("process {pid} has no region of shmipc"));
     if fs::read_dir("/proc/1/fd").is_err_and(|e| e.kind() == std::io::ErrorKind::PermissionDenied) {
-        refused(&["1"], "not allowed to look into process 1: run this as its user, or as root");
+        refused(&["1"], "not allowed to inspect process 1: run this as its user, or as root");
     }
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! SIGINT and SIGTERM end a listening command with 128 and the signal's number, and no socket file stays.
+//! SIGINT and SIGTERM end a listening command with 128 plus their number, without a socket file.
 
 use crate::program;
 
@@ -13,7 +13,7 @@ use program::{Listening, Running, announced, partywall};
 
 const SIGNALS: [(Signal, i32); 2] = [(Signal::INT, 2), (Signal::TERM, 15)];
 
-/// Sends it, and waits for the end.
+/// Sends the signal and waits for the end.
 fn end_by(process: &mut Running, signal: Signal) -> ExitStatus {
     kill(process.0.id().cast_signed(), signal).unwrap();
     process.wait()
@@ -25,7 +25,7 @@ fn files(directory: &Path) -> Vec<String> {
 }
 
 #[test]
-fn of_listen() {
+fn listen_ended_by_a_signal_leaves_no_file() {
     for (signal, number) in SIGNALS {
         let directory = tempfile::tempdir().unwrap();
         let address = format!("unix:{}/l.sock", directory.path().display());
@@ -37,7 +37,7 @@ fn of_listen() {
 }
 
 #[test]
-fn of_echo_serve_with_a_client_that_stays() {
+fn echo_serve_ended_by_a_signal_leaves_no_file() {
     for (signal, number) in SIGNALS {
         let directory = tempfile::tempdir().unwrap();
         let at = |prefix: &str| format!("{prefix}:{}/{}", directory.path().display(), prefix.len());
@@ -57,7 +57,7 @@ fn of_echo_serve_with_a_client_that_stays() {
         assert!(files(directory.path()).is_empty());
         let mut said = String::new();
         stdout.read_to_string(&mut said).unwrap();
-        // The last may have gone and not have been counted yet.
+        // The last message may be sent and not yet counted.
         let is_right = ["echoed 1 message of", "echoed 2 messages of"];
         assert!(is_right.iter().any(|count| said.contains(count)), "{said}");
         let end = client.recv();
@@ -66,7 +66,7 @@ fn of_echo_serve_with_a_client_that_stays() {
 }
 
 #[test]
-fn connected_a_listener_ends_at_once() {
+fn connected_listener_ends_at_once() {
     for (signal, number) in SIGNALS {
         let directory = tempfile::tempdir().unwrap();
         let address = format!("unix:{}/l.sock", directory.path().display());

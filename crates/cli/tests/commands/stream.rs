@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A stream through `connect` and `listen` arrives as it was, whatever its length and over every
-//! transport, and neither process takes more memory than it was allowed.
+//! A stream through `connect` and `listen` arrives unchanged, in all lengths and over all
+//! transports, and neither process exceeds its memory limit.
 //!
 //! ```text
-//!   xorshift ─▶ stdin of connect ══ wall, socket, tcp ══▶ listen, its stdout ─▶ hash
+//!   xorshift ─▶ stdin of connect ══ shm, socket, tcp ══▶ listen, its stdout ─▶ hash
 //!        └─▶ hash                                                              the same?
 //! ```
 
@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 
 use program::{Listening, Running, partywall};
 
-/// The wires, with the options that lead to them.
+/// The transports with their options.
 const WIRES: [(&str, &str, &str); 3] =
     [("shm", "unix", "shm"), ("unix socket", "unix", "socket"), ("tcp", "tcp", "auto")];
 
@@ -47,7 +47,7 @@ fn of_5_gibibytes_over_the_socket() {
     stream(&WIRES[1], FIVE_GIB, 64);
 }
 
-/// Sends `bytes` through two processes that may create `memory` MiB each.
+/// Sends `bytes` through two processes with a limit of `memory` MiB each.
 fn stream(&(name, family, transport): &(&str, &str, &str), bytes: u64, memory: u64) {
     let directory = tempfile::tempdir().unwrap();
     let address = match family {
@@ -60,14 +60,14 @@ fn stream(&(name, family, transport): &(&str, &str, &str), bytes: u64, memory: u
     let mut listen = Listening::start(&[&[&*address][..], &options].concat(), Stdio::null());
     let arguments = [&["connect", &listen.address][..], &options].concat();
     let mut connect = Running::start(partywall(&arguments).stdin(Stdio::piped()));
-    let watched = [listen.process.0.id(), connect.0.id()].map(Watch::start);
+    let monitors = [listen.process.0.id(), connect.0.id()].map(ResidentMonitor::start);
 
     let input = connect.0.stdin.take().unwrap();
     let writer = thread::spawn(move || write(input, bytes));
     let received = read(listen.stdout());
     let sent = writer.join().unwrap();
 
-    let resident = watched.map(Watch::finish);
+    let resident = monitors.map(ResidentMonitor::finish);
     let mut said = String::new();
     listen.stderr.read_to_string(&mut said).unwrap();
     assert_eq!(listen.process.code(), 0, "{name}: {said}");
@@ -85,13 +85,13 @@ fn stream(&(name, family, transport): &(&str, &str, &str), bytes: u64, memory: u
     println!("{name}: {bytes} bytes in {:?}, resident {ours} and {theirs} MiB", started.elapsed());
 }
 
-/// Looks how much memory a process has resident, until it is told to stop.
-struct Watch {
+/// Samples the resident memory of a process until it is stopped.
+struct ResidentMonitor {
     stop: mpsc::Sender<()>,
     thread: JoinHandle<u64>,
 }
 
-impl Watch {
+impl ResidentMonitor {
     fn start(pid: u32) -> Self {
         let (stop, stopped) = mpsc::channel();
         let thread = thread::spawn(move || {
@@ -117,7 +117,7 @@ fn resident_bytes(pid: u32) -> u64 {
     pages * PAGE_BYTES_MAX
 }
 
-/// Writes `bytes` of noise; how many, and their hash.
+/// Writes `bytes` random bytes; returns their number and hash.
 fn write(mut to: ChildStdin, bytes: u64) -> (u64, u64) {
     let mut block = vec![0; BLOCK_BYTES];
     let (mut noise, mut hash) = (0x9e37_79b9_7f4a_7c15_u64, Hash::default());
@@ -137,12 +137,12 @@ fn write(mut to: ChildStdin, bytes: u64) -> (u64, u64) {
     (bytes, hash.value())
 }
 
-/// Reads to the end; how many bytes, and their hash.
+/// Reads to the end; returns the number of bytes and their hash.
 fn read(mut from: impl Read) -> (u64, u64) {
     let mut block = vec![0; BLOCK_BYTES];
     let (mut bytes, mut hash) = (0, Hash::default());
     loop {
-        // Whole blocks, so that the hash does not depend on how the bytes come.
+        // Whole blocks, so that the hash does not depend on the sizes of reads.
         let mut len = 0;
         while len < block.len() {
             match from.read(&mut block[len..]).unwrap() {
@@ -158,7 +158,7 @@ fn read(mut from: impl Read) -> (u64, u64) {
     }
 }
 
-/// A hash that notices each changed, lost or exchanged word; four lanes, for speed.
+/// A hash that detects each changed, lost or exchanged word, in four lanes for speed.
 #[derive(Default)]
 struct Hash([u64; 4]);
 
@@ -186,5 +186,5 @@ impl Hash {
 const FIVE_GIB: u64 = 5 << 30;
 const BLOCK_BYTES: usize = 1 << 18;
 const SAMPLE_EVERY: Duration = Duration::from_millis(10);
-/// On the machines that this runs on; larger pages would make the test fail too early, not too late.
+/// The page size of the machines for this test; a larger one only makes the test stricter.
 const PAGE_BYTES_MAX: u64 = 4096;

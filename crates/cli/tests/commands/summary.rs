@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What `--stats` prints counts as people do: one is not many, and all of it is in the same units.
+//! The output of `--stats` has singular and plural, and the same units everywhere.
 
 use crate::program;
 
@@ -8,7 +8,7 @@ use std::process::Stdio;
 
 use program::{Listening, Running, partywall, text};
 
-/// Sends so many bytes; the summary of the sender, and that of the receiver.
+/// Sends this many bytes; returns the summaries of sender and receiver.
 fn summaries(bytes: usize) -> [String; 2] {
     let directory = tempfile::tempdir().unwrap();
     let address = format!("unix:{}/stats.sock", directory.path().display());

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `partywall link inspect` shows every file of a directory, of the living, the dead and those never owned; tells what is
-//! damaged without giving up on the rest; and changes nothing.
+//! `partywall link inspect` prints all files of a directory, with live, dead or no owners, reports
+//! damage without stopping there, and changes nothing.
 
 use crate::program;
 
@@ -33,7 +33,7 @@ fn own(directory: &Path, local: &str, link: &str) -> OwnFile {
     OwnFile::open(&Directory::open(directory).unwrap(), &key, sizes).unwrap()
 }
 
-/// A file of the specification, under the name that belongs to it.
+/// Copies a file of the specification under the name of its link.
 fn place(directory: &Path, name: &str, size: u64) -> PathBuf {
     let images = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../spec/links");
     let path = directory.join(Key::new("alice", "bob", "orders").unwrap().file_name());
@@ -44,29 +44,29 @@ fn place(directory: &Path, name: &str, size: u64) -> PathBuf {
 }
 
 #[test]
-fn living_and_left_owners_are_told_apart() {
+fn live_and_left_owners_are_distinguished() {
     let directory = directory();
     let living = own(directory.path(), "alice", "orders");
     drop(own(directory.path(), "carol", "fills"));
-    let (code, told, errors) = inspect(directory.path(), &[]);
+    let (code, output, errors) = inspect(directory.path(), &[]);
     assert_eq!(code, SOUND, "{errors}");
     let pid = std::process::id();
-    assert!(told.contains(&format!("incarnation  1, owned by process {pid}, alive")), "{told}");
-    assert!(told.contains("\"carol\" with \"bob\", link \"fills\""), "{told}");
-    assert!(told.contains("has left"), "{told}");
-    let (code, told, _) = inspect(directory.path(), &["--name", "carol", "--peer", "bob"]);
-    assert!(code == SOUND && !told.contains("alice") && told.contains("carol"), "{told}");
+    assert!(output.contains(&format!("incarnation  1, owned by process {pid}, alive")), "{output}");
+    assert!(output.contains("\"carol\" with \"bob\", link \"fills\""), "{output}");
+    assert!(output.contains("has left"), "{output}");
+    let (code, output, _) = inspect(directory.path(), &["--name", "carol", "--peer", "bob"]);
+    assert!(code == SOUND && !output.contains("alice") && output.contains("carol"), "{output}");
     let (code, _, errors) = inspect(directory.path(), &["--link", "other"]);
     assert!(code == UNREADABLE && errors.contains("no such link"), "{errors}");
     drop(living);
 }
 
 #[test]
-fn everything_that_a_state_can_have_is_shown() {
+fn all_parts_of_a_state_are_printed() {
     let directory = directory();
     let path = place(directory.path(), "link-used.bin", 65_536);
     let before = fs::read(&path).unwrap();
-    let (code, told, _) = inspect(directory.path(), &[]);
+    let (code, output, _) = inspect(directory.path(), &[]);
     assert_eq!(code, SOUND);
     for part in [
         "incarnation  1, free: process 4242",
@@ -83,7 +83,7 @@ fn everything_that_a_state_can_have_is_shown() {
         "not kept     4 more reports",
         "sizes        file 65536, ring 4096, release ring 64, slab 40960 bytes",
     ] {
-        assert!(told.contains(part), "{part}: {told}");
+        assert!(output.contains(part), "{part}: {output}");
     }
     let (code, json, _) = inspect(directory.path(), &["--json"]);
     assert_eq!(code, SOUND);
@@ -99,25 +99,28 @@ fn everything_that_a_state_can_have_is_shown() {
 }
 
 #[test]
-fn a_damaged_file_is_told_and_the_others_are_shown() {
+fn damaged_file_is_printed_with_the_others() {
     let directory = directory();
     drop(own(directory.path(), "carol", "fills"));
     let path = place(directory.path(), "link-state-damaged.bin", 65_536);
     let before = fs::read(&path).unwrap();
-    let (code, told, _) = inspect(directory.path(), &[]);
+    let (code, output, _) = inspect(directory.path(), &[]);
     assert_eq!(code, UNSOUND);
-    assert!(told.contains("its state is damaged (SPEC 13.6)") && told.contains("carol"), "{told}");
+    assert!(
+        output.contains("its state is damaged (SPEC 13.6)") && output.contains("carol"),
+        "{output}"
+    );
     let (code, json, _) = inspect(directory.path(), &["--json"]);
     assert!(code == UNSOUND && json.contains("\"fault\": 12") && json.contains("carol"), "{json}");
     assert!(fs::read(&path).unwrap() == before);
 }
 
 #[test]
-fn a_directory_without_links_is_told_from_none() {
+fn directory_without_links_is_distinguished_from_a_missing_one() {
     let directory = directory();
     fs::write(directory.path().join("notes.link"), "mine").unwrap();
-    let (code, told, _) = inspect(directory.path(), &[]);
-    assert!(code == SOUND && told.contains("no link has a file here"), "{told}");
+    let (code, output, _) = inspect(directory.path(), &[]);
+    assert!(code == SOUND && output.contains("no link has a file here"), "{output}");
     let (code, _, errors) = inspect(&directory.path().join("missing"), &[]);
     assert!(code == UNREADABLE && errors.contains("mkdir -m 700"), "{errors}");
     assert_eq!(run(&["link", "inspect", "--nonsense"]).status.code(), Some(UNREADABLE));

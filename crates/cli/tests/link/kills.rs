@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `partywall link send` and `recv` are killed with SIGKILL at any moment, and started again: with --exactly-once the output
-//! is that of never having been killed; with --at-least-once nothing is missing, and what comes again does so in order.
+//! `partywall link send` and `recv` are killed with SIGKILL at random moments and restarted. With
+//! `--exactly-once` the output equals the input. With `--at-least-once` no message is missing, and
+//! repeated ones are in order.
 
 use crate::linked;
 use crate::program;
@@ -11,7 +12,7 @@ use program::{Running, TIMEOUT};
 use std::fs;
 use std::time::Instant;
 
-/// Both ends, started again whenever they were killed.
+/// Both ends, restarted after each kill.
 struct Both<'a> {
     ground: &'a Ground,
     sending: Vec<&'a str>,
@@ -39,17 +40,17 @@ impl<'a> Both<'a> {
         *process = self.ground.start(arguments);
     }
 
-    /// Whether one of them is done, and so both of them soon.
+    /// Whether one end has exited, so that the other will soon.
     fn is_done(&mut self) -> bool {
         [&mut self.sender, &mut self.receiver]
             .iter_mut()
             .any(|one| one.0.try_wait().unwrap().is_some())
     }
 
-    /// Until the output has grown by so many bytes, or one of them is done.
+    /// Waits until the output has grown by `bytes` or one end has exited.
     fn until_grown(&mut self, bytes: u64) {
         let length =
-            |ground: &Ground| fs::metadata(ground.path("out")).map_or(0, |facts| facts.len());
+            |ground: &Ground| fs::metadata(ground.path("out")).map_or(0, |metadata| metadata.len());
         let (wanted, deadline) = (length(self.ground) + bytes, Instant::now() + TIMEOUT);
         while length(self.ground) < wanted && !self.is_done() {
             assert!(Instant::now() < deadline, "nothing moves");
@@ -57,19 +58,19 @@ impl<'a> Both<'a> {
         }
     }
 
-    /// Kills one or both, at moments of every kind, so many times.
+    /// Kills one or both ends at random moments, `kills` times.
     fn torment(&mut self, kills: usize, chance: &mut Random, grown_max: u64) {
         for _ in 0..kills * 10 {
             if self.kills >= kills {
                 return;
             }
             match chance.below(3) {
-                // Somewhere between the start of the process and its first message.
+                // Between the start of the process and its first message.
                 0 => (0..chance.below(300)).for_each(|_| std::thread::yield_now()),
                 _ => self.until_grown(chance.below(grown_max)),
             }
             let whom = chance.below(5);
-            // On a slow day it was all there before the last kill: then both begin once more, and have little to do.
+            // The transfer may be complete before the last kill. Then both ends start once more.
             let is_done = self.is_done();
             if whom < 3 || is_done {
                 self.kill(true);
@@ -81,9 +82,9 @@ impl<'a> Both<'a> {
         panic!("it was too fast: only {} kills", self.kills);
     }
 
-    /// Without a kill, to the end.
+    /// Runs to the end without a kill.
     fn end(mut self) {
-        // One that had ended already has nobody to wait for.
+        // An end that has exited already is restarted, because the other waits for it.
         self.kill(true);
         self.kill(false);
         assert_eq!(self.sender.code(), 0);
@@ -151,7 +152,7 @@ fn at_least_once_repeats_in_order_and_misses_nothing() {
     both.end();
     let output = ground.read("out");
     let (mut next, mut reached) = (0, 0);
-    // A line that was being written when its writer was killed may be there in part, on a line of its own.
+    // A line of a killed writer may be there in part, on a line of its own.
     for line in output.lines().filter(|line| line.len() == 7) {
         let number: u64 = line.parse().unwrap();
         assert!(number <= next, "{number} follows {next}: something is missing");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The subcommand `link`.
+//! Tests of the subcommand `link` and its own subcommands.
 
 #[path = "../linked/mod.rs"]
 mod linked;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A file that was put back from a copy brings quarantine; `partywall link adopt` and `reset` end it, and say before what
-//! that costs.
+//! A file restored from a copy causes quarantine. `partywall link adopt` and `reset` end it, and
+//! print the consequences before.
 
 use crate::linked;
 use crate::program;
@@ -12,10 +12,10 @@ use std::fs;
 const QUARANTINE: (Option<i32>, Option<i32>) = (Some(5), Some(5));
 const BOTH_DONE: (Option<i32>, Option<i32>) = (Some(0), Some(0));
 
-/// Three messages were consumed, of which the sender's file remembers the first.
+/// A link with three acknowledged messages, of which the sender's file has the first.
 fn quarantined() -> Ground {
     let ground = Ground::new(false);
-    let (file, copy) = (ground.beside("alice", "link"), ground.path("copy"));
+    let (file, copy) = (ground.file_of("alice", "link"), ground.path("copy"));
     assert_eq!(ground.carry("1\n", &[], &[]).codes, BOTH_DONE);
     fs::copy(&file, &copy).unwrap();
     assert_eq!(ground.carry("2\n3\n", &[], &[]).output, "2\n3\n");
@@ -48,16 +48,16 @@ fn adopted_at_both_ends_all_that_is_there_comes_again() {
     assert!(code == 0 && said.contains("sending: receiver ahead: ended"), "{said}");
     let carried = ground.carry("5\n", &[], &[]);
     assert_eq!(carried.codes, BOTH_DONE, "{carried:?}");
-    // The fourth was sent before quarantine, or never.
+    // The fourth message was sent before the quarantine, or never.
     assert!(["1\n4\n5\n", "1\n5\n"].contains(&&*carried.output), "{carried:?}");
-    // What was forgotten is not remembered by the next owner.
+    // The next owner does not repeat what was forgotten.
     assert_eq!(ground.carry("6\n", &[], &[]).output, "6\n");
 }
 
 #[test]
 fn reset_gives_up_what_was_sent_and_keeps_a_copy() {
     let ground = quarantined();
-    let before = fs::read(ground.beside("alice", "link")).unwrap();
+    let before = fs::read(ground.file_of("alice", "link")).unwrap();
     let (code, said) = repair(&ground, "reset", "alice", &[]);
     assert!(code == 1 && said.contains("at most: would be given up"), "{said}");
     let (code, said) = repair(&ground, "reset", "alice", &["--yes"]);
@@ -65,9 +65,9 @@ fn reset_gives_up_what_was_sent_and_keeps_a_copy() {
         code == 0 && said.contains("at most: given up") && said.contains(".link.reset-1"),
         "{said}"
     );
-    let copy = fs::read(ground.beside("alice", "link.reset-1")).unwrap();
+    let copy = fs::read(ground.file_of("alice", "link.reset-1")).unwrap();
     assert!(copy[8192..] == before[8192..], "but for its owners the copy is the file as it was");
-    // The receiver still knows the other stream; that is enough to go on, once it may.
+    // The receiver still has the other stream, which suffices after the quarantine.
     let (code, _) = repair(&ground, "adopt", "bob", &["--yes"]);
     assert_eq!(code, 0);
     let carried = ground.carry("5\n", &[], &[]);
@@ -96,7 +96,7 @@ fn what_stands_well_is_not_adopted_and_what_is_owned_not_touched() {
     assert!(code == 2 && said.contains("link inspect"), "{said}");
     let receiver = ground.start(&ground.bob(&[]));
     let owned = format!("owned by process {}", receiver.0.id());
-    // Only looked at: one who asked for a reset too early would own the file itself, and send the receiver away.
+    // Inspection only: an early `reset` would own the file and fence the receiver.
     program::wait_until("it owns its file", || ground.inspected().contains(&owned));
     let (code, said) = repair(&ground, "reset", "bob", &["--yes"]);
     assert!(code == 2 && said.contains(&owned), "{said}");

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `partywall link send` and `recv`: what goes in comes out, they end when all is done, and say what is wrong in words and
-//! exit codes.
+//! `partywall link send` and `recv`: transfers, their end, errors and exit codes.
 
 use crate::linked;
 use crate::program;
@@ -14,7 +13,7 @@ use std::process::{Command, Stdio};
 
 const BOTH_DONE: (Option<i32>, Option<i32>) = (Some(0), Some(0));
 
-/// What a run that fails says, and its code.
+/// The exit code and the error text of a failing run.
 fn fails(arguments: &[&str]) -> (i32, String) {
     let output = run(arguments);
     assert!(output.stdout.is_empty(), "{arguments:?}: {}", text(&output.stdout));
@@ -44,8 +43,8 @@ fn once_after_the_sender_has_finished_ends() {
     let finished = once();
     assert_eq!(finished.status.code(), Some(0), "{}", text(&finished.stderr));
     assert!(finished.stdout.is_empty());
-    // As if the receiver had been killed between its last acknowledgement and the good-bye.
-    fs::write(ground.beside("bob", "sender"), "attached\n").unwrap();
+    // The record of a receiver that was killed between its last acknowledgement and LEAVE.
+    fs::write(ground.file_of("bob", "sender"), "attached\n").unwrap();
     let unfinished = once();
     let errors = text(&unfinished.stderr);
     assert_eq!(unfinished.status.code(), Some(4), "{errors}");
@@ -72,9 +71,9 @@ fn refused_sender_keeps_its_input_and_says_so() {
 }
 
 #[test]
-fn what_is_written_to_a_pipe_is_sent_at_once() {
+fn line_written_to_a_pipe_is_sent_at_once() {
     let ground = Ground::new(false);
-    // Neither needs a directory.
+    // Without --dir on both sides.
     let kept = ["--volatile", "--quiet", &ground.address];
     let receiving = [&["link", "recv", "--name", "bob", "--once"], &kept[..]].concat();
     let mut receiver = Running::start(&mut partywall(&receiving));
@@ -84,9 +83,9 @@ fn what_is_written_to_a_pipe_is_sent_at_once() {
     let mut input = sender.0.stdin.take().unwrap();
     for line in ["one\n", "two\n"] {
         input.write_all(line.as_bytes()).unwrap();
-        let mut heard = String::new();
-        output.read_line(&mut heard).unwrap();
-        assert_eq!(heard, line);
+        let mut received = String::new();
+        output.read_line(&mut received).unwrap();
+        assert_eq!(received, line);
     }
     input.write_all(b"the last").unwrap();
     drop(input);
@@ -112,7 +111,7 @@ fn a_restart_goes_on_in_the_file_and_a_new_epoch_begins_with_its_first_line() {
     assert_eq!(carry("1\n2\n3\n", &["--epoch", "7"]), "1\n2\n3\n1\n2\n3\n");
     assert_eq!(carry("1\n2\n3\n4\n", &["--epoch", "7"]), "1\n2\n3\n1\n2\n3\n4\n");
     for (local, ending) in [("alice", "in"), ("bob", "out")] {
-        let mode = fs::metadata(ground.beside(local, ending)).unwrap().permissions().mode();
+        let mode = fs::metadata(ground.file_of(local, ending)).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600, "{ending}");
     }
     let (code, said) = fails(&ground.alice(&["--epoch", "6"]));
@@ -136,26 +135,26 @@ fn files_that_do_not_belong_together_are_refused() {
     fs::File::options().write(true).open(&out).unwrap().set_len(1).unwrap();
     let (code, said) = fails(&ground.bob(&receiving));
     assert!(code == 1 && said.contains("it was truncated"), "{said}");
-    // Lost, and made anew.
+    // A lost link file is made anew.
     fs::write(&out, "1\n2\n").unwrap();
-    fs::remove_file(ground.beside("bob", "link")).unwrap();
+    fs::remove_file(ground.file_of("bob", "link")).unwrap();
     let (code, said) = fails(&ground.bob(&receiving));
     assert!(
         code == 1 && said.contains("lost and made anew") && said.contains("remove it"),
         "{said}"
     );
-    fs::remove_file(ground.beside("alice", "link")).unwrap();
+    fs::remove_file(ground.file_of("alice", "link")).unwrap();
     let input = ground.path("input");
     let (code, said) = fails(&ground.alice(&["--exactly-once", "--in", &input]));
     assert!(code == 1 && said.contains("another stream"), "{said}");
-    fs::remove_file(ground.beside("alice", "in")).unwrap();
+    fs::remove_file(ground.file_of("alice", "in")).unwrap();
     let piped = ground.alice(&["--exactly-once", "--in", "/dev/null"]);
     let (code, said) = fails(&piped);
     assert!(code == 1 && said.contains("regular file"), "{said}");
 }
 
 #[test]
-fn wrong_input_is_told_with_its_place() {
+fn wrong_input_is_an_error_with_its_position() {
     let ground = Ground::new(false);
     let prefixed = |lens: &[u32]| -> Vec<u8> {
         lens.iter().flat_map(|len| [&len.to_le_bytes()[..], b"abc"].concat()).collect()
@@ -186,7 +185,7 @@ fn wrong_input_is_told_with_its_place() {
 }
 
 #[test]
-fn every_mistake_has_its_words_and_code() {
+fn each_error_has_its_text_and_code() {
     let ground = Ground::new(false);
     let (address, links) = (&*ground.address, ground.links.to_str().unwrap());
     let send = ["link", "send", "--name", "alice", "--peer", "bob", address];
@@ -230,7 +229,7 @@ fn every_mistake_has_its_words_and_code() {
 }
 
 #[test]
-fn a_peer_that_says_no_is_told_with_its_reason() {
+fn refusal_of_the_peer_is_printed_with_its_reason() {
     let ground = Ground::new(true);
     let secret = |name: &str, text: &str| {
         let path = ground.write(name, text);
@@ -259,7 +258,7 @@ fn a_link_has_one_owner_at_a_time() {
     let ground = Ground::new(false);
     let first = ground.start(&ground.bob(&[]));
     let owned = format!("owned by process {}", first.0.id());
-    // Only looked at: a second receiver that comes too early would own the file itself, and send the first away.
+    // Inspection only: an early second receiver would own the file and fence the first.
     wait_until("it owns its file", || ground.inspected().contains(&owned));
     let elsewhere = format!("unix:{}", ground.path("elsewhere.sock"));
     let again = ground.bob(&[]);
@@ -282,13 +281,13 @@ fn signals_end_a_receiver_in_good_order() {
         assert_eq!(receiver.code(), code);
         assert_eq!(ground.read("out"), "a line\n");
         assert!(!ground.directory.path().join("links.sock").exists());
-        let told = ground.inspected();
-        assert_eq!(told.matches("has left").count(), 2, "{told}");
+        let output = ground.inspected();
+        assert_eq!(output.matches("has left").count(), 2, "{output}");
     }
 }
 
 #[test]
-fn output_that_nobody_reads_any_more_ends_it_and_nothing_is_lost() {
+fn closed_output_ends_the_receiver_and_loses_no_message() {
     let ground = Ground::new(false);
     let mut receiver = Running::start(&mut partywall(&ground.bob(&[])));
     drop(receiver.0.stdout.take());

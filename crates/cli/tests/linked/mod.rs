@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `partywall link send` and `recv` as processes, in a directory of their own.
+//! `partywall link send` and `recv` as processes, in a private directory.
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
 use crate::program::{Running, partywall, run, text};
@@ -10,10 +10,10 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::atomic::{AtomicU16, Ordering};
 
-/// A directory for links and the files beside them, in memory where there is some.
+/// A directory for links and other files, on a memory file system if possible.
 pub struct Ground {
     pub directory: tempfile::TempDir,
-    /// Both ends are kept here.
+    /// The directory of both ends.
     pub links: PathBuf,
     pub address: String,
 }
@@ -45,43 +45,43 @@ impl Ground {
         text(&fs::read(self.path(name)).unwrap())
     }
 
-    /// The arguments of alice, who sends to bob.
+    /// The arguments of alice, the sender.
     pub fn alice<'a>(&'a self, more: &[&'a str]) -> Vec<&'a str> {
         let own = ["link", "send", "--name", "alice", "--peer", "bob", &self.address, "--quiet"];
         [&own[..], &["--dir", self.links.to_str().unwrap()], more].concat()
     }
 
-    /// The arguments of bob, who receives.
+    /// The arguments of bob, the receiver.
     pub fn bob<'a>(&'a self, more: &[&'a str]) -> Vec<&'a str> {
         let own = ["link", "recv", "--name", "bob", "--peer", "alice", &self.address, "--quiet"];
         [&own[..], &["--dir", self.links.to_str().unwrap(), "--allow-anonymous"], more].concat()
     }
 
-    /// What `partywall link inspect` tells of both; it changes nothing.
+    /// The output of `partywall link inspect` for both ends.
     pub fn inspected(&self) -> String {
         text(&run(&["link", "inspect", "--dir", self.links.to_str().unwrap()]).stdout)
     }
 
-    /// Starts one of them, without anything on its standard streams.
+    /// Starts one end with empty standard streams.
     pub fn start(&self, arguments: &[&str]) -> Running {
         Running::start(partywall(arguments).stdout(Stdio::null()).stderr(Stdio::null()))
     }
 
-    /// The file of one end, or of what lies beside it.
-    pub fn beside(&self, local: &str, ending: &str) -> PathBuf {
+    /// The link file of one end, or another of its files by `ending`.
+    pub fn file_of(&self, local: &str, ending: &str) -> PathBuf {
         let remote = if local == "alice" { "bob" } else { "alice" };
         let key = partywall_link::Key::new(local, remote, "messages").unwrap();
         self.links.join(key.file_name()).with_extension(ending)
     }
 
-    /// Sends what `input` holds to a receiver with these options; what it wrote.
+    /// Sends `input` to a receiver, with these options of both; returns outputs and exit codes.
     pub fn carry(&self, input: &str, sending: &[&str], receiving: &[&str]) -> Carried {
         let input = self.write("input", input);
         let receiver =
             Running::start(&mut partywall(&self.bob(&[receiving, &["--once"]].concat())));
         let sender =
             partywall(&self.alice(&[&["--in", &input], sending].concat())).spawn().unwrap();
-        // A pipe that nobody reads would hold up both.
+        // An unread pipe would block both.
         let receiver = std::thread::spawn(|| receiver.finish());
         let (sender, receiver) = (Running(sender).finish(), receiver.join().unwrap());
         Carried {
@@ -93,19 +93,19 @@ impl Ground {
     }
 }
 
-/// What became of a transfer.
+/// The result of a transfer.
 #[derive(Debug)]
 pub struct Carried {
-    /// Of sender and receiver.
+    /// Exit codes of sender and receiver.
     pub codes: (Option<i32>, Option<i32>),
     pub output: String,
     pub sender: String,
     pub receiver: String,
 }
 
-/// One that nobody has, and that the kernel gives to no client: one that dials a port of its own range, where nobody
-/// listens, may come to be connected to itself, and then nobody else can listen there. Each process has an address of
-/// its own in the network of this host, so no other test can take the port between two owners.
+/// A free address, outside the range from which the kernel takes client ports: a client that dials
+/// a free port of that range may connect to itself. Each process uses its own loopback address, so
+/// no other test takes the port between two owners.
 fn free_address() -> SocketAddrV4 {
     let [_, high, middle, low] = std::process::id().to_be_bytes();
     let address = Ipv4Addr::new(127, high | 0x80, middle, low);

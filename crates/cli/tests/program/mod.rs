@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The program under test: started, talked to, and ended whatever happens.
+//! The program under test as a child process that never outlives the test.
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
 use std::io::{BufRead, BufReader, Read};
@@ -7,7 +7,7 @@ use std::process::{Child, ChildStderr, ChildStdout, Command, ExitStatus, Output,
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// The program, to be given arguments.
+/// A command that runs the program with these arguments.
 pub fn partywall(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_partywall"));
     command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -20,7 +20,7 @@ pub fn run(arguments: &[&str]) -> Output {
     Running(child).finish()
 }
 
-/// A process that does not outlive the test.
+/// A process that is killed when the value drops.
 pub struct Running(pub Child);
 
 impl Running {
@@ -28,7 +28,7 @@ impl Running {
         Self(command.spawn().expect("the program starts"))
     }
 
-    /// Waits until it has ended.
+    /// Waits for the end of the process.
     pub fn wait(&mut self) -> ExitStatus {
         let mut status = None;
         wait_until("the program ends", || {
@@ -38,12 +38,12 @@ impl Running {
         status.expect("waited for")
     }
 
-    /// The exit code.
+    /// The exit code; a signal counts as in a shell.
     pub fn code(&mut self) -> i32 {
         self.wait().code().expect("no signal")
     }
 
-    /// Waits for its end, with all that it printed.
+    /// Waits for the end; returns the status and all output.
     pub fn finish(mut self) -> Output {
         let stdout = self.0.stdout.take().map(drain);
         let stderr = self.0.stderr.take().map(drain);
@@ -62,16 +62,16 @@ impl Drop for Running {
     }
 }
 
-/// A listening `partywall listen`, and where to connect to.
+/// A listening `partywall listen` and its address.
 pub struct Listening {
     pub process: Running,
     pub address: String,
-    /// What comes after the address on stderr.
+    /// Stderr after the line with the address.
     pub stderr: BufReader<ChildStderr>,
 }
 
 impl Listening {
-    /// Starts `partywall listen`; stdin is as `stdin` says.
+    /// Starts `partywall listen` with this stdin.
     pub fn start(arguments: &[&str], stdin: Stdio) -> Self {
         let arguments = [&["listen"], arguments].concat();
         let mut process = Running::start(partywall(&arguments).stdin(stdin));
@@ -85,7 +85,7 @@ impl Listening {
     }
 }
 
-/// The address in the next line.
+/// Reads the address from the next line.
 pub fn announced(from: &mut impl BufRead) -> String {
     let mut line = String::new();
     from.read_line(&mut line).expect("readable");
@@ -93,7 +93,7 @@ pub fn announced(from: &mut impl BufRead) -> String {
     address.unwrap_or_else(|| panic!("says {line:?}")).trim_end().to_owned()
 }
 
-/// Waits until something is so.
+/// Waits until a condition holds.
 pub fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
     let deadline = Instant::now() + TIMEOUT;
     while !is_so() {
@@ -114,5 +114,5 @@ fn drain(mut from: impl Read + Send + 'static) -> thread::JoinHandle<Vec<u8>> {
     })
 }
 
-/// Whatever is started here ends long before.
+/// Longest wait of a test.
 pub const TIMEOUT: Duration = Duration::from_secs(120);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Two proxies with a wall between them, and the plain programs at either end.
+//! Two proxies with shared memory between them, and plain programs at both ends.
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
 use std::io::{self, BufReader, ErrorKind, Read, Write};
@@ -15,9 +15,9 @@ use super::program::{Running, TIMEOUT, announced, partywall};
 /// A running `partywall proxy`.
 pub struct Proxy {
     pub process: Running,
-    /// Where it listens.
+    /// The address of its listener.
     pub address: String,
-    /// What comes after that on stderr.
+    /// Stderr after the line with the address.
     pub stderr: BufReader<ChildStderr>,
 }
 
@@ -30,12 +30,12 @@ impl Proxy {
         Self { process, address, stderr }
     }
 
-    /// Sends it a signal, such as `TERM`.
+    /// Sends a signal, such as `TERM`, to the proxy.
     pub fn signal(&self, name: &str) {
         signal(&self.process, name);
     }
 
-    /// Waits for its end: the exit code, and what it still said.
+    /// Waits for the end; returns the exit code and the rest of stderr.
     pub fn finish(mut self) -> (i32, String) {
         let code = self.process.code();
         let mut said = String::new();
@@ -44,13 +44,13 @@ impl Proxy {
     }
 }
 
-/// Sends a process a signal, such as `TERM`.
+/// Sends a signal, such as `TERM`, to a process.
 pub fn signal(process: &Running, name: &str) {
     let command = format!("kill -{name} {}", process.0.id());
     assert!(Command::new("sh").args(["-c", &command]).status().unwrap().success());
 }
 
-/// The proxies, and what is between them.
+/// The two proxies and their directory.
 pub struct Pair {
     pub directory: tempfile::TempDir,
     pub entry: Proxy,
@@ -61,7 +61,7 @@ impl Pair {
     /// From plain sockets at `listen` to plain sockets at `to`.
     pub fn start(listen: &str, to: &str, options: &[&str]) -> Self {
         let directory = tempfile::tempdir().unwrap();
-        let shm = format!("unix:{}/wall.sock", directory.path().display());
+        let shm = format!("unix:{}/shm.sock", directory.path().display());
         let exit = Proxy::start(&shm, to, options);
         let entry = Proxy::start(listen, &shm, options);
         Self { directory, entry, exit }
@@ -78,23 +78,23 @@ impl Pair {
         Self::start("tcp:127.0.0.1:0", &address_of(to), options)
     }
 
-    /// A client's socket.
+    /// Connects a client to the entry.
     pub fn connect(&self) -> TcpStream {
         connect(&self.entry.address)
     }
 }
 
-/// A client's socket to `tcp:…`. Nobody waits for ever.
+/// Connects a client to `tcp:…`, with timeouts.
 pub fn connect(address: &str) -> TcpStream {
-    patient(TcpStream::connect(address.strip_prefix("tcp:").expect("tcp:")).unwrap())
+    with_timeouts(TcpStream::connect(address.strip_prefix("tcp:").expect("tcp:")).unwrap())
 }
 
-/// What a server accepts next.
+/// Accepts the next connection, with timeouts.
 pub fn accept(listener: &TcpListener) -> TcpStream {
-    patient(listener.accept().unwrap().0)
+    with_timeouts(listener.accept().unwrap().0)
 }
 
-fn patient(socket: TcpStream) -> TcpStream {
+fn with_timeouts(socket: TcpStream) -> TcpStream {
     socket.set_read_timeout(Some(TIMEOUT)).unwrap();
     socket.set_write_timeout(Some(TIMEOUT)).unwrap();
     socket
@@ -110,12 +110,12 @@ pub fn address_of(listener: &TcpListener) -> String {
 
 /// A plain socket of either kind.
 pub trait Socket: Read + Write + Send + Sized + 'static {
-    fn twin(&self) -> Self;
+    fn duplicate(&self) -> Self;
     fn end(&self);
 }
 
 impl Socket for TcpStream {
-    fn twin(&self) -> Self {
+    fn duplicate(&self) -> Self {
         self.try_clone().unwrap()
     }
 
@@ -125,7 +125,7 @@ impl Socket for TcpStream {
 }
 
 impl Socket for UnixStream {
-    fn twin(&self) -> Self {
+    fn duplicate(&self) -> Self {
         self.try_clone().unwrap()
     }
 
@@ -134,16 +134,16 @@ impl Socket for UnixStream {
     }
 }
 
-/// Sends back what comes, until the end; then ends as well.
+/// Echoes until the end, then closes.
 fn echo(mut socket: impl Socket) {
-    let mut back = socket.twin();
-    // A client that resets is no fault of the server.
+    let mut back = socket.duplicate();
+    // A reset by the client is no error of the server.
     if io::copy(&mut socket, &mut back).is_ok() {
         let _ = back.flush();
     }
 }
 
-/// Echoes every connection for as long as the test runs.
+/// Echoes all connections in threads.
 pub fn echo_tcp() -> TcpListener {
     let listener = listen();
     let accepting = listener.try_clone().unwrap();
@@ -167,7 +167,7 @@ pub fn echo_unix(path: &Path) {
     });
 }
 
-/// Bytes that differ from place to place and from seed to seed.
+/// Bytes that depend on offset and seed.
 pub fn pattern(len: usize, seed: u64) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let mut next = || {
@@ -181,9 +181,9 @@ pub fn pattern(len: usize, seed: u64) -> Vec<u8> {
     bytes
 }
 
-/// Writes, closes that direction, and compares all that comes back.
+/// Writes, closes that direction, and compares the echo.
 pub fn round_trip(mut socket: impl Socket, bytes: &[u8]) {
-    let (mut sending, copy) = (socket.twin(), bytes.to_vec());
+    let (mut sending, copy) = (socket.duplicate(), bytes.to_vec());
     let sender = thread::spawn(move || {
         sending.write_all(&copy).unwrap();
         sending.end();
@@ -191,10 +191,10 @@ pub fn round_trip(mut socket: impl Socket, bytes: &[u8]) {
     let mut back = Vec::new();
     socket.read_to_end(&mut back).unwrap();
     sender.join().unwrap();
-    assert!(back == bytes, "{} bytes went, {} came back, or others", bytes.len(), back.len());
+    assert!(back == bytes, "{} bytes sent, {} received, or other bytes", bytes.len(), back.len());
 }
 
-/// Writes and reads back; the connection stays open.
+/// Writes, and compares the echo; the connection stays open.
 pub fn exchange(socket: &mut (impl Read + Write), bytes: &[u8]) {
     socket.write_all(bytes).unwrap();
     let mut back = vec![0; bytes.len()];
@@ -202,15 +202,15 @@ pub fn exchange(socket: &mut (impl Read + Write), bytes: &[u8]) {
     assert!(back == bytes);
 }
 
-/// The socket was reset: the end would pass a part off as the whole.
+/// Asserts that the socket was reset, and did not end in good order.
 pub fn assert_reset(socket: &mut TcpStream) {
     let read = io::copy(socket, &mut io::sink());
     assert_eq!(read.unwrap_err().kind(), ErrorKind::ConnectionReset);
 }
 
-/// Resets a connection: closing a socket with something unread does.
+/// Resets a connection by closing a socket with unread bytes.
 pub fn reset(socket: TcpStream) {
-    let count = socket.peek(&mut [0]).expect("something to leave unread");
+    let count = socket.peek(&mut [0]).expect("a byte to leave unread");
     assert_eq!(count, 1);
     drop(socket);
 }
@@ -219,7 +219,7 @@ pub fn reset(socket: TcpStream) {
 pub fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     let deadline = Instant::now() + TIMEOUT;
     while !is_so() {
-        assert!(Instant::now() < deadline, "{what}: it does not come");
+        assert!(Instant::now() < deadline, "{what}: not in time");
         thread::sleep(Duration::from_millis(2));
     }
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A program that does not read makes the one at the other end wait, and nobody else.
+//! A program that does not read blocks only its own peer.
 
 use crate::proxied;
 
@@ -10,7 +10,7 @@ use std::thread;
 
 use proxied::{Pair, pattern};
 
-/// Proxies from a socket file to another, whose listener is ours: the kernel's buffers are small there.
+/// Proxies between two Unix sockets, whose kernel buffers are small.
 struct Fixture {
     _directory: tempfile::TempDir,
     _pair: Pair,
@@ -27,14 +27,14 @@ impl Fixture {
         Self { _directory: directory, _pair: pair, front, server }
     }
 
-    /// Both ends of a new connection.
+    /// Connects; returns both ends.
     fn connect(&self) -> (UnixStream, UnixStream) {
         let client = UnixStream::connect(&self.front).unwrap();
         (client, self.server.accept().unwrap().0)
     }
 }
 
-/// Writes as much as is taken now.
+/// Writes until the socket is full; returns the bytes.
 fn fill(socket: &mut UnixStream) -> usize {
     socket.set_nonblocking(true).unwrap();
     let (mut total, block) = (0, [7; 8192]);
@@ -61,12 +61,12 @@ fn pass(from: &mut UnixStream, to: &mut UnixStream, bytes: &[u8]) {
 }
 
 #[test]
-fn a_writer_is_stopped_by_a_reader_that_does_not_read_and_others_go_on() {
+fn writer_to_a_stopped_reader_is_blocked_and_others_continue() {
     let fixture = Fixture::new(&[]);
     let (mut stuck, _unread) = fixture.connect();
     let (mut client, mut there) = fixture.connect();
     let mut taken = 0;
-    // So often in a row nothing more was taken, while others went there and back.
+    // Rounds in a row in which the blocked writer wrote nothing, while others were carried.
     let mut quiet_rounds = 0;
     while quiet_rounds < 20 {
         let count = fill(&mut stuck);
@@ -80,7 +80,7 @@ fn a_writer_is_stopped_by_a_reader_that_does_not_read_and_others_go_on() {
 }
 
 #[test]
-fn what_was_held_back_arrives_once_it_is_read() {
+fn blocked_bytes_arrive_after_they_are_read() {
     let fixture = Fixture::new(&["--window", "16k"]);
     let (mut client, mut there) = fixture.connect();
     let bytes = pattern(4 << 20, 3);
@@ -103,7 +103,7 @@ fn what_was_held_back_arrives_once_it_is_read() {
 }
 
 #[test]
-fn unread_connections_that_take_all_memory_hold_up_nobody() {
+fn unread_connections_with_all_memory_block_no_other() {
     let fixture = Fixture::new(&["--memory", "1m"]);
     let mut stuck: Vec<_> = (0..12).map(|_| fixture.connect()).collect();
     let (mut client, mut there) = fixture.connect();
@@ -116,5 +116,5 @@ fn unread_connections_that_take_all_memory_hold_up_nobody() {
     }
 }
 
-/// More than all buffers on the way: a window, a chunk, and those of two Unix sockets.
+/// More bytes than all buffers of a connection: a window, a chunk, and two Unix sockets.
 const TAKEN_MAX: usize = 4 << 20;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What goes in at one end of two proxies comes out at the other: every byte, both ways, of many at once.
+//! Two proxies carry all bytes in both directions, of many connections at once.
 
 use crate::proxied;
 
@@ -49,7 +49,7 @@ fn questions_and_answers_of_changing_lengths() {
     }
 }
 
-/// As `exchange`, but reads while it writes: what is long does not fit into the buffers on the way.
+/// Like `exchange`, but reads while it writes, for messages beyond all buffers.
 fn exchange_at_once(socket: &mut std::net::TcpStream, bytes: &[u8]) {
     let mut writing = socket.try_clone().unwrap();
     let copy = bytes.to_vec();
@@ -79,7 +79,7 @@ fn the_end_of_one_direction_leaves_the_other_open() {
     answering.join().unwrap();
     assert!(got == answer);
 
-    // And the server may be the first to end.
+    // The server may also end first.
     let mut client = pair.connect();
     let mut there = accept(&server);
     there.write_all(b"welcome").unwrap();
@@ -119,7 +119,7 @@ fn abstract_names_and_a_shm_that_is_a_socket() {
 }
 
 #[test]
-fn no_more_than_so_many_connections_are_open_at_a_time() {
+fn connections_beyond_the_limit_wait() {
     let server = echo_tcp();
     let pair = Pair::tcp(&server, &["--connections", "2", "--stats"]);
     let clients: Vec<_> = (0..20)
@@ -157,7 +157,7 @@ fn several_entries_share_one_exit() {
     other.signal("TERM");
     let (code, said) = other.finish();
     assert_eq!(code, 0);
-    // The first line comes at the beginning, before or after the client: only the table knows them all.
+    // The first line may come before the client, so only the table counts it reliably.
     assert!(said.contains(" open, ") && said.contains(" from plain, "), "{said}");
     let table = said.lines().find(|line| line.starts_with("connections")).expect("a table");
     assert!(table.contains(" 1 (0 still open, 1 at most)"), "{said}");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A proxy that is killed, restarted, or asked to stop: what becomes of the connections.
+//! Connections of a proxy that is killed, restarted, or stopped by a signal.
 
 use crate::program;
 use crate::proxied;
@@ -20,17 +20,17 @@ fn a_killed_exit_ends_every_connection_and_a_new_one_takes_over() {
     for client in &mut clients {
         exchange(client, b"before");
     }
-    // One of them is in the middle of something.
+    // One connection has bytes in flight.
     let mut busy = clients[0].try_clone().unwrap();
     let busy = thread::spawn(move || while busy.write_all(&[7; 65_536]).is_ok() {});
     pair.exit.process.0.kill().unwrap();
     pair.exit.process.wait();
-    // Writing may be told of the reset before reading is; then reading finds the end.
+    // A write may report the reset first; then the read finds the end.
     let _ = io::copy(&mut clients[0], &mut io::sink());
     clients[1..].iter_mut().for_each(assert_reset);
     busy.join().unwrap();
 
-    // One who comes now waits for the next exit.
+    // A new client waits for the next exit.
     let mut early = pair.connect();
     early.write_all(b"first").unwrap();
     let to = proxied::address_of(&server);
@@ -80,7 +80,7 @@ fn sigterm_lets_open_connections_finish_and_leaves_nothing_behind() {
     let (front, back) = (directory.path().join("front"), directory.path().join("back"));
     echo_unix(&back);
     let pair = Pair::unix(&front, &back, &["--drain", "1h"]);
-    let shm = pair.directory.path().join("wall.sock");
+    let shm = pair.directory.path().join("shm.sock");
     let mut client = UnixStream::connect(&front).unwrap();
     exchange(&mut client, b"before");
     pair.exit.signal("TERM");
@@ -98,7 +98,7 @@ fn sigterm_lets_open_connections_finish_and_leaves_nothing_behind() {
 }
 
 #[test]
-fn what_outlasts_the_drain_is_reset() {
+fn connection_that_outlasts_the_drain_is_reset() {
     let server = proxied::listen();
     let pair = Pair::tcp(&server, &["--drain", "50ms", "--stats"]);
     let mut client = pair.connect();
@@ -120,7 +120,7 @@ fn a_second_signal_ends_at_once() {
     exchange(&mut client, b"open");
     let mut exit = pair.exit;
     exit.signal("INT");
-    until("the socket file is gone", || !pair.directory.path().join("wall.sock").exists());
+    until("the socket file is gone", || !pair.directory.path().join("shm.sock").exists());
     assert!(exit.process.0.try_wait().unwrap().is_none(), "it waits for what is open");
     exit.signal("TERM");
     assert_eq!(exit.finish().0, 143);
@@ -135,7 +135,7 @@ fn an_exit_that_restarts_in_order_loses_no_connection() {
     exchange(&mut old, b"over the first");
     let (shm, to) = (pair.exit.address.clone(), proxied::address_of(&server));
     pair.exit.signal("TERM");
-    let path = pair.directory.path().join("wall.sock");
+    let path = pair.directory.path().join("shm.sock");
     until("the first exit takes its socket file away", || !path.exists());
     let first = std::mem::replace(&mut pair.exit, Proxy::start(&shm, &to, &[]));
     exchange(&mut pair.connect(), b"over the second");
@@ -145,7 +145,7 @@ fn an_exit_that_restarts_in_order_loses_no_connection() {
 }
 
 #[test]
-fn what_cannot_be_meant_is_explained() {
+fn ambiguous_arguments_are_an_error_with_advice() {
     let says = |arguments: &[&str], code: i32, part: &str| {
         let output = run(&[&["proxy"], arguments].concat());
         let errors = String::from_utf8_lossy(&output.stderr).into_owned();

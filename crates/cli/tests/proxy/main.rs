@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The subcommand `proxy`.
+//! Tests of the subcommand `proxy` with real programs.
 
 #[path = "../program/mod.rs"]
 mod program;

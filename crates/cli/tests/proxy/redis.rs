@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A real program, through two proxies: redis-benchmark finds no error.
+//! redis-benchmark through two proxies finds no error.
 //!
-//! Skipped, and says so, where redis-server or redis-benchmark is not installed.
+//! The test is skipped with a message if redis-server or redis-benchmark is not installed.
 
 use crate::program;
 use crate::proxied;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What breaks at one end is seen to be broken at the other, and a part is not passed off as the whole.
+//! A broken connection at one end is broken at the other, so a part never looks like the whole.
 
 use crate::proxied;
 
@@ -41,7 +41,7 @@ fn a_client_that_resets_after_its_end_resets_the_server() {
     assert_eq!(there.read(&mut [0]).unwrap(), 0);
     there.write_all(b"x").unwrap();
     reset(client);
-    // The server sends nothing of its own accord: it must learn of it all the same.
+    // The server must see the reset although it only writes.
     until("the server fails to write", || there.write_all(b"y").is_err());
 }
 
@@ -52,7 +52,7 @@ fn a_reset_passes_a_connection_that_is_stuck() {
     let mut client = pair.connect();
     let mut there = accept(&server);
     there.write_all(b"x").unwrap();
-    // Nobody reads there: in the end this is stuck, wherever it may be.
+    // The server does not read, so the writer blocks in the end.
     client.set_nonblocking(true).unwrap();
     let stuck = loop {
         match client.write(&[7; 65_536]) {
@@ -67,7 +67,7 @@ fn a_reset_passes_a_connection_that_is_stuck() {
 }
 
 #[test]
-fn what_the_server_said_before_it_reset_is_read() {
+fn bytes_before_a_reset_of_the_server_are_read() {
     let server = listen();
     let pair = Pair::tcp(&server, &[]);
     let mut client = pair.connect();
@@ -82,11 +82,12 @@ fn what_the_server_said_before_it_reset_is_read() {
 }
 
 #[test]
-fn nobody_behind_the_exit_resets_the_client_and_later_ones_get_through() {
-    // A port that was somebody's a moment ago may be somebody else's by now, or that of the one who dials it.
+fn missing_server_resets_the_client() {
+    // Port 1 is never free for a client: a released port could be taken again, even by the dialing
+    // client.
     let to = "tcp:127.0.0.1:1";
     let directory = tempfile::tempdir().unwrap();
-    let shm = format!("unix:{}/wall.sock", directory.path().display());
+    let shm = format!("unix:{}/shm.sock", directory.path().display());
     let exit = Proxy::start(&shm, to, &["--stats"]);
     let entry = Proxy::start("tcp:127.0.0.1:0", &shm, &["--stats"]);
     let mut client = proxied::connect(&entry.address);
@@ -123,7 +124,7 @@ fn a_reader_that_leaves_a_unix_socket_ends_that_direction_only() {
 }
 
 #[test]
-fn others_do_not_notice_a_reset() {
+fn reset_of_one_connection_does_not_affect_others() {
     let server = echo_tcp();
     let pair = Pair::tcp(&server, &[]);
     let mut other = pair.connect();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Nobody reads what a proxy says: it carries on all the same, and it ends.
+//! A proxy whose stderr is not read continues to carry, and ends.
 
 use crate::program;
 use crate::proxied;
@@ -13,13 +13,13 @@ use std::process::Stdio;
 use program::{Running, TIMEOUT, partywall, wait_until};
 use proxied::{Proxy, echo_unix, exchange, pattern, signal};
 
-/// An entry whose stderr takes not a byte more, from the beginning on.
+/// An entry whose stderr is full from the beginning.
 struct Fixture {
     _directory: tempfile::TempDir,
     exit: Proxy,
     entry: Running,
     front: PathBuf,
-    /// The other end of its stderr, and what fills it.
+    /// The reading end of its stderr, and the bytes that fill it.
     stderr: UnixStream,
     filling: usize,
 }
@@ -42,7 +42,7 @@ impl Fixture {
         Self { _directory: directory, exit, entry, front, stderr, filling }
     }
 
-    /// Something goes through.
+    /// Asserts that a connection is carried.
     fn carries(&self) {
         let mut client = None;
         wait_until("the entry listens", || {
@@ -57,7 +57,7 @@ impl Fixture {
     }
 }
 
-/// Writes until not a byte more is taken; how many were.
+/// Writes until the socket is full; returns the bytes.
 fn fill(mut socket: &UnixStream) -> usize {
     socket.set_nonblocking(true).unwrap();
     let mut total = 0;
@@ -77,7 +77,7 @@ fn fill(mut socket: &UnixStream) -> usize {
 }
 
 #[test]
-fn what_is_said_waits_for_a_reader_and_nobody_waits_for_it() {
+fn unread_output_waits_for_a_reader_and_blocks_no_connection() {
     let mut fixture = Fixture::new();
     fixture.carries();
     let mut filling = vec![0; fixture.filling];
@@ -94,7 +94,7 @@ fn what_is_said_waits_for_a_reader_and_nobody_waits_for_it() {
 }
 
 #[test]
-fn it_ends_though_its_last_words_are_not_read() {
+fn proxy_with_unread_stderr_ends() {
     let mut fixture = Fixture::new();
     fixture.carries();
     signal(&fixture.entry, "TERM");

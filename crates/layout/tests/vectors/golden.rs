@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What every implementation must understand, and the line that each image must be read as.
+//! Images that every implementation must understand, each with the line of its content.
 //!
-//! The lines are written by hand from SPEC.md, not taken from the reader.
+//! The lines are written by hand from SPEC.md, not produced by the reader.
 
 use super::writer::{RingWriter, SocketWriter, blob, blob_with_credit, first, segment};
 use super::{Image, PEER_BLOCKS_MAX, REGION_BYTES, RING_BYTES, SESSION, pattern};
@@ -10,14 +10,14 @@ use partywall_layout::{FallbackReason, Geometry, Kind, Refusal};
 use zerocopy::IntoBytes;
 use zerocopy::little_endian::{U32, U64};
 
-/// What stands above the table.
+/// The text above the table.
 pub const PREFACE: &str = "\
 # Golden vectors
 
-Written by `cargo run -p partywall-layout --example vectors -- spec/vectors`; the rules are in SPEC.md,
-how to use the table in its section 10. `from` is the position at which the reader of a ring stands;
-a ring image is the whole ring. In `expected`, records are `position kind content`, separated by `; `;
-payload is written as text or as its length and the sum of its bytes.
+The command `cargo run -p partywall-layout --example vectors -- spec/vectors` writes these files.
+SPEC.md, section 10, says how to use the table. `from` is the position of a ring's reader; a ring
+image is the whole ring. In `expected`, records are `position kind content`, separated by `; `. A
+payload is its text, or its length and the sum of its bytes.
 ";
 
 /// All golden vectors, in the order of their index.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What every implementation must refuse, and the code of the rule that each image breaks.
+//! Images that every implementation must refuse, each with the code of the rule that it breaks.
 //!
 //! Each image breaks one rule; everything else about it is in order.
 
@@ -14,12 +14,12 @@ use std::slice::from_ref;
 use zerocopy::IntoBytes;
 use zerocopy::little_endian::U64;
 
-/// What stands above the table.
+/// The text above the table.
 pub const PREFACE: &str = "\
 # Hostile images
 
-Each must be refused, with the violation whose number (SPEC 9.3) is in `expected`. How to use the table
-is in SPEC.md, section 10. More rows are welcome: add a file and its row by hand, or in the generator
+Each image must be refused with the violation whose number (SPEC 9.3) is in `expected`. SPEC.md,
+section 10, says how to use the table. Add a file and its row by hand, or in the generator
 (`cargo run -p partywall-layout --example vectors -- --hostile spec/hostile`).
 ";
 
@@ -48,16 +48,16 @@ fn hellos() -> Vec<Image> {
         named("hello-tag", "another protocol's first bytes", Hello { tag: *b"GET / HT", ..h }),
         named("hello-length-0", "shorter than its beginning", Hello { length: 0.into(), ..h }),
         named("hello-length-huge", "4 GiB long", Hello { length: u32::MAX.into(), ..h }),
-        frame("hello-length-1040", "longer than a frame may be", &newer),
+        frame("hello-length-1040", "longer than the largest frame", &newer),
         frame("hello-short", "version 1 without its fields", &short.as_bytes()[..64]),
         named(
             "hello-range",
             "the oldest version is newer than the newest",
             Hello { version_min: 2.into(), ..h },
         ),
-        named("hello-version-0", "there is no version 0", Hello { version_min: 0.into(), ..h }),
-        named("hello-service", "a service that does not exist", Hello { service: 9.into(), ..h }),
-        frame("hello-cut", "ends before its length says", &h.as_bytes()[..100]),
+        named("hello-version-0", "version 0", Hello { version_min: 0.into(), ..h }),
+        named("hello-service", "an unknown service", Hello { service: 9.into(), ..h }),
+        frame("hello-cut", "shorter than its length", &h.as_bytes()[..100]),
     ]
 }
 
@@ -91,7 +91,7 @@ fn other_frames() -> Vec<Image> {
             Ready { transport: 3.into(), ..ready }.as_bytes(),
         ),
         frame("ready-cut", "ends before its beginning does", &ready.as_bytes()[..15]),
-        frame("reject-text-length", "the text is shorter than it says", &text),
+        frame("reject-text-length", "a text shorter than its length", &text),
         frame("reject-text-huge", "a text of 513 bytes", &huge),
     ]
 }
@@ -107,10 +107,10 @@ fn regions() -> Vec<Image> {
         region("magic", "not the magic", |h| h.magic[7] = 2),
         region("version", "another format version", |h| h.version = 2.into()),
         region("header-size", "a header page of 8192 bytes", |h| h.header_size = 8192.into()),
-        region("layout-hash", "other rules", |h| h.layout_hash = 1.into()),
-        region("size", "another size than the descriptor has", |h| h.region_size = 65_536.into()),
+        region("layout-hash", "another layout hash", |h| h.layout_hash = 1.into()),
+        region("size", "not the descriptor's size", |h| h.region_size = 65_536.into()),
         region("session", "a region of another session", |h| h.session_id[15] ^= 1),
-        region("role", "our own region given back to us", |h| h.role = 0.into()),
+        region("role", "the receiver's own region", |h| h.role = 0.into()),
         region("ring-odd", "a ring of 5000 bytes", |h| h.ring_size = 5000.into()),
         region("ring-small", "a ring of 2048 bytes", |h| h.ring_size = 2048.into()),
         region("ring-huge", "a ring of 2 GiB", |h| h.ring_size = (1 << 31).into()),
@@ -170,8 +170,7 @@ fn lengths() -> Vec<Image> {
 }
 
 fn order() -> Vec<Image> {
-    let session =
-        |name, kind| records(name, 4, "a kind of sessions on a channel", &[(kind, vec![])]);
+    let session = |name, kind| records(name, 4, "a session kind on a channel", &[(kind, vec![])]);
     let close = (Kind::CloseWrite, vec![]);
     let data = (Kind::Data, b"late".to_vec());
     vec![
@@ -200,7 +199,7 @@ fn bodies() -> Vec<Image> {
         blob_of("blob-beyond", 7, "ends one byte behind the slab", blob(1, 0, 114_681, 8)),
         blob_of("blob-outside", 7, "begins behind the slab", blob(1, 0, 1 << 40, 8)),
         blob_of("blob-wraps", 7, "offset + length exceeds 64 bits", blob(1, 0, u64::MAX, 8)),
-        blob_of("blob-segment", 7, "in a segment that never came", blob(1, 1, 0, 8)),
+        blob_of("blob-segment", 7, "in an unknown segment", blob(1, 1, 0, 8)),
         blob_of("blob-message-max", 11, "longer than message_max", blob(1, 0, 0, 65_537)),
         blob_of("blob-message-huge", 11, "2^64 - 1 bytes", blob(1, 0, 0, u64::MAX)),
     ]
@@ -220,7 +219,7 @@ fn segments() -> Vec<Image> {
         of("segment-empty", 7, "no bytes", segment(1, 0)),
         of("segment-map-max", 12, "more memory than map_max", segment(1, 192 << 10)),
         of("segment-huge", 12, "nearly 2^64 bytes", segment(1, u64::MAX - 65_535)),
-        of("segment-missing", 13, "its descriptor did not come", segment(3, 64 << 10)),
+        of("segment-missing", 13, "its descriptor did not arrive", segment(3, 64 << 10)),
         records("segment-twice", 7, "number 1 twice", &[one.clone(), one.clone()]),
         records("segment-back", 7, "number 1 after 2", &[two.clone(), one.clone()]),
         records(
@@ -235,7 +234,7 @@ fn segments() -> Vec<Image> {
             "a third segment at a time, two were agreed",
             &[one.clone(), two, (Kind::Segment, segment(3, 64 << 10))],
         ),
-        records("retire-unknown", 7, "retires what never came", from_ref(&retired)),
+        records("retire-unknown", 7, "retires an unknown segment", from_ref(&retired)),
         records(
             "retire-slab",
             7,
@@ -256,7 +255,7 @@ fn fragments() -> Vec<Image> {
     vec![
         alone("fragment-mid", 14, "a middle without a beginning", Kind::FragmentMid, pattern(8)),
         alone("fragment-last", 14, "an end without a beginning", Kind::FragmentLast, pattern(8)),
-        alone("fragment-abort", 14, "an abort of nothing", Kind::FragmentAbort, vec![]),
+        alone("fragment-abort", 14, "an abort without a beginning", Kind::FragmentAbort, vec![]),
         alone("fragment-prefix", 7, "7 bytes of total length", Kind::FragmentFirst, pattern(7)),
         alone(
             "fragment-max",
@@ -308,13 +307,8 @@ fn sockets() -> Vec<Image> {
         repeated,
         zero,
         of("kind", 3, "kind 20", &[]).with_bytes(&[word1(41, 0), word1(0, 0)]),
-        of(
-            "segment",
-            4,
-            "memory cannot come over a socket",
-            &[(Kind::Segment, segment(1, 65_536))],
-        ),
-        of("fragment", 4, "fragments are for rings", &[(Kind::FragmentFirst, first(1, b"x"))]),
+        of("segment", 4, "a SEGMENT on a socket", &[(Kind::Segment, segment(1, 65_536))]),
+        of("fragment", 4, "a fragment on a socket", &[(Kind::FragmentFirst, first(1, b"x"))]),
         of("pad", 4, "PAD on a channel's socket", &[(Kind::Pad, vec![])]),
         of("data-max", 5, "DATA of 65537 bytes", &[(Kind::Data, pattern(65_537))]),
         of("len-huge", 5, "DATA of 4 GiB", &[])

@@ -13,7 +13,7 @@ use std::path::Path;
 /// One row of a table.
 #[derive(Debug)]
 pub struct Row {
-    /// File name.
+    /// Name of the file.
     pub name: String,
     /// How to read the file.
     pub kind: String,

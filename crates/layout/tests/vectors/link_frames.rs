@@ -17,12 +17,13 @@ use partywall_layout::link::frame::{
 use partywall_layout::link::{Previous, SkipFields};
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
-/// What stands above the table.
+/// The text above the table.
 pub const PREFACE: &str = "\
-# Frames of links
+# Link frames
 
-How to use the table is in SPEC.md, section 15.5. In `expected` is what is read, or the number of the rule that is broken.
-More rows are welcome: in the generator (`cargo run -p partywall-layout --example vectors -- --link-frames spec/link-frames`).
+SPEC.md, section 15.5, says how to use the table. `expected` is the frame that is read, or the number
+of the broken rule. Add rows in the generator
+(`cargo run -p partywall-layout --example vectors -- --link-frames spec/link-frames`).
 ";
 
 /// All images, in the order of their index.
@@ -144,7 +145,7 @@ fn side() -> SideFields {
     }
 }
 
-/// One that has met nobody yet.
+/// A side that has not attached yet.
 fn new_side() -> SideFields {
     SideFields {
         nonce: 9.into(),
@@ -224,30 +225,34 @@ fn good() -> Vec<Image> {
     let shares = SideFields { flags: SIDE_SHARES_MEMORY.into(), ..new_side() };
     let confirmed = |name, about, decision| ok(name, about, Confirm, confirm(decision));
     vec![
-        ok("attach", "a client that has everything", Attach, attach(side(), |_| ())),
-        ok("attach-new", "a client that has met nobody", Attach, attach(new_side(), |_| ())),
-        ok("attach-later", "a client that offers later versions, too", Attach, later),
-        ok("attached", "a server answers", Attached, attached(side(), |_| ())),
-        ok("attached-new", "one that has met nobody", Attached, attached(new_side(), |_| ())),
-        ok("refuse-stale", "not newer than generation 4", Refuse, refuse(1, 4, b"")),
-        ok("refuse-fenced", "incarnation 7 was here", Refuse, refuse(2, 7, b"")),
+        ok("attach", "a client with every field set", Attach, attach(side(), |_| ())),
+        ok("attach-new", "a client without a known peer", Attach, attach(new_side(), |_| ())),
+        ok("attach-later", "a client that also offers later versions", Attach, later),
+        ok("attached", "ATTACHED of a server", Attached, attached(side(), |_| ())),
+        ok("attached-new", "a server without a known peer", Attached, attached(new_side(), |_| ())),
+        ok("refuse-stale", "not newer than connection 4", Refuse, refuse(1, 4, b"")),
+        ok("refuse-fenced", "fenced by incarnation 7", Refuse, refuse(2, 7, b"")),
         ok("refuse-quarantined", "quarantined", Refuse, refuse(3, 0, b"")),
         ok("refuse-unknown", "no such link", Refuse, refuse(4, 0, b"no such link")),
         ok("refuse-rejected", "rejected, in 255 bytes", Refuse, refuse(5, 0, &[b'n'; 255])),
         ok("refuse-large", "too large", Refuse, refuse(6, 0, "größer als 1 MiB".as_bytes())),
-        ok("refuse-busy", "busy, without a word", Refuse, refuse(7, 0, b"")),
+        ok("refuse-busy", "busy, without a text", Refuse, refuse(7, 0, b"")),
         ok("refuse-version", "versions 2 to 3", Refuse, refuse(8, 0x3_0002, b"")),
         confirmed("confirm-resume", "resume at 64", decision(DECISION_RESUME, 0, 0, 0, 0, 64)),
         confirmed("confirm-gap", "64 to 128 are trimmed", gap),
         confirmed("confirm-lost", "another stream", lost),
-        confirmed("confirm-impossible", "3", decision(DECISION_IMPOSSIBLE, 0, 0, 0, 0, 3)),
-        confirmed("confirm-epoch", "epoch 4", decision(DECISION_NEW_EPOCH, 0, 0, 0, 0, 4)),
-        ok("begin", "a server begins", Begin, begin(55, 64, 640)),
-        ok("begin-nothing", "one that consumes nothing yet", Begin, begin(0, 0, 0)),
-        ok("ack", "consumed", Ack, ack(55, 192)),
-        ok("leave", "leaving", Leave, Vec::new()),
+        confirmed(
+            "confirm-impossible",
+            "an impossible resume for reason 3",
+            decision(DECISION_IMPOSSIBLE, 0, 0, 0, 0, 3),
+        ),
+        confirmed("confirm-epoch", "a new epoch, 4", decision(DECISION_NEW_EPOCH, 0, 0, 0, 0, 4)),
+        ok("begin", "BEGIN of a server", Begin, begin(55, 64, 640)),
+        ok("begin-nothing", "a server that consumes no stream yet", Begin, begin(0, 0, 0)),
+        ok("ack", "ACK of 192 bytes of a stream", Ack, ack(55, 192)),
+        ok("leave", "LEAVE of a side", Leave, Vec::new()),
         ok("attach-shares", "a client that shares its memory", Attach, attach(shares, |_| ())),
-        ok("share", "no record goes over this socket", Share, Vec::new()),
+        ok("share", "SHARE: records do not use this socket", Share, Vec::new()),
     ]
 }
 
@@ -277,14 +282,14 @@ fn headers() -> Vec<Image> {
             bytes[8..12].copy_from_slice(&23_u32.to_le_bytes());
         }),
         changed("attach-huge", 2, "a body of 4 GiB", |bytes| bytes[8..12].fill(0xff)),
-        frame("ack-long", Some(2), "more bytes than an ACK says", long),
-        frame("ack-cut", Some(2), "fewer", acked[..24].to_vec()),
-        frame("leave-long", Some(2), "a LEAVE that says something", ten),
+        frame("ack-long", Some(2), "an ACK with more bytes than its body", long),
+        frame("ack-cut", Some(2), "an ACK with fewer bytes than its body", acked[..24].to_vec()),
+        frame("leave-long", Some(2), "a LEAVE with a body", ten),
         changed("magic", 3, "an ATTACH of another protocol", |bytes| bytes[16] = b'p'),
-        changed("crc", 4, "a byte of the store id is another", |bytes| bytes[50] ^= 0x10),
-        changed("crc-itself", 4, "the checksum is another", |bytes| bytes[12] ^= 1),
+        changed("crc", 4, "another byte in the store id", |bytes| bytes[50] ^= 0x10),
+        changed("crc-itself", 4, "another checksum", |bytes| bytes[12] ^= 1),
         body("attach-newer", 5, "versions 2 to 3", FrameKind::Attach, &newer),
-        body("attach-newer-short", 5, "as short as can be", FrameKind::Attach, &newer[..24]),
+        body("attach-newer-short", 5, "the smallest size", FrameKind::Attach, &newer[..24]),
         body(
             "attached-newer",
             5,
@@ -308,28 +313,26 @@ fn sides() -> Vec<Image> {
         bad("no-stream", "sends nothing", |s| s.sending_stream = 0.into()),
         bad("base-unaligned", "a base within a slot", |s| s.base = 100.into()),
         bad("base-beyond", "a base beyond the tail", |s| s.base = 704.into()),
-        bad("consumed-beyond", "consumed what was not received", |s| s.consumed = 256.into()),
+        bad("consumed-beyond", "consumed beyond received", |s| s.consumed = 256.into()),
         bad("received-nothing", "received of no stream", |s| s.receiving_stream = 0.into()),
         bad("received-unaligned", "received up to within a slot", |s| s.received = 200.into()),
-        bad("digest-at-start", "a record digest where nothing was consumed", |s| {
-            s.consumed = 0.into()
-        }),
-        bad("side-flags", "a flag that is none", |s| s.flags = 2.into()),
-        bad("past-kind", "a past of no kind", |s| s.past.flags = 5.into()),
-        bad("past-rest", "no past, but its end", |s| s.past.flags = 0.into()),
-        bad("past-epoch", "a past that is not over", |s| s.past.epoch = 3.into()),
-        bad("past-tail", "a past that ends before what was acknowledged", |s| {
+        bad("digest-at-start", "a record digest at position 0", |s| s.consumed = 0.into()),
+        bad("side-flags", "an unknown flag", |s| s.flags = 2.into()),
+        bad("past-kind", "a past with unknown flags", |s| s.past.flags = 5.into()),
+        bad("past-rest", "an end without a past", |s| s.past.flags = 0.into()),
+        bad("past-epoch", "a past of the current epoch", |s| s.past.epoch = 3.into()),
+        bad("past-tail", "a past that ends below acked", |s| {
             s.past.tail = 64.into();
         }),
-        bad("past-base", "a past with a base of its own", |s| s.past.base = 64.into()),
-        bad("past-consumed", "a past that consumed of no stream", |s| {
+        bad("past-base", "a past whose base is not acked", |s| s.past.base = 64.into()),
+        bad("past-consumed", "a past with consumption of no stream", |s| {
             s.past.receiving_stream = 0.into();
         }),
-        bad("skip-rest", "no skip, but its range", |s| s.skip.of = 0.into()),
+        bad("skip-rest", "a range without a skip", |s| s.skip.of = 0.into()),
         bad("skip-into", "a skip into no stream", |s| s.skip.into = 0.into()),
         bad("skip-epoch", "a skip in a later epoch", |s| s.skip.epoch = 4.into()),
         bad("skip-range", "a skip that ends before it begins", |s| s.skip.from = 320.into()),
-        bad("skip-resume", "a skip within a stream that goes on elsewhere", |s| {
+        bad("skip-resume", "a skip within a stream that resumes outside its range", |s| {
             s.skip.into = 76.into();
         }),
         bad("ring-odd", "a ring of 5000 bytes", |s| s.ring_bytes = 5000.into()),
@@ -351,17 +354,19 @@ fn parts() -> Vec<Image> {
     login.resize(256 + 14 + 4097, 0);
     vec![
         asked("versions-0", 6, "versions from 0", |a| a.version_min = 0.into()),
-        asked("versions", 6, "versions that run backwards", |a| a.version_min = 2.into()),
-        asked("attach-zero", 6, "something where nothing is", |a| a.zero = 1.into()),
-        asked("attach-zero-too", 6, "something behind the lengths", |a| a.zero_too = 1),
+        asked("versions", 6, "a minimum version above the maximum", |a| a.version_min = 2.into()),
+        asked("attach-zero", 6, "a reserved field that is not 0", |a| a.zero = 1.into()),
+        asked("attach-zero-too", 6, "a reserved byte after the lengths that is not 0", |a| {
+            a.zero_too = 1
+        }),
         body("attach-login-huge", 6, "a login of 4097 bytes", FrameKind::Attach, &login),
         asked("attach-login", 2, "a login longer than the frame", |a| a.login_bytes = 5.into()),
         asked("attach-rest", 2, "a login shorter than the rest", |a| a.login_bytes = 3.into()),
         asked("attach-names", 2, "names longer than the frame", |a| a.name_lengths[2] = 200),
         asked("name-empty", 7, "no name of the server", |a| a.name_lengths = [5, 0, 9]),
         body("name-text", 7, "a client's name that is not UTF-8", FrameKind::Attach, &text),
-        answered("attached-zero", 6, "something where nothing is", |a| a.zero[5] = 1),
-        answered("attached-zero-too", 6, "something behind the length", |a| {
+        answered("attached-zero", 6, "a reserved field that is not 0", |a| a.zero[5] = 1),
+        answered("attached-zero-too", 6, "bytes after the text", |a| {
             a.zero_too = 1.into();
         }),
         answered("attached-login", 2, "a login longer than the frame", |a| {
@@ -384,7 +389,7 @@ fn others() -> Vec<Image> {
         body("refuse-number", 6, "busy, with a number", Refuse, &refuse(7, 1, b"")),
         body("refuse-versions", 6, "versions 3 to 2", Refuse, &refuse(8, 0x2_0003, b"")),
         body("refuse-text", 6, "fenced, with a text", Refuse, &refuse(2, 7, b"gone")),
-        body("refuse-cut", 2, "less text than it says", Refuse, &cut),
+        body("refuse-cut", 2, "a text shorter than its length", Refuse, &cut),
         body("refuse-long", 2, "256 bytes of text", Refuse, &refuse(7, 0, &[b'n'; 256])),
         body("refuse-utf8", 7, "a text that is not UTF-8", Refuse, &refuse(7, 0, b"\xff")),
         body("confirm-tail", 6, "a tail within a slot", Confirm, confirm.as_bytes()),
@@ -404,14 +409,18 @@ fn decisions() -> Vec<Image> {
         bad("resume-digest", "with a record digest", decision(DECISION_RESUME, 5, 0, 0, 0, 64)),
         bad("resume-range", "with a range", decision(DECISION_RESUME, 0, 0, 0, 64, 64)),
         bad("resume-of", "of a stream", decision(DECISION_RESUME, 0, 7, 0, 0, 64)),
-        bad("gap-backwards", "a gap that ends first", decision(DECISION_GAP, 5, 0, 128, 64, 0)),
-        bad("gap-unaligned", "to within a slot", decision(DECISION_GAP, 5, 0, 64, 129, 0)),
-        bad("gap-at", "that goes on elsewhere", decision(DECISION_GAP, 5, 0, 64, 128, 192)),
         bad(
-            "gap-digest",
-            "of nothing, with a record digest",
-            decision(DECISION_GAP, 5, 0, 0, 0, 0),
+            "gap-backwards",
+            "a gap that ends before it begins",
+            decision(DECISION_GAP, 5, 0, 128, 64, 0),
         ),
+        bad("gap-unaligned", "to within a slot", decision(DECISION_GAP, 5, 0, 64, 129, 0)),
+        bad(
+            "gap-at",
+            "a decision that resumes elsewhere",
+            decision(DECISION_GAP, 5, 0, 64, 128, 192),
+        ),
+        bad("gap-digest", "position 0 with a record digest", decision(DECISION_GAP, 5, 0, 0, 0, 0)),
         bad("lost-nothing", "of no stream", decision(DECISION_LOST, 5, 0, 0, 64, 64)),
         bad(
             "lost-digest",
@@ -419,8 +428,16 @@ fn decisions() -> Vec<Image> {
             decision(DECISION_LOST, 5, 76, 0, 64, 0),
         ),
         bad("lost-unaligned", "within a slot", decision(DECISION_LOST, 5, 76, 0, 64, 65)),
-        bad("impossible-0", "for no reason", decision(DECISION_IMPOSSIBLE, 0, 0, 0, 0, 0)),
-        bad("impossible-4", "for reason 4", decision(DECISION_IMPOSSIBLE, 0, 0, 0, 0, 4)),
+        bad(
+            "impossible-0",
+            "an impossible resume without a reason",
+            decision(DECISION_IMPOSSIBLE, 0, 0, 0, 0, 0),
+        ),
+        bad(
+            "impossible-4",
+            "an impossible resume for reason 4",
+            decision(DECISION_IMPOSSIBLE, 0, 0, 0, 0, 4),
+        ),
         bad("epoch-digest", "with a record digest", decision(DECISION_NEW_EPOCH, 5, 0, 0, 0, 4)),
     ]
 }

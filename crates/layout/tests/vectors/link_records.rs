@@ -11,17 +11,17 @@ use partywall_layout::record_ring::{Kind, WireHeader, word0};
 use partywall_layout::{Position, RingSize};
 use zerocopy::IntoBytes;
 
-/// What stands above the table.
+/// The text above the table.
 pub const PREFACE: &str = "\
-# Records of links
+# Link records
 
-How to use the table is in SPEC.md, section 14.5: each file is one record as it goes over a socket, a BLOB's bytes included,
-of stream 0x0123456789abcdef in a ring of 4,096 bytes, at position `from`. In `expected` is what it carries, or the
-number of the rule that is broken. More rows are welcome: in the generator
+SPEC.md, section 14.5, says how to use the table. Each file is one record as it is sent over a socket,
+a BLOB's bytes included, of stream 0x0123456789abcdef in a ring of 4,096 bytes, at position `from`.
+`expected` is its content, or the number of the broken rule. Add rows in the generator
 (`cargo run -p partywall-layout --example vectors -- --link-records spec/link-records`).
 ";
 
-/// Whose records they are.
+/// The stream of the records.
 pub const STREAM: u64 = 0x0123_4567_89ab_cdef;
 
 /// All images, in the order of their index.
@@ -114,10 +114,15 @@ fn good() -> Vec<Image> {
     };
     vec![
         image("data", 0, "the first record, which acknowledges nothing", first.bytes()),
-        image("reply", 64, "a message that commits what it answers", reply.bytes()),
-        image("empty", 448, "a message of no bytes; the start of a stream is known", start.bytes()),
+        image("reply", 64, "a message that acknowledges the one it answers", reply.bytes()),
+        image(
+            "empty",
+            448,
+            "an empty message, with an ack at the start of a stream",
+            start.bytes(),
+        ),
         image("blob", 8128, "in the last slot of the ring", blob.bytes()),
-        image("pad", 3904, "of which a socket has the header alone", pad(3904, 176, 0)),
+        image("pad", 3904, "on a socket, the header alone", pad(3904, 176, 0)),
         image("nothing", 512, "not published", vec![0; 64]),
     ]
 }
@@ -144,8 +149,8 @@ fn headers() -> Vec<Image> {
         bad("pad-at-start", 1, 4096, "a PAD where the ring begins", pad(4096, 4080, 0)),
         bad("kind", 2, 64, "a CLOSE_WRITE", kind.bytes()),
         bad("tag", 3, 64, "of another stream", other.bytes()),
-        bad("pad-tag", 3, 3904, "a PAD of a stream", pad(3904, 176, tag(STREAM))),
-        bad("short", 4, 64, "no room for a prefix", short),
+        bad("pad-tag", 3, 3904, "a PAD with a tag", pad(3904, 176, tag(STREAM))),
+        bad("short", 4, 64, "too short for a prefix", short),
         bad("blob-long", 4, 64, "a BLOB with a byte more", long.bytes()),
         bad("pad-length", 4, 3904, "a PAD that ends within the last slot", pad(3904, 175, 0)),
         bad("cut", 5, 64, "its last byte is missing", cut),
@@ -173,8 +178,8 @@ fn payloads() -> Vec<Image> {
         flipped("crc", "another checksum", 16),
         flipped("message", "another byte in the message", 42),
         flipped("ack-damaged", "another byte in what it acknowledges", 25),
-        acks("ack-tagless", "a place of no stream", 64, 1, 0),
-        acks("ack-unaligned", "a place within a slot", 65, 1, 9),
+        acks("ack-tagless", "an acked offset without a stream", 64, 1, 0),
+        acks("ack-unaligned", "an acked position within a slot", 65, 1, 9),
         acks("ack-digest", "a record digest at the start", 0, 1, 9),
         blobs("blob-empty", "a BLOB of no bytes", 0, 0),
         blobs("blob-unaligned", "a BLOB within 64 bytes", 65, 1),
@@ -266,7 +271,7 @@ fn bad_compact() -> Vec<Image> {
         bad("compact-tagged", 6, 64, "a compact record with the tag for its crc", tagged),
         flipped("compact-crc", "a compact record with another checksum", 12),
         flipped("compact-message", "a compact record with another byte in its message", 40),
-        bad("compact-shorter", 6, 64, "a compact record that says a byte less", shorter),
+        bad("compact-shorter", 6, 64, "a compact record with a length one byte too short", shorter),
     ]
 }
 

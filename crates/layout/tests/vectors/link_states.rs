@@ -76,31 +76,29 @@ fn skip(epoch: u64, of: u64, into: u64, from: u64, to: u64, resume: u64) -> Skip
 fn of_streams() -> Vec<Image> {
     vec![
         contradiction("base-unaligned", "a base within a slot", |s| s.sending_base = 100.into()),
-        contradiction("base-beyond", "the base behind what was acknowledged", |s| {
+        contradiction("base-beyond", "the base exceeds acked", |s| {
             s.sending_base = 256.into();
         }),
-        contradiction("no-stream", "acknowledged without a stream", |s| {
-            s.sending_stream = 0.into()
-        }),
+        contradiction("no-stream", "acked without a stream", |s| s.sending_stream = 0.into()),
         contradiction("receiving-nothing", "consumed without a stream", |s| {
             s.receiving_stream = 0.into();
         }),
         contradiction("peer-incomplete", "a peer without a store id", |s| {
             s.peer_store_id = [0; 16]
         }),
-        contradiction("previous-kind", "a settled previous epoch that is not there", |s| {
+        contradiction("previous-kind", "settled without a previous epoch", |s| {
             s.previous.flags = 2.into()
         }),
-        contradiction("previous-base", "a previous base before what was acknowledged", |s| {
+        contradiction("previous-base", "a previous base below acked", |s| {
             s.previous.base = 64.into();
         }),
-        contradiction("previous-rest", "no previous epoch, but its end", |s| {
+        contradiction("previous-rest", "an end without a previous epoch", |s| {
             s.previous.flags = 0.into();
         }),
-        contradiction("previous-later", "a previous epoch that is this one", |s| {
+        contradiction("previous-later", "a previous epoch equal to the current one", |s| {
             s.previous.epoch = 3.into();
         }),
-        contradiction("previous-tail", "a previous end before what was acknowledged", |s| {
+        contradiction("previous-tail", "a previous end below acked", |s| {
             s.previous.tail = 64.into();
         }),
     ]
@@ -128,7 +126,7 @@ fn of_reports() -> Vec<Image> {
 
 fn of_skips_and_deliveries() -> Vec<Image> {
     vec![
-        contradiction("digest-at-start", "a record digest where nothing was consumed", |s| {
+        contradiction("digest-at-start", "a record digest at position 0", |s| {
             s.receiving_consumed = 0.into();
         }),
         contradiction("quarantine-reason", "a quarantine for reason 4", |s| {
@@ -137,7 +135,7 @@ fn of_skips_and_deliveries() -> Vec<Image> {
         contradiction("quarantine-flag", "a quarantine of a third direction", |s| {
             s.quarantine = 0x201.into();
         }),
-        contradiction("skip-rest", "no skip, but its range", |s| s.skip.of = 0.into()),
+        contradiction("skip-rest", "a range without a skip", |s| s.skip.of = 0.into()),
         contradiction("skip-into", "a skip into no stream", |s| s.skip.into = 0.into()),
         contradiction("skip-epoch", "a skip in a later epoch", |s| s.skip.epoch = 4.into()),
         contradiction("skip-range", "a skip that ends before it begins", |s| {
@@ -146,7 +144,7 @@ fn of_skips_and_deliveries() -> Vec<Image> {
         contradiction("skip-unaligned", "a skip to within a slot", |s| s.skip.resume = 65.into()),
         contradiction(
             "skip-reported-resume",
-            "a skip within a stream that goes on elsewhere",
+            "a skip within a stream that resumes outside its range",
             |s| {
                 s.skip_reported.resume = 192.into();
             },

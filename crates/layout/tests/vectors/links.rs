@@ -13,16 +13,17 @@ use partywall_layout::link::{
 };
 use zerocopy::IntoBytes;
 
-/// What stands above the table.
+/// The text above the table.
 pub const PREFACE: &str = "\
-# Files of links
+# Link files
 
-How to use the table is in SPEC.md, section 13.7: `from` is the size of the file, of which these are the first bytes; the
-rest are zeros. In `expected` is what is in force, or the number of the rule that is broken. More rows are welcome: in the
-generator (`cargo run -p partywall-layout --example vectors -- --links spec/links`).
+SPEC.md, section 13.7, says how to use the table. `from` is the size of the file, of which an image is
+the beginning; the rest are zeros. `expected` is the content in force, or the number of the broken
+rule. Add rows in the generator
+(`cargo run -p partywall-layout --example vectors -- --links spec/links`).
 ";
 
-/// Whose file it is.
+/// The names of the link: local, remote, link.
 pub const NAMES: [&str; 3] = ["alice", "bob", "orders"];
 
 /// All images, in the order of their index.
@@ -185,23 +186,18 @@ fn good() -> Vec<Image> {
     let skipped = used.replace("8192/10", "64/5");
     let left_line = used.replace("left=0", "left=1");
     vec![
-        image("new", new, "as its maker leaves it", Maker::new()),
-        image("used", used, "owned, with all that a state can have", Maker::used()),
+        image("new", new, "as created", Maker::new()),
+        image("used", used, "owned, with every field of the state set", Maker::used()),
         image("left", &left_line, "its owner has left", left),
         image(
             "torn",
             used,
-            "killed just before the seal of an owner, of a state, and of what was consumed",
+            "killed just before the seals of owner, state and consumed record",
             torn,
         ),
         image("consumed-anew", &anew_line, "a new record, and nothing consumed since", anew),
-        image("consumed-far", &far_line, "as much since a record as a word can say", far),
-        image(
-            "other-stream",
-            &skipped,
-            "what was consumed of another stream does not count",
-            other,
-        ),
+        image("consumed-far", &far_line, "the largest distance that the word since can hold", far),
+        image("other-stream", &skipped, "consumption of another stream is ignored", other),
     ]
 }
 
@@ -223,17 +219,17 @@ fn headers() -> Vec<Image> {
     vec![
         bad("foreign", 1, "another kind of file", foreign),
         bad("cut-in-header", 2, "cut within the header", short),
-        bad("empty", 2, "nothing at all", empty),
+        bad("empty", 2, "an empty file", empty),
         sized("cut-in-pages", 2, "cut before the ring", 12_000),
-        sized("cut", 2, "cut by a page", 61_440),
+        sized("cut", 2, "one page is missing", 61_440),
         header("version-0", 3, "an older format", |h| h.version = 0.into()),
         header("version-2", 4, "a newer format", |h| h.version = 2.into()),
-        bad("header-damaged", 5, "a byte of the store id is another", damaged),
-        header("layout-hash", 6, "other rules", |h| h.layout_hash = 1.into()),
-        sized("long", 7, "longer than its header says", 131_072),
+        bad("header-damaged", 5, "another byte in the store id", damaged),
+        header("layout-hash", 6, "another layout hash", |h| h.layout_hash = 1.into()),
+        sized("long", 7, "longer than its length", 131_072),
         header("name-empty", 8, "no local name", |h| h.name_lengths[0] = 0),
         header("name-text", 8, "a remote name that is not UTF-8", |h| h.names[1][0] = 0xff),
-        header("name-rest", 8, "something behind the link's name", |h| h.names[2][9] = b'x'),
+        header("name-rest", 8, "bytes after the link's name", |h| h.names[2][9] = b'x'),
         header("other-link", 9, "the names of another link", |h| h.names[0][0] = b'A'),
     ]
 }
@@ -286,23 +282,33 @@ fn damaged() -> Vec<Image> {
     let mut misplaced = Maker::used();
     misplaced.put(STATE_OFFSET, state().as_bytes());
     vec![
-        flipped("owner-damaged", 11, "a byte of the newest owner", OWNER_OFFSET + 2048 + 64),
-        cleared("owner-cleared", 11, "no owner at all", OWNER_OFFSET),
-        flipped("state-damaged", 12, "a byte of the newest state", STATE_OFFSET + 2048 + 24),
-        flipped("state-sequence", 12, "the newest sequence is another", STATE_OFFSET + 2048),
-        flipped("state-seal", 12, "the newest checksum is another", STATE_OFFSET + 4095),
-        bad("state-seal-before", 12, "the newest state, as if it were not finished", rolled_back),
-        bad("state-not-adjacent", 12, "two whole states that do not follow each other", apart),
-        bad("state-misplaced", 12, "an even state in the place of the odd", misplaced),
-        cleared("state-cleared", 12, "no state at all", STATE_OFFSET),
-        flipped("consumed-damaged", 13, "a byte of what was consumed", consumed_offset(3) + 16),
+        flipped("owner-damaged", 11, "another byte in the newest owner", OWNER_OFFSET + 2048 + 64),
+        cleared("owner-cleared", 11, "no owner in force", OWNER_OFFSET),
+        flipped("state-damaged", 12, "another byte in the newest state", STATE_OFFSET + 2048 + 24),
+        flipped("state-sequence", 12, "another sequence in the newest slot", STATE_OFFSET + 2048),
+        flipped("state-seal", 12, "another checksum in the newest slot", STATE_OFFSET + 4095),
+        bad("state-seal-before", 12, "the newest state, as if unfinished", rolled_back),
+        bad(
+            "state-not-adjacent",
+            12,
+            "two valid states whose sequences do not follow each other",
+            apart,
+        ),
+        bad("state-misplaced", 12, "a state of even sequence in the odd slot", misplaced),
+        cleared("state-cleared", 12, "no state in force", STATE_OFFSET),
+        flipped(
+            "consumed-damaged",
+            13,
+            "another byte in the consumed record",
+            consumed_offset(3) + 16,
+        ),
         flipped(
             "since-damaged",
             13,
-            "a byte of what was consumed since",
+            "another byte in the word since",
             consumed_offset(3) + SINCE + 4,
         ),
-        cleared("consumed-cleared", 13, "nothing consumed, not even nothing", LINK_CONTROL_OFFSET),
+        cleared("consumed-cleared", 13, "no consumed record in force", LINK_CONTROL_OFFSET),
     ]
 }
 
@@ -324,14 +330,14 @@ fn contradictions() -> Vec<Image> {
     let mut no_slots = Maker::used();
     no_slots.since_is(3, 0x5a96_0000_0000_0000 ^ 0x000a_0000_0000_000a);
     vec![
-        owned("owner-left", "an owner that neither stays nor left", owner(3, 2, 2)),
+        owned("owner-left", "an owner with unknown flags", owner(3, 2, 2)),
         owned("owner-incarnation", "an incarnation beyond 2^62", owner(3, u64::MAX, 0)),
-        owned("owner-never", "an owner that never opened it", owner(3, 0, 0)),
+        owned("owner-never", "an owner of incarnation 0", owner(3, 0, 0)),
         bad("consumed-unaligned", 14, "consumed up to within a slot", consumed),
         bad("consumed-streamless", 14, "consumed of no stream", streamless),
         bad("since-streamless", 14, "consumed since, of no stream", since_streamless),
         bad("since-beyond", 14, "consumed beyond the last position", beyond),
-        bad("since-nothing", 13, "a word that says nothing and is not 0", no_slots),
+        bad("since-nothing", 13, "a word since without slots that is not 0", no_slots),
     ]
 }
 

@@ -40,7 +40,7 @@ pub const SESSION: [u8; 16] = *b"0123456789abcdef";
 
 /// One image and the row that its index has for it.
 pub struct Image {
-    /// File name.
+    /// Name of the file.
     pub name: String,
     /// `frame`, `region`, `ring`, `session`, `socket`, `link`, `link frame` or `record`: how to
     /// read it.
@@ -49,9 +49,9 @@ pub struct Image {
     pub from: u64,
     /// The line it must be read as, or the code of the violation.
     pub expected: String,
-    /// What it shows.
+    /// The rule or case that the image shows.
     pub about: &'static str,
-    /// The bytes.
+    /// The content of the file.
     pub bytes: Vec<u8>,
 }
 

@@ -166,7 +166,7 @@ fn cut(mut channel: Channel) -> String {
     channel.lines.join("; ")
 }
 
-/// What a receiver remembers from record to record.
+/// The state of a receiver between two records.
 struct Channel {
     lines: Vec<String>,
     /// Number and size of each mapped segment; number 0 is the slab of the region.

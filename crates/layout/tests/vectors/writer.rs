@@ -10,7 +10,7 @@ use zerocopy::little_endian::{U32, U64};
 
 /// A ring and the batch that is being written into it.
 pub struct RingWriter {
-    /// The ring's memory.
+    /// The memory of the ring.
     pub image: Vec<u8>,
     size: RingSize,
     published: Position,
@@ -87,7 +87,7 @@ impl RingWriter {
 /// The bytes that a sender puts on a socket.
 #[derive(Default)]
 pub struct SocketWriter {
-    /// What was sent.
+    /// All bytes sent so far.
     pub stream: Vec<u8>,
     position: u64,
 }

@@ -1,43 +1,51 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Progress without a thread: whoever waits drives.
+//! Progress without a thread of the library: a thread that waits drives.
 //!
 //! ```text
-//!   a thread that must wait, at its spot             the hub of its group
-//!     look ── true ───────────────▶ done              epoll set ◀── sockets, listeners, the bell
-//!      └ false ─▶ nobody leads? ─ yes ─▶ leads ─────▶ turn: owed, wait, ready sources, due timers; then look again
-//!                       └ no ─▶ follows: sleeps at its spot until something changes there, or it is told to lead
+//!   a thread that must wait, at its monitor         the reactor of its group
+//!     check ── true ──────────────▶ done              epoll set ◀── sockets, listeners, the doorbell
+//!      └ false ─▶ a leader? ─ no ─▶ it leads ───────▶ turn: settle, wait, ready sources, due timers;
+//!                    └ yes ─▶ it follows: sleeps            then check again
+//!                             at its monitor until
+//!                             a change there, or until
+//!                             it is chosen to lead
 //! ```
 //!
-//! `monitor.rs` has a value under a lock and who waits for it to change, `reactor.rs` the epoll set, the sources and who leads.
-//! Neither knows what a link is.
+//! `monitor.rs` has a value under a lock and the threads that wait for it to change. `reactor.rs`
+//! has the epoll set, the sources and the leader. Neither knows what a link is.
 //!
 //! # No wake-up is lost
 //!
-//! Locks are taken in the order spot, then hub; never two spots of the same kind at a time.
+//! Locks are taken in the order monitor, then reactor; never two monitors of the same kind at a
+//! time.
 //!
 //! ```text
-//!   follower F                                     leader L
-//!   lock spot                                      … its own look is true …
-//!   look: false                                    lock hub: nobody leads; picks a waiting spot; unlock
-//!   lock hub: somebody leads? ─ no ─▶ F leads      lock that spot, notify all there, unlock
-//!             yes: entered as waiting; unlock
-//!   sleep, which unlocks the spot
+//!   follower F                                  leader L
+//!   lock monitor                                … its own check is true …
+//!   check: false                                lock reactor: no leader; pick a waiting monitor; unlock
+//!   lock reactor: a leader? ─ no ─▶ F leads     lock that monitor, notify all there, unlock
+//!           yes: F is entered as waiting; unlock
+//!   sleep, which unlocks the monitor
 //! ```
 //!
-//! (The first time F leaves again instead of sleeping, and looks once more with the lock's mutex, which it needs to sleep: who
-//! leads never does.)
+//! (The first time F leaves again instead of sleeping, and checks once more with the lock's mutex,
+//! which it needs to sleep. A thread that leads never needs it.)
 //!
-//! F enters its spot before L leaves, or sees that nobody leads: both are under the lock of the hub. If it entered, L (or who
-//! came after it) picks some spot, and comes into it only when its followers sleep, because F holds the spot from its
-//! look until it sleeps. Whoever is woken and does not want to lead, because what it waits for is there or its
-//! time is up, leaves the hub's list and does as L does: so as long as somebody waits, somebody leads or is being told to.
+//! F enters its monitor before L leaves, or sees that there is no leader: both happen under the
+//! lock of the reactor. If F entered, L (or a later leader) picks some monitor, and can lock it
+//! only when its followers sleep, because F holds the monitor from its check until it sleeps. A
+//! thread that is woken and does not want to lead, because its event has come or its time is up,
+//! leaves the reactor's list and picks a monitor as L does. So as long as a thread waits, there is
+//! a leader or one is being chosen.
 //!
-//! A source that is read without a system call, memory that another process writes, is rung only if it has said so. It is on the
-//! hub's list until it has: a leader lets all on the list say so before it sleeps, and who comes to the list while one sleeps is
-//! told to do it at once.
+//! Some sources are read without a system call, from memory that another process writes. The peer
+//! notifies such a source only after it was armed. Until then it is on the reactor's list: a leader
+//! arms every source on the list before it sleeps. A thread that adds a source while a leader
+//! sleeps arms it at once.
 //!
-//! A leader sleeps in `epoll_wait`. What changes at *its* spot by another thread rings the bell: the spot was marked in the
-//! same hold of the lock as the look that was false. A timer that is earlier than all others rings it, too.
+//! A leader sleeps in `epoll_wait`. If another thread changes the value of *its* monitor, that
+//! thread notifies the doorbell: the monitor was marked under the same lock as the check that was
+//! false. A timer that is earlier than all others notifies it, too.
 
 mod monitor;
 mod reactor;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A value under a lock, and those who wait for it to change. See the module above for why no wake-up is lost.
+//! A value under a lock, and the threads that wait for it to change. The module above says why no
+//! wake-up is lost.
 
 use std::io;
 use std::ops::{Deref, DerefMut};
@@ -11,7 +12,7 @@ use partywall_sys::{Biased, BiasedGuard};
 use super::reactor::{Before, Reactor, Role, Wake};
 use partywall_wait::has_passed;
 
-/// See the module.
+/// A value under a lock, with a condition variable and the reactor of its group.
 pub(crate) struct Monitor<T> {
     reactor: Arc<Reactor>,
     inner: Biased<Inner<T>>,
@@ -21,11 +22,11 @@ pub(crate) struct Monitor<T> {
 struct Inner<T> {
     value: T,
     followers: u32,
-    /// Threads that wait for this value and sleep, or are about to, as the leader; at most one.
+    /// A thread that waits for this value sleeps as the leader, or is about to.
     is_leader_asleep: bool,
 }
 
-/// The value, locked.
+/// The locked value.
 pub(crate) struct MonitorGuard<'a, T> {
     monitor: &'a Monitor<T>,
     inner: BiasedGuard<'a, Inner<T>>,
@@ -46,21 +47,23 @@ impl<T: Send + 'static> Monitor<T> {
         MonitorGuard { monitor: self, inner: self.inner.lock_to_wait() }
     }
 
-    /// Waits until `look` gives something, and drives the group meanwhile if nobody else does. `None` at the deadline.
+    /// Waits until `check` returns something; `None` at the deadline. Meanwhile it drives the group
+    /// if no other thread does.
     ///
-    /// The caller must hold the lock of no spot.
+    /// The caller must hold the lock of no monitor.
     pub(crate) fn wait_for<R>(
         self: &Arc<Self>,
         deadline: Option<Instant>,
-        mut look: impl FnMut(&mut MonitorGuard<'_, T>) -> Option<R>,
+        mut check: impl FnMut(&mut MonitorGuard<'_, T>) -> Option<R>,
     ) -> io::Result<Option<R>> {
-        let mut passed_on = HandOver(None);
-        // Only who follows has to give up being favoured, as waiting for another thread takes the mutex.
+        let mut hand_over = HandOver(None);
+        // Only a follower has to give up the lock's bias, because waiting for another thread takes
+        // the mutex.
         let mut follows = false;
         let mut lead = None;
         loop {
             let mut guard = if follows { self.lock_to_wait() } else { self.lock() };
-            if let Some(found) = look(&mut guard) {
+            if let Some(found) = check(&mut guard) {
                 return Ok(Some(found));
             }
             if has_passed(deadline) {
@@ -70,8 +73,8 @@ impl<T: Send + 'static> Monitor<T> {
                 match self.reactor.join(|| Arc::clone(self) as Arc<dyn Wake>) {
                     Role::Leader(taken) => lead = Some(taken),
                     Role::Follower(ticket) => {
-                        // Told to lead, it may have no reason to any more.
-                        passed_on.0 = Some(&self.reactor);
+                        // This thread may have been chosen to lead, and have no reason to any more.
+                        hand_over.0 = Some(&self.reactor);
                         if follows {
                             self.follow(guard, deadline);
                         }
@@ -101,7 +104,7 @@ impl<T: Send + 'static> Monitor<T> {
 
 impl<T: Send + 'static> Wake for Monitor<T> {
     fn wake(&self) {
-        // With the lock, so that whoever looked in vain sleeps by now.
+        // The lock is held, so that a follower whose check was in vain sleeps by now.
         let _guard = self.lock();
         self.changed.notify_all();
     }
@@ -114,7 +117,7 @@ impl<T> MonitorGuard<'_, T> {
         self.inner.is_wanted()
     }
 
-    /// Something changed that somebody may wait for.
+    /// Wakes the threads that wait for the value, because it changed.
     pub(crate) fn changed(&self) {
         if self.inner.followers > 0 {
             self.monitor.changed.notify_all();
@@ -139,7 +142,7 @@ impl<T> DerefMut for MonitorGuard<'_, T> {
     }
 }
 
-/// Passes on what this thread may have been told to do.
+/// Passes the turn on when dropped: this thread may have been chosen to lead.
 struct HandOver<'a>(Option<&'a Reactor>);
 
 impl Drop for HandOver<'_> {
@@ -158,9 +161,10 @@ mod tests {
         Some(Instant::now() + Duration::from_secs(30))
     }
 
-    /// A number goes round among threads that wait for it, each at its own spot, so one leads and the others follow.
+    /// A number goes round among threads that wait for it, each at its own monitor: one leads and
+    /// the others follow.
     #[test]
-    fn no_wake_up_is_lost_between_leaders_and_followers() {
+    fn wake_ups_between_leaders_and_followers_are_not_lost() {
         let (threads, rounds) = (6, 3_000);
         let reactor = Reactor::new().unwrap();
         let monitors: Vec<_> =
@@ -185,9 +189,9 @@ mod tests {
         assert_eq!(*monitors[0].lock(), rounds + 1);
     }
 
-    /// Followers whose time is up leave while the leader is told to hand over.
+    /// Followers whose time is up leave while the leader hands over.
     #[test]
-    fn a_follower_that_gives_up_takes_nobody_s_turn_with_it() {
+    fn follower_that_gives_up_passes_its_turn_on() {
         let reactor = Reactor::new().unwrap();
         let monitors: Vec<_> = (0..4).map(|_| Monitor::new(Arc::clone(&reactor), 0_u32)).collect();
         std::thread::scope(|scope| {
@@ -199,15 +203,16 @@ mod tests {
                     }
                 });
             }
-            let patient = &monitors[3];
+            let waited_for = &monitors[3];
             let waits = scope.spawn(move || {
                 for round in 1..=200 {
-                    let found = patient.wait_for(soon(), |value| (**value >= round).then_some(()));
+                    let found =
+                        waited_for.wait_for(soon(), |value| (**value >= round).then_some(()));
                     assert_eq!(found.unwrap(), Some(()), "round {round}");
                 }
             });
             for _ in 0..200 {
-                let mut value = patient.lock();
+                let mut value = waited_for.lock();
                 *value += 1;
                 value.changed();
                 drop(value);
@@ -218,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_waits_in_vain_stops_at_the_deadline() {
+    fn wait_in_vain_ends_at_the_deadline() {
         let monitor = Monitor::new(Reactor::new().unwrap(), ());
         let started = Instant::now();
         let until = started + Duration::from_millis(20);

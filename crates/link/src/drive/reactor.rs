@@ -1,19 +1,21 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The epoll set of a group, what is in it, its timers, and who leads.
+//! The epoll set of a group, its sources, its timers, and which thread leads.
 //!
 //! ```text
-//!   book   token ▶ source      timers (instant, token), earliest first
-//!          owing: sources with an acknowledgement to send      resting: sources that are not rung yet if something comes
-//!   lead   is there a leader?  spots that wait, oldest first
+//!   registry     token ▶ source      timers (instant, token), earliest first
+//!                unsettled: sources with an acknowledgement to send
+//!                unarmed:   sources that the peer does not notify yet
+//!   leadership   is there a leader?  monitors with waiting threads, oldest first
 //! ```
 //!
-//! It keeps no source alive. Tokens are never used twice, so what the kernel still reports of a descriptor that is gone
-//! is of no token.
+//! The reactor keeps no source alive. Tokens are never used twice, so an event that the kernel
+//! still reports for a removed descriptor belongs to no token.
 //!
 //! # Invariants
 //!
 //! - At most one thread turns at a time.
-//! - A turn costs by what is ready, due or owed, not by what there is.
+//! - The cost of a turn depends on the sources that are ready, due or unsettled, not on all
+//!   sources.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::hash::{BuildHasherDefault, Hasher};
@@ -25,48 +27,49 @@ use std::time::Instant;
 use partywall_sys::epoll::EventFlags;
 use partywall_sys::{Doorbell, EpollSet, ForkGuard, Ready};
 
-/// Something with descriptors and timers.
+/// An object with descriptors and timers.
 pub(crate) trait Source: Send + Sync {
     /// The descriptor under this token is ready.
     fn ready(self: Arc<Self>, token: u64, flags: EventFlags);
-    /// The time that was set under this token has come.
+    /// The timer under this token is due.
     fn due(self: Arc<Self>, token: u64);
-    /// What was put off until somebody waits is to be done.
+    /// Does the work that was put off until a thread is about to wait.
     fn settle(self: Arc<Self>);
-    /// Somebody is about to sleep, and is to be woken for this source, too.
+    /// Has the peer notify this source, because a thread is about to sleep.
     fn arm(self: Arc<Self>);
 }
 
-/// What whoever turns will do next.
+/// What a thread does after its turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Before {
-    /// Look by itself: nobody needs to ring.
+    /// It checks by itself, so no source needs to be armed.
     Polling,
-    /// Sleep here.
+    /// It sleeps in this turn.
     Sleeping,
-    /// Look at what has news, and then sleep until the descriptor is ready.
+    /// It checks which links have events, and then sleeps until the descriptor is ready.
     SleepingExternally,
 }
 
-/// Where threads wait.
+/// A monitor, at which threads wait.
 pub(super) trait Wake: Send + Sync {
-    /// Has all who follow there look again.
+    /// Has all followers there check again.
     fn wake(&self);
 }
 
-/// See the module.
+/// The epoll set of a group; the module describes it.
 pub(crate) struct Reactor {
     set: EpollSet,
     doorbell: Doorbell,
-    /// What a foreign event loop watches, made when it first asks, and before it looks for the first time what has news; without
-    /// descriptors left it watches the set itself.
+    /// The descriptor for an external event loop. It is made when the loop first asks for it,
+    /// before its first check for events. Without descriptors left the loop watches `set` itself.
     external: OnceLock<Option<External>>,
     registry: Mutex<Registry>,
     lead: Mutex<Leadership>,
     guard: ForkGuard,
 }
 
-/// The set, and a bell that only the turns of a foreign event loop silence: threads that lead would take away the rings meant for it.
+/// An epoll set over the first one, and a doorbell that only turns of an external event loop drain.
+/// A leader would take away notifications that are meant for the loop.
 struct External {
     set: EpollSet,
     doorbell: Doorbell,
@@ -79,12 +82,12 @@ struct Registry {
     timers: BTreeSet<(Instant, u64)>,
     unsettled: Vec<Weak<dyn Source>>,
     unarmed: Vec<Weak<dyn Source>>,
-    /// A leader handles events and will look at the timers before it sleeps.
+    /// A leader handles events, and will check the timers before it sleeps.
     is_turning: bool,
-    /// A leader waits.
+    /// A leader sleeps.
     is_asleep: bool,
     turns: u64,
-    /// It is that one's turn, after which it looks what has news.
+    /// The external event loop turns, and checks for events afterwards.
     is_driven_externally: bool,
 }
 
@@ -93,11 +96,11 @@ struct Leadership {
     is_taken: bool,
     next_ticket: u64,
     waiting: BTreeMap<u64, Arc<dyn Wake>>,
-    /// The leader's, while nobody leads.
+    /// The leader's lists, while there is no leader.
     lists: Lists,
 }
 
-/// Room for what a leader has in hand, kept for the next.
+/// Buffers of a leader, kept for the next one.
 #[derive(Default)]
 struct Lists {
     events: Vec<Ready>,
@@ -105,15 +108,15 @@ struct Lists {
     unarmed: Vec<Weak<dyn Source>>,
 }
 
-/// What a thread becomes that must wait.
+/// Role of a thread that must wait.
 pub(super) enum Role<'a> {
     Leader(Leader<'a>),
-    /// Under this ticket.
+    /// It is entered under this ticket.
     Follower(u64),
 }
 
 impl Leadership {
-    /// Who is to be told to lead, if nobody does.
+    /// The monitor whose followers are to be woken, if there is no leader.
     fn next(&self) -> Option<Arc<dyn Wake>> {
         let first = self.waiting.first_key_value().filter(|_| !self.is_taken);
         first.map(|(_, monitor)| Arc::clone(monitor))
@@ -135,7 +138,7 @@ impl Reactor {
         }))
     }
 
-    /// A token for a descriptor or timer of `source`.
+    /// Enters a new token for a descriptor or timer of `source`.
     pub(crate) fn enter(&self, source: Weak<dyn Source>) -> u64 {
         let mut registry = self.registry();
         let token = registry.next_token;
@@ -144,12 +147,12 @@ impl Reactor {
         token
     }
 
-    /// From now on the token is of another source.
+    /// Gives the token to another source.
     pub(crate) fn reassign(&self, token: u64, source: Weak<dyn Source>) {
         self.registry().sources.insert(token, source);
     }
 
-    /// The token is of nothing any more.
+    /// Removes the token.
     pub(crate) fn forget(&self, token: u64) {
         if self.guard.is_child() {
             return;
@@ -167,7 +170,7 @@ impl Reactor {
     }
 
     /// # Errors
-    /// None for a descriptor that is watched.
+    /// There is none for a descriptor that is watched.
     pub(crate) fn rewatch(
         &self,
         descriptor: impl AsFd,
@@ -183,7 +186,7 @@ impl Reactor {
         self.forget(token);
     }
 
-    /// Puts the time `new` in the place of `old`.
+    /// Replaces the time `old` by `new`.
     pub(crate) fn set_timer(&self, token: u64, old: Option<Instant>, new: Option<Instant>) {
         if old == new {
             return;
@@ -203,18 +206,20 @@ impl Reactor {
         }
     }
 
-    /// Has `source`, if it is given, settled before the next leader sleeps. Whether one sleeps already.
+    /// Has `source`, if it is given, settled before the next leader sleeps. Returns whether one
+    /// sleeps already.
     pub(crate) fn settle_later(&self, source: Option<Weak<dyn Source>>) -> bool {
         let mut registry = self.registry();
         registry.unsettled.extend(source);
         if self.has_external_loop() {
-            // Whoever sleeps elsewhere is to call.
+            // The external event loop has to call.
             self.notify_external_loop();
         }
         registry.is_asleep
     }
 
-    /// Has `source` lie down before the next leader sleeps. `true`: one sleeps already, and whoever calls is to do it.
+    /// Has `source` armed before the next leader sleeps. `true`: one sleeps already, and the caller
+    /// has to arm the source.
     pub(crate) fn arm_later(&self, source: Weak<dyn Source>) -> bool {
         let mut registry = self.registry();
         if registry.is_asleep {
@@ -222,54 +227,57 @@ impl Reactor {
         }
         registry.unarmed.push(source);
         if self.has_external_loop() {
-            // As above.
+            // The external event loop has to call, as above.
             self.notify_external_loop();
         }
         false
     }
 
-    /// A source has news: whoever waits for the descriptor by other means is to look.
+    /// Wakes an external event loop, because a source has events.
     pub(crate) fn wake_external_loop(&self) {
-        // With the lock of what changed. Who is not seen here looks after this, and finds it.
+        // The caller holds the lock of the changed value. A loop that is not seen here checks after
+        // this, and finds the change.
         if self.has_external_loop() && !self.registry().is_driven_externally {
             self.notify_external_loop();
         }
     }
 
-    /// Whether somebody waits for the descriptor by other means.
+    /// Whether an external event loop waits for the descriptor.
     fn has_external_loop(&self) -> bool {
         self.external.get().is_some()
     }
 
-    /// When the next timer is due.
+    /// Time at which the next timer is due.
     pub(crate) fn next_timer(&self) -> Option<Instant> {
         self.registry().timers.first().map(|(time, _)| *time)
     }
 
-    /// How often a leader waited.
+    /// Number of times that a leader waited.
     pub(crate) fn turns(&self) -> u64 {
         self.registry().turns
     }
 
-    /// A turn without waiting, if nobody leads. `before` what is not to be missed.
+    /// Makes a turn without waiting, if there is no leader. `before` says what the thread does
+    /// afterwards.
     ///
-    /// A forked child has no part in this: the set and the bell are its parent's.
+    /// A forked child makes none: epoll set and doorbell belong to its parent.
     pub(crate) fn try_turn(&self, before: Before) -> io::Result<()> {
         if self.guard.is_child() {
             return Ok(());
         }
         if let (Before::SleepingExternally, Some(Some(external))) = (before, self.external.get()) {
-            // What it was rung for is seen from here on, by whomever it is done.
+            // The event behind the notification is found from here on, by whichever thread handles
+            // it.
             external.doorbell.drain()?;
         }
         let Some(mut lead) = self.try_lead() else { return Ok(()) };
         lead.turn(Some(Instant::now()), before, || {})
     }
 
-    /// Wakes whoever sleeps elsewhere.
+    /// Wakes an external event loop that sleeps.
     fn notify_external_loop(&self) {
         match self.external.get() {
-            // As below.
+            // A sound eventfd does not fail.
             Some(Some(external)) => drop(external.doorbell.notify()),
             _ => self.notify(),
         }
@@ -285,7 +293,7 @@ impl Reactor {
         let _ = self.doorbell.notify();
     }
 
-    /// Leads, or is entered as waiting at `monitor`, of which the caller has the lock.
+    /// Leads, or enters the caller as waiting at `monitor`, whose lock the caller holds.
     pub(super) fn join(&self, monitor: impl FnOnce() -> Arc<dyn Wake>) -> Role<'_> {
         let mut lead = self.leadership();
         if !lead.is_taken {
@@ -297,12 +305,12 @@ impl Reactor {
         Role::Follower(ticket)
     }
 
-    /// Whoever followed under this ticket does not any more; it may have been told to lead.
+    /// Removes a follower's ticket. The follower may already have been chosen as the next leader.
     pub(super) fn leave(&self, ticket: u64) {
         self.leadership().waiting.remove(&ticket);
     }
 
-    /// If nobody leads, tells one of those who wait to. No spot may be locked by the caller.
+    /// Chooses the next leader if there is none. The caller must hold the lock of no monitor.
     pub(super) fn hand_over(&self) {
         let next = self.leadership().next();
         if let Some(monitor) = next {
@@ -344,15 +352,16 @@ impl AsFd for Reactor {
     }
 }
 
-/// The one thread that turns; dropped, another is told to.
+/// The one thread that turns. When it is dropped, the next leader is chosen.
 pub(super) struct Leader<'a> {
     reactor: &'a Reactor,
     lists: Lists,
 }
 
 impl Leader<'_> {
-    /// Waits until something is ready, due, or the bell rings, at most until `deadline`, and handles it. `woken` is called
-    /// between the two. No spot may be locked by the caller.
+    /// Waits until a source is ready or due or the doorbell is notified, at most until `deadline`,
+    /// and handles it. `woken` is called between the two. The caller must hold the lock of no
+    /// monitor.
     pub(super) fn turn(
         &mut self,
         deadline: Option<Instant>,
@@ -382,13 +391,15 @@ impl Leader<'_> {
         if reactor.has_external_loop()
             && !(registry.unsettled.is_empty() && registry.unarmed.is_empty())
         {
-            // Whoever came to the lists meanwhile, before this turn was the foreigner's or after.
+            // Sources came to the lists meanwhile, before or after this turn was the external
+            // loop's.
             reactor.notify_external_loop();
         }
         handled
     }
 
-    /// Settles what is owed, and from then on counts as asleep: whoever owes after that is told so. The first timer.
+    /// Settles and arms the listed sources, and then counts as asleep: later callers learn that.
+    /// Returns the first timer.
     fn prepare_sleep(&mut self, before: Before) -> Option<Instant> {
         let mut registry = self.reactor.registry();
         registry.is_driven_externally = before == Before::SleepingExternally;
@@ -418,7 +429,7 @@ impl Leader<'_> {
         registry.is_turning = false;
         registry.is_asleep = true;
         registry.turns += 1;
-        // Others kept it from lying down: not for long, then.
+        // Other threads kept the lists filled: the turn does not wait then.
         let is_unsettled = !(registry.unsettled.is_empty() && registry.unarmed.is_empty());
         let at_once = is_unsettled.then(Instant::now);
         at_once.or_else(|| registry.timers.first().map(|(time, _)| *time))
@@ -426,7 +437,7 @@ impl Leader<'_> {
 
     fn handle(&self, event: Ready) {
         if event.token == DOORBELL {
-            // As in `ring`.
+            // A sound eventfd does not fail.
             let _ = self.reactor.doorbell.drain();
             return;
         }
@@ -436,7 +447,8 @@ impl Leader<'_> {
         }
     }
 
-    /// Those that are due now; what they set anew is for the next turn. The book, for what is to be written when that is done.
+    /// Handles the timers that are due now; those they set are left for the next turn. Returns the
+    /// locked registry for what the caller writes next.
     fn expire(&self) -> MutexGuard<'_, Registry> {
         let mut registry = self.reactor.registry();
         if registry.timers.is_empty() {
@@ -475,8 +487,8 @@ impl Drop for Leader<'_> {
     }
 }
 
-/// Spreads tokens, which count up and which nobody else chooses: a hash that resists foes would cost more than all else that is
-/// done with one.
+/// Hashes tokens. They count up and no peer chooses them; a hash that resists attacks would cost
+/// more than everything else that is done with a token.
 #[derive(Default)]
 struct TokenHasher(u64);
 
@@ -495,7 +507,7 @@ impl Hasher for TokenHasher {
     }
 }
 
-/// Rounds of settling before it is looked whether anything is ready.
+/// Rounds of settling before the epoll set is checked.
 const SETTLED_MAX: u32 = 16;
-/// The bell's token.
+/// Token of the doorbell.
 const DOORBELL: u64 = 0;

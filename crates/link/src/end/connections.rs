@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The connections of one end: what a ready socket, a timer and a new connection do.
+//! The connections of one end: handling of a ready socket, a due timer and a new connection.
 //!
 //! ```text
-//!   ready ─▶ connected? attach : read ─▶ acknowledge ─▶ write        ended ─▶ forget the wire, a client dials again
+//!   ready ─▶ connected? attach : read ─▶ acknowledge ─▶ write
 //!   due   ─▶ dial, end what takes too long
+//!   ended ─▶ forget the wire; a client dials again
 //!
-//!   a server's:  greeting ─▶ its memory mapped ─▶ may records go otherwise? ─▶ LinkState ─ answered ─▶ a wire that attaches
-//!                                                       └ no: refused              └ refused ─▶ REFUSE, closed
+//!   a connection that a server took:
+//!     greeting ─▶ peer memory mapped ─▶ transport allowed? ─▶ LinkState ─ answered ─▶ attaches
+//!                                           └ no: refused         └ refused ─▶ REFUSE, closed
 //! ```
 
 use std::os::fd::OwnedFd;
@@ -28,10 +30,10 @@ use crate::link_state::Event;
 use crate::link_state::{Answer, End, Received};
 use crate::protocol::frame::Attach;
 
-/// What one end has of connections.
+/// The connections of one end, and a client's way to the next one.
 pub(super) struct Connections {
     pub(super) wires: Vec<Wire>,
-    /// A client's.
+    /// Only a client has one.
     pub(super) dialer: Option<Dialer>,
     pub(super) timer: Option<Instant>,
     /// A connection was attached since the server last learned of one.
@@ -77,21 +79,24 @@ impl ConnectionDriver<'_> {
             self.judge_conn(state, token);
         }
         if received.activated || received.has_progress {
-            // An answer, an acknowledgement, records that had to wait for the end of attaching.
+            // The write carries an answer, an acknowledgement, or records that waited for the end
+            // of attaching.
             state.connections.index(token).into_iter().for_each(|index| self.write(state, index));
-            // What was committed before BEGIN was owed to nobody yet.
+            // The peer has no report yet of what was acknowledged before BEGIN.
             let is_shared = state.is_shared();
             self.end.exchange().acknowledge(state, is_shared);
             if is_shared {
-                // From BEGIN on the mark may be read, and what it says already nobody will ring for.
+                // From BEGIN on the peer's acked offset may be read. The peer does not notify for
+                // what the offset says already.
                 self.end.exchange().poll_acks(state);
             }
             self.end.report_change(state);
         }
     }
 
-    /// A server has judged its client's window before; a client hears of its server's only when it attaches. Neither knows before
-    /// whether memory is shared.
+    /// Ends a connection whose transport or window this end does not accept. A server has judged
+    /// its client's window before; a client learns its server's window only when it attaches.
+    /// Neither end knows before that whether memory is shared.
     fn judge_conn(&self, state: &mut Locked<'_>, token: u64) {
         let Some(index) = state.connections.index(token) else { return };
         let conn = &state.connections.wires[index].conn;
@@ -102,7 +107,7 @@ impl ConnectionDriver<'_> {
         }
     }
 
-    /// The wire under this token is the present one.
+    /// Makes the wire under this token the present one.
     fn activated(&self, state: &mut Locked<'_>, token: u64) {
         state.stats.connections += 1;
         state.connections.is_new = true;
@@ -147,7 +152,7 @@ impl ConnectionDriver<'_> {
         if received.activated {
             self.activated(state, token);
         }
-        // Telling of the end tells of what came before it, too.
+        // The report of the end covers everything that came before it.
         state
             .connections
             .index(token)
@@ -155,7 +160,8 @@ impl ConnectionDriver<'_> {
             .for_each(|index| self.end(state, index, end.clone()));
     }
 
-    /// A connection is over. What is still in it, a refusal or a good-bye, goes out if the kernel takes it.
+    /// Ends a connection. Frames still queued, such as a refusal or LEAVE, go out if the kernel
+    /// takes them.
     pub(super) fn end(&self, state: &mut Locked<'_>, index: usize, end: End) {
         let is_pressing = state.has_unacked();
         let mut wire = state.connections.wires.remove(index);
@@ -181,7 +187,7 @@ impl ConnectionDriver<'_> {
         self.end.report_change(state);
     }
 
-    /// Told once as long as it stays the same.
+    /// Reports a failed attempt once, as long as the reason stays the same.
     pub(super) fn attempt_failed(&self, state: &mut Locked<'_>, reason: String) {
         if state.connections.last_attempt == reason {
             return;
@@ -205,15 +211,15 @@ impl ConnectionDriver<'_> {
         state.connections.timer = new;
     }
 
-    /// A client's connection, of which ATTACH was read and may be answered with `login`. What follows it is in `input`.
+    /// Adopts a client's connection whose ATTACH was read and may be answered with `login`.
     pub(crate) fn adopt(&self, adopted: Adopted, attach: Attach, login: Vec<u8>) {
         let Adopted { socket, token, input, descriptors, peer } = adopted;
-        // Mapped before the link is locked; too much is no more than that.
+        // The memory is mapped before the link is locked. Memory that is too large is not mapped.
         let found = attach.shares.then_some(descriptors).filter(|_| self.may_share(&socket));
         let found = found
             .and_then(|descriptors| map_peer_memory(descriptors, self.end.config.peer_bytes_max()));
         if let Err(refusal) = self.end.config.judge_transport(found.is_some()) {
-            // The connection that there is stays.
+            // The present connection stays.
             refuse(&socket, attach.nonce, refusal);
             return self.end.group.reactor.unwatch(&socket, token);
         }
@@ -224,22 +230,22 @@ impl ConnectionDriver<'_> {
         let candidates =
             state.connections.wires.iter().filter(|wire| !wire.conn.is_active()).count();
         if candidates >= CANDIDATES_MAX {
-            // The oldest said nothing for longest.
+            // The oldest candidate has been silent for longest.
             let oldest = state.connections.wires.iter().position(|wire| !wire.conn.is_active());
             let end = End::Broken("too many attach at once".to_owned());
             oldest.into_iter().for_each(|index| self.end(&mut state, index, end.clone()));
         }
-        let (shown, doorbells) = found
-            .and_then(|(shown, doorbell)| {
-                Some((shown, self.doorbells_of_server(&mut state, doorbell)?))
+        let (mapping, doorbells) = found
+            .and_then(|(mapping, doorbell)| {
+                Some((mapping, self.doorbells_of_server(&mut state, doorbell)?))
             })
-            .map_or((None, None), |(shown, doorbells)| (Some(shown), Some(doorbells)));
+            .map_or((None, None), |(mapping, doorbells)| (Some(mapping), Some(doorbells)));
         let Ok(core) = state.core() else {
             self.end.group.reactor.unwatch(&socket, token);
             return;
         };
         let deadline = deadline_after(self.end.config.handshake_timeout);
-        let (conn, refused) = match core.answer_attach(attach, login, shown) {
+        let (conn, refused) = match core.answer_attach(attach, login, mapping) {
             Answer::Attached(conn) => (conn, None),
             Answer::Refused(conn, end) => (conn, Some(end)),
         };
@@ -257,7 +263,7 @@ impl ConnectionDriver<'_> {
         self.set_timer(&mut state);
     }
 
-    /// Begins an epoch; every connection is over.
+    /// Begins an epoch, which ends every connection.
     pub(crate) fn begin_epoch(
         &self,
         epoch: u64,
@@ -273,7 +279,7 @@ impl ConnectionDriver<'_> {
         Ok(begun)
     }
 
-    /// Whether the process at the other end may be shown this memory.
+    /// Whether the peer may map this end's memory.
     pub(super) fn may_share(&self, socket: &Socket) -> bool {
         let is_near = socket.family() == Family::Unix;
         if !is_near || self.end.config.transport == TransportPolicy::Socket {
@@ -282,14 +288,14 @@ impl ConnectionDriver<'_> {
         is_of_our_user(socket)
     }
 
-    /// A server's bells, if it shows its memory to a client that has shown its own.
+    /// The doorbells of a server that shares its memory with a client that shared its own.
     pub(super) fn doorbells_of_server(
         &self,
         state: &mut Locked<'_>,
         peers: Doorbell,
     ) -> Option<Doorbells> {
         let own = self.end.wakeups().own_doorbell(state)?;
-        Some(Doorbells { own, peers: Some(peers), shown_max: 0 })
+        Some(Doorbells { own, peers: Some(peers), peer_bytes_max: 0 })
     }
 }
 
@@ -307,7 +313,7 @@ impl Source for Endpoint {
                 self.connections().write(&mut state, index);
             }
             if flags.intersects(!EventFlags::OUT) {
-                // The write may have ended it.
+                // The write may have ended the connection.
                 state
                     .connections
                     .index(token)
@@ -329,7 +335,7 @@ impl Source for Endpoint {
             return;
         }
         let mut state = self.monitor.lock();
-        // The hub has taken it out.
+        // The reactor has removed it.
         state.connections.timer = None;
         let now = Instant::now();
         while let Some(index) = state.connections.wires.iter().position(|wire| wire.is_late(now)) {
@@ -386,9 +392,9 @@ impl Connections {
 /// Whether the process at the other end of a Unix socket has the same effective user.
 pub(crate) fn is_of_our_user(socket: &Socket) -> bool {
     let own = peer::own_euid();
-    // In a user namespace all users without a number there look alike.
+    // In a user namespace all users without a number there have the same overflow number.
     own != peer::overflow_uid() && socket.peer_credentials().is_some_and(|found| found.uid == own)
 }
 
-/// Connections of one link that attach at a time.
+/// Connections of one link that may attach at the same time.
 const CANDIDATES_MAX: usize = 4;

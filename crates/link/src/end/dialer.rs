@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! How a client comes by its next connection: when, and where to.
+//! The next connection of a client: when it is made, and to which address.
 //!
 //! ```text
 //!   Waiting(until) ── due ──▶ Connecting ── writable ──▶ attaching ──▶ attached
@@ -8,7 +8,16 @@
 //!   Stopped   fenced, or in quarantine
 //! ```
 //!
-//! Told to go elsewhere while attached, it goes through the same: the connection that there is stays until the next is attached.
+//! `switch_to` takes the same path while the link is attached. The present connection stays until
+//! the next one is attached:
+//!
+//! ```text
+//!   attached to A ─ switch_to(B) ─▶ dialing B, attached to A ─ attached to B ─▶ A ends, replaced
+//!                                       └ fails: tries again, still attached to A
+//! ```
+//!
+//! For the protocol the new connection is like any other: a higher connection number, the same
+//! streams, at a position on which both ends agree.
 
 use std::hash::{BuildHasher, RandomState};
 use std::net::SocketAddr;
@@ -30,22 +39,22 @@ use crate::error::{Stopped, SwitchError};
 use crate::link_state::{Conn, End, LinkState};
 use crate::protocol::frame::{Names, Refusal};
 
-/// See the module.
+/// State of a client's connection attempts; the module draws it.
 pub(super) struct Dialer {
     pub(super) address: Address,
     pub(super) names: Names,
     pub(super) phase: Phase,
-    /// How often it was told to go elsewhere; a connection to where it no longer goes has a lower number.
+    /// Number of address changes. A wire with a lower number leads to a former address.
     pub(super) aim: u64,
     resolved: Vec<SocketAddr>,
     failures: u32,
     at_once: u32,
-    /// In a row, of those that end because the two have to agree anew.
+    /// Consecutive connections that ended because the two ends have to agree anew.
     expected: u32,
     last_success: Option<Instant>,
 }
 
-/// What is under way.
+/// State of the next connection.
 pub(super) enum Phase {
     Waiting(Instant),
     Connecting {
@@ -53,7 +62,7 @@ pub(super) enum Phase {
         token: u64,
         deadline: Instant,
     },
-    /// There is a wire.
+    /// A wire exists.
     Reached,
     Stopped,
 }
@@ -75,7 +84,7 @@ impl Dialer {
         }
     }
 
-    /// Begins to connect. Names are looked up once their addresses were all tried.
+    /// Begins a connection. A host name is resolved again after all its addresses were tried.
     pub(super) fn begin(&mut self) -> Result<Begun, String> {
         let begun = match &self.address {
             Address::Path(path) => begin_unix_path(path),
@@ -83,7 +92,7 @@ impl Dialer {
             Address::Tcp { .. } => {
                 if self.resolved.is_empty() {
                     self.resolved = self.address.resolve_all().map_err(|e| e.to_string())?;
-                    // The first is tried first.
+                    // Addresses are popped from the end, so the first one is tried first.
                     self.resolved.reverse();
                 }
                 match self.resolved.pop() {
@@ -96,7 +105,7 @@ impl Dialer {
         begun.map_err(|error| error.to_string())
     }
 
-    /// From now on it goes there.
+    /// Changes the address for all later connections.
     pub(super) fn turn_to(&mut self, address: Address) {
         self.address = address;
         self.aim += 1;
@@ -104,18 +113,19 @@ impl Dialer {
         (self.failures, self.at_once, self.expected) = (0, 0, 0);
     }
 
-    /// It attached.
+    /// Notes that a connection was attached.
     pub(super) fn succeeded(&mut self) {
         self.last_success = Some(Instant::now());
         self.resolved.clear();
     }
 
-    /// Nobody was reached.
+    /// Notes that no connection came about, and waits before the next attempt.
     pub(super) fn failed(&mut self, config: &Config, is_pressing: bool) {
         self.phase = Phase::Waiting(Instant::now() + self.back_off(config, is_pressing));
     }
 
-    /// A connection ended, that was attached since then if it ever was.
+    /// Notes the end of a connection; `active_since` is the time at which it was attached, if it
+    /// was.
     pub(super) fn ended(
         &mut self,
         config: &Config,
@@ -130,7 +140,7 @@ impl Dialer {
             if lasted >= LASTED {
                 (self.at_once, self.expected) = (0, 0);
             }
-            // Two that replace each other have connections, too, but brief ones.
+            // Two owners that replace each other have connections as well, but brief ones.
             if lasted >= BRIEF {
                 self.failures = 0;
             }
@@ -150,7 +160,7 @@ impl Dialer {
         self.phase = Phase::Waiting(now + self.back_off(config, is_pressing));
     }
 
-    /// From half of what has grown to all of it.
+    /// A random time between half of the back-off and all of it.
     fn back_off(&mut self, config: &Config, is_pressing: bool) -> Duration {
         let is_recent = self.last_success.is_some_and(|last| last.elapsed() < RECENT);
         let min = config.retry_min.max(RETRY_LEAST);
@@ -197,7 +207,7 @@ impl DialDriver<'_> {
         }
     }
 
-    /// The descriptor of a connection that was begun is ready.
+    /// Goes on with a connection whose descriptor became ready.
     pub(super) fn reached(&self, state: &mut Locked<'_>, token: u64) {
         let Some(dialer) = &mut state.connections.dialer else { return };
         match std::mem::replace(&mut dialer.phase, Phase::Reached) {
@@ -226,7 +236,7 @@ impl DialDriver<'_> {
         if let Some(Err(reason)) = rule.map(|rule| rule.judge(peer.credentials.as_ref())) {
             return self.dialing_failed(state, format!("{peer} is not admitted: {reason}"));
         }
-        // It fails only where the peer has gone, as the first read will tell.
+        // This fails only if the peer has gone, and then the first read fails, too.
         let _ = socket.set_dead_after(self.end.config.dead_after);
         match self.begin_attaching(state, socket, peer) {
             Ok(()) => self.end.connections().set_timer(state),
@@ -246,7 +256,7 @@ impl DialDriver<'_> {
             .may_share(&socket)
             .then(|| self.doorbells_of_client(state))
             .flatten();
-        // Before the connection that there is gives way.
+        // The check comes before the present connection is replaced.
         self.end
             .config
             .judge_transport(doorbells.is_some())
@@ -297,7 +307,7 @@ impl DialDriver<'_> {
         self.end.connections().set_timer(state);
     }
 
-    /// Connects there from now on.
+    /// Connects to `address` from now on.
     pub(crate) fn switch_to(&self, address: Address) -> Result<(), SwitchError> {
         let mut state = self.end.lock()?;
         if let Some(stopped) = state.stopped() {
@@ -313,12 +323,12 @@ impl DialDriver<'_> {
         self.dial(&mut state);
         self.end.connections().set_timer(&mut state);
         drop(state);
-        // Nobody may be waiting, and so nobody connecting.
+        // If no thread waits, no other thread makes the connection.
         self.end.group.reactor.try_turn(Before::Polling).map_err(Stopped::from)?;
         Ok(())
     }
 
-    /// What was on its way to where it goes no longer.
+    /// Aborts connection attempts to the previous address.
     fn abandon_attempts(&self, state: &mut Locked<'_>) {
         let phase = state.connections.dialer.as_mut().map(|dialer| &mut dialer.phase);
         let phase = phase.map(|phase| std::mem::replace(phase, Phase::Reached));
@@ -336,38 +346,39 @@ impl DialDriver<'_> {
         }
     }
 
-    /// A client's, until it knows the server's.
+    /// The doorbells of a client that does not yet have its server's.
     pub(super) fn doorbells_of_client(&self, state: &mut Locked<'_>) -> Option<Doorbells> {
         let own = self.end.wakeups().own_doorbell(state)?;
-        Some(Doorbells { own, peers: None, shown_max: self.end.config.peer_bytes_max() })
+        Some(Doorbells { own, peers: None, peer_bytes_max: self.end.config.peer_bytes_max() })
     }
 }
 
-/// A connection that came to nothing before a byte went out.
+/// Ends a connection that failed before a byte was sent.
 fn drop_conn(core: &mut LinkState, mut conn: Conn) {
     core.ended(&mut conn, End::Broken("no connection".to_owned()));
 }
 
-/// The next connection will likely end like this one.
+/// Whether the next connection would likely end in the same way.
 const fn is_hopeless(end: &End) -> bool {
     matches!(end, End::Violation(_) | End::Refused { by_us: true, .. })
 }
 
-/// A connection that lasted so long was one.
+/// A connection at least this long resets the back-off.
 const BRIEF: Duration = Duration::from_millis(5);
-/// A connection that lasted so long counts as none that ends at once.
+/// A connection at least this long resets the counts of connections that end at once.
 const LASTED: Duration = Duration::from_millis(100);
-/// So many connections in a row follow at once on one that ended in good order.
+/// Consecutive connections that are made at once after one that ended in good order.
 const AT_ONCE_MAX: u32 = 3;
-/// So many that end because the two have to agree anew, besides.
+/// Consecutive connections that are made at once, besides, because the two ends have to agree anew.
 const EXPECTED_MAX: u32 = 16;
-/// So long after a success no wait is longer than `RECENT_MAX`.
+/// Time after a success in which no wait is longer than `RECENT_MAX`.
 const RECENT: Duration = Duration::from_secs(10);
-/// The longest wait then: several in a row are still less than the 50 ms after which messages are to flow again.
+/// The longest wait in that time. Several in a row still take less than the 50 ms after which
+/// messages have to flow again.
 const RECENT_MAX: Duration = Duration::from_millis(10);
-/// The longest wait while it presses.
+/// The longest wait while messages are unacknowledged.
 const PRESSING_MAX: Duration = Duration::from_millis(50);
-/// Whatever is configured.
+/// The shortest wait, whatever the configuration says.
 const RETRY_LEAST: Duration = Duration::from_micros(100);
 
 #[cfg(test)]
@@ -380,12 +391,12 @@ mod tests {
         Dialer::new(Address::Abstract("nobody".into()), names)
     }
 
-    /// How long the dialer waits from now on.
+    /// Time that the dialer waits, from now on.
     fn wait(dialer: &Dialer) -> Duration {
         wait_since(dialer, Instant::now())
     }
 
-    /// How long it waits from then on: for what is not shorter, however late one looks.
+    /// Time that the dialer waits, from `then` on: a late check does not shorten it.
     fn wait_since(dialer: &Dialer, then: Instant) -> Duration {
         match dialer.phase {
             Phase::Waiting(until) => until.saturating_duration_since(then),

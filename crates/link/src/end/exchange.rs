@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What passes between this end and its peer: records, acknowledgements and notifications, over shared memory (SPEC 16)
-//! or a socket.
+//! Exchange with the peer: records, acknowledgements and notifications, over shared memory (SPEC
+//! 16) or a socket.
 //!
 //! ```text
-//!               over shared memory                        over a socket
-//!   push        notify the peer if it sleeps              write what the kernel takes
-//!   poll_…      look at the peer's memory                 read
-//!   acknowledge the peer reads it; notify it if it waits  a frame, unless a record carries it
+//!                 over shared memory                          over a socket
+//!   push          notify the peer if it sleeps                write what the kernel takes
+//!   poll_…        read the peer's memory                      read the socket
+//!   acknowledge   the peer reads it; notify it if it waits    a frame, unless a record carries it
 //! ```
 
 use std::sync::Weak;
@@ -25,7 +25,8 @@ pub(crate) struct Exchange<'a> {
 }
 
 impl Exchange<'_> {
-    /// Tells the neighbour of what is new: rings it, or writes to the present connection what the kernel takes.
+    /// Makes new records known to the peer: notifies it, or writes to the present connection what
+    /// the kernel takes.
     #[inline]
     pub(super) fn push(&self, state: &mut Locked<'_>) {
         let Some(index) = state.active() else { return };
@@ -35,11 +36,12 @@ impl Exchange<'_> {
         self.end.connections().write(state, index);
     }
 
-    /// Tells the neighbour how far was consumed, if that is due. `is_idle`: somebody is about to wait.
+    /// Reports to the peer how far this end has acknowledged, if that is due. `is_idle`: this
+    /// thread is about to wait.
     #[inline]
     pub(super) fn acknowledge(&self, state: &mut Locked<'_>, is_idle: bool) {
         if state.is_shared() {
-            // It reads that itself; it may be asleep.
+            // The peer reads the acked offset itself, but it may be asleep.
             let due = state.core.as_ref().map_or(NotifyDue::Never, |core| core.notify_due());
             if due == NotifyDue::Now || is_idle && due != NotifyDue::Never {
                 self.notify(state);
@@ -60,8 +62,8 @@ impl Exchange<'_> {
         }
     }
 
-    /// There may be something to acknowledge: now if somebody waits already, else when somebody does. Until then a
-    /// message may carry it.
+    /// Reports an acknowledgement: now if a thread waits already, else when a thread is about to
+    /// wait. Until then a record may carry it.
     #[inline(always)]
     pub(super) fn acknowledge_later(&self, state: &mut Locked<'_>) {
         if state.is_shared() { self.notify_later(state) } else { self.send_ack_later(state) }
@@ -76,14 +78,16 @@ impl Exchange<'_> {
         let is_listed = std::mem::replace(&mut state.wakeups.is_unsettled, true);
         let me: Weak<dyn Source> = self.end.me.clone();
         let is_leader_asleep = self.end.group.reactor.settle_later((!is_listed).then_some(me));
-        // This thread may not come back for long, and the leader sleeps until something else happens.
+        // This thread may not come back for long, and the leader sleeps until something else
+        // happens.
         if is_leader_asleep && state.core.as_ref().is_some_and(|core| !core.has_next()) {
             self.acknowledge(state, true);
         }
     }
 
-    /// The neighbour may wait for what was consumed: it is rung when somebody here waits, if not before; now if somebody waits already,
-    /// and this thread may not come back for long.
+    /// Notifies a peer that waits for acknowledgements, at the latest when a thread of this end is
+    /// about to wait. If one waits already, the peer is notified now, because this thread may not
+    /// come back for long.
     #[inline(always)]
     pub(super) fn notify_later(&self, state: &mut Locked<'_>) {
         let due = state.core.as_ref().map_or(NotifyDue::Never, |core| core.notify_due());
@@ -96,8 +100,8 @@ impl Exchange<'_> {
 
     #[inline(never)]
     fn notify_later_as(&self, state: &mut Locked<'_>, due: NotifyDue) {
-        // The next record is looked for only if that matters: the neighbour is about to write there, and would have to
-        // fetch the line back.
+        // The next record is polled only if the result matters: the peer is about to write there,
+        // and would have to fetch the cache line back.
         let is_last = |core: &LinkState| !core.has_next() && !core.is_pull_ready();
         match due {
             NotifyDue::Now => return self.notify(state),
@@ -118,7 +122,7 @@ impl Exchange<'_> {
         }
     }
 
-    /// Rings the neighbour, if it sleeps and something is new for it.
+    /// Notifies the peer if it sleeps and there is something new for it.
     #[inline]
     pub(super) fn notify(&self, state: &mut Locked<'_>) {
         let Some(core) = &mut state.core else { return };
@@ -128,7 +132,7 @@ impl Exchange<'_> {
         state.core.iter_mut().for_each(|core| core.prepare_ahead());
     }
 
-    /// Takes the next record, or reads the socket.
+    /// Takes the next record from the peer's memory, or reads the socket.
     #[inline(always)]
     pub(super) fn poll_records(&self, state: &mut Locked<'_>) {
         if state.is_shared() {
@@ -138,7 +142,7 @@ impl Exchange<'_> {
         }
     }
 
-    /// Learns how far the neighbour has consumed, or reads the socket.
+    /// Reads how far the peer has acknowledged, from its memory or from the socket.
     pub(super) fn poll_acks(&self, state: &mut Locked<'_>) {
         if !state.is_shared() {
             return state
@@ -147,8 +151,8 @@ impl Exchange<'_> {
                 .for_each(|index| self.end.connections().read(state, index));
         }
         let Some(core) = &mut state.core else { return };
-        let (has_news, has_fault) = (core.poll_acked(), core.has_fault());
-        if has_news {
+        let (has_acks, has_fault) = (core.poll_acked(), core.has_fault());
+        if has_acks {
             self.end.report_change(state);
         }
         if has_fault {
@@ -164,13 +168,13 @@ impl Exchange<'_> {
         if let Err(end) = pulled {
             return self.end_by_pull(state, acked, end);
         }
-        // A record says how far was consumed, too.
+        // A record carries an acknowledgement, too.
         self.end.report_acks(state, acked);
     }
 
     #[cold]
     fn end_by_pull(&self, state: &mut Locked<'_>, acked: Option<Position>, end: End) {
-        // It is shared, so there is one.
+        // The connection is shared, so there is an active one.
         let Some(index) = state.active() else { return };
         let State { core: Some(core), connections: Connections { wires, .. }, .. } = &mut **state
         else {
@@ -186,6 +190,6 @@ impl Exchange<'_> {
 fn notify_doorbell(state: &State) {
     let wire = state.active().map(|index| &state.connections.wires[index]);
     let doorbell = wire.and_then(|wire| wire.doorbells.as_ref()?.peers.as_ref());
-    // A sound eventfd does not fail; one that the peer spoilt is its own loss.
+    // A sound eventfd does not fail. A peer that damaged its own loses only its own wake-ups.
     doorbell.into_iter().for_each(|doorbell| drop(doorbell.notify()));
 }

@@ -1,25 +1,27 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! One end of a link in this process: its link state, its connections, and the threads that wait for it.
+//! One end of a link in this process: its link state, its connections, and the threads that wait
+//! for it.
 //!
 //! ```text
-//!   handle/ ──▶ Endpoint ◀── reactor: sockets are ready, timers are due, acknowledgements are to be settled
+//!   handle/ ──▶ Endpoint ◀── reactor: ready sockets, due timers, acknowledgements to settle
 //!                   │ locks its monitor
 //!                   ▼
 //!               State { LinkState, Connections, Wakeups, Pacing, … }
 //!
-//!   send_driver.rs      messages out, waiting for acks   connections.rs   a ready socket, a timer, a new connection
-//!   receive_driver.rs   messages in, acks                wire.rs          one connection and its bytes
-//!   exchange.rs         records to and from the peer     dialer.rs        a client's next connection
-//!   wakeups.rs          sleeping and doorbells           shutdown.rs      closing
-//!   waiter.rs           checking, and then sleeping
+//!   send_driver.rs      messages out, wait_acked    connections.rs   ready sockets, timers
+//!   receive_driver.rs   messages in, ack, reply     wire.rs          one connection and its bytes
+//!   exchange.rs         to and from the peer        dialer.rs        a client's next connection
+//!   wakeups.rs          sleeping and doorbells      shutdown.rs      closing
+//!   waiter.rs           a thread that waits
 //! ```
 //!
 //! # Invariants
 //!
-//! - `core` is there until the link is closed. What still refers to the link then does nothing, and the file is free.
-//! - Locks are taken in this order: endpoint, then group, reactor. The server's lock is never taken while an endpoint is
-//!   locked.
-//! - A thread that releases the lock has notified all that may wait for what it changed.
+//! - `core` exists until the link is closed. After that every call on the link does nothing, and
+//!   the file is free.
+//! - Locks are taken in this order: endpoint, then group, then reactor. The server's lock is never
+//!   taken while an endpoint is locked.
+//! - Before a thread releases the lock it has notified all that may wait for its changes.
 
 mod connections;
 mod dialer;
@@ -52,7 +54,7 @@ use self::wakeups::{WakeupDriver, Wakeups};
 use super::config::Config;
 use super::drive::{Monitor, MonitorGuard};
 use super::error::Stopped;
-use super::group::{GroupInner, LinkId, Member};
+use super::group::{GroupInner, Member, MemberId};
 use super::link_state::LinkState;
 use super::protocol::frame::Names;
 use super::status::{Stats, Status};
@@ -63,15 +65,15 @@ pub(super) use self::receive_driver::{MessageInfo, Sink};
 pub(super) use self::send_driver::Load;
 pub(super) use self::wire::{read_some, refuse};
 
-/// See the module.
+/// One end of a link. Its methods lock the state; drivers for each task borrow it.
 pub(super) struct Endpoint {
     me: Weak<Endpoint>,
-    id: LinkId,
+    id: MemberId,
     key: Key,
     group: Arc<GroupInner>,
     config: Config,
     guard: ForkGuard,
-    /// Of its timers in the reactor.
+    /// Token of its timer in the reactor.
     timer_token: u64,
     monitor: Arc<Monitor<State>>,
     /// The server that learns when a client has attached.
@@ -86,18 +88,18 @@ pub(super) trait Home: Send + Sync {
     fn closed(&self, link: &Endpoint);
 }
 
-/// What the lock protects.
+/// The state that the lock protects.
 pub(super) struct State {
-    /// `None`: closed.
+    /// `None` once the link is closed.
     core: Option<Box<LinkState>>,
     connections: Connections,
     wakeups: Wakeups,
     pacing: Pacing,
     stats: Stats,
     claim: Claim,
-    /// On the group's list of links with events.
+    /// The group lists this link as one with events.
     is_listed: bool,
-    /// Something but messages changed since the application learned of a change.
+    /// A change other than messages came since the application last learned of one.
     has_change: bool,
 }
 
@@ -112,7 +114,7 @@ struct Claim {
 type Locked<'a> = MonitorGuard<'a, State>;
 
 impl Endpoint {
-    /// A server's end.
+    /// Makes the server's end of a link.
     pub(super) fn served(
         core: LinkState,
         key: Key,
@@ -123,7 +125,7 @@ impl Endpoint {
         Self::new(core, key, group, config, None, Some(home))
     }
 
-    /// A client's end, which begins to connect.
+    /// Makes a client's end, which begins to connect.
     pub(super) fn dialing(
         core: LinkState,
         key: Key,
@@ -177,52 +179,52 @@ impl Endpoint {
         })
     }
 
-    /// Sends messages.
+    /// Driver of operations that send.
     #[inline(always)]
     pub(super) const fn send_driver(&self) -> SendDriver<'_> {
         SendDriver { end: self }
     }
 
-    /// Receives messages.
+    /// Driver of operations that receive.
     #[inline(always)]
     pub(super) const fn receive_driver(&self) -> ReceiveDriver<'_> {
         ReceiveDriver { end: self }
     }
 
-    /// Moves records and acknowledgements.
+    /// Driver of records and acknowledgements to and from the peer.
     #[inline(always)]
     const fn exchange(&self) -> Exchange<'_> {
         Exchange { end: self }
     }
 
-    /// Arms and checks wake-ups.
+    /// Driver of wake-ups.
     #[inline(always)]
     const fn wakeups(&self) -> WakeupDriver<'_> {
         WakeupDriver { end: self }
     }
 
-    /// Waits.
+    /// Driver of threads that wait.
     #[inline(always)]
     pub(super) const fn waiter(&self) -> Waiter<'_> {
         Waiter { end: self }
     }
 
-    /// Drives connections that there are.
+    /// Driver of the connections that exist.
     pub(super) const fn connections(&self) -> ConnectionDriver<'_> {
         ConnectionDriver { end: self }
     }
 
-    /// Makes a client's connections.
+    /// Driver of a client's next connection.
     pub(super) const fn dial(&self) -> DialDriver<'_> {
         DialDriver { end: self }
     }
 
-    /// Closes.
+    /// Driver of the shutdown.
     pub(super) const fn shutdown(&self) -> Shutdown<'_> {
         Shutdown { end: self }
     }
 
-    pub(super) const fn id(&self) -> LinkId {
+    pub(super) const fn id(&self) -> MemberId {
         self.id
     }
 
@@ -234,7 +236,7 @@ impl Endpoint {
         &self.config
     }
 
-    /// The state, if this process may touch it.
+    /// Locks the state, unless this process is a forked child.
     #[inline(always)]
     fn lock(&self) -> Result<Locked<'_>, Stopped> {
         if self.guard.is_child() {
@@ -243,13 +245,13 @@ impl Endpoint {
         Ok(self.monitor.lock())
     }
 
-    /// Looks at or changes the core; an error if there is none any more.
+    /// Calls `act` with the link state, unless the link is closed.
     pub(super) fn with_core<R>(&self, act: impl FnOnce(&mut LinkState) -> R) -> Result<R, Stopped> {
         let mut state = self.lock()?;
         Ok(act(state.core()?))
     }
 
-    /// What `act` makes of the core, and of how many connections there were.
+    /// Calls `act` with the link state and the number of connections so far.
     #[cfg(feature = "tokio")]
     pub(super) fn observe<R>(&self, act: impl FnOnce(&LinkState, u64) -> R) -> Result<R, Stopped> {
         let mut state = self.lock()?;
@@ -264,11 +266,11 @@ impl Endpoint {
         }
         let mut state = self.monitor.lock();
         state.claim.is_offered = false;
-        // One that was closed meanwhile is nobody's.
+        // A link that was closed meanwhile cannot be claimed.
         state.core.is_some() && !std::mem::replace(&mut state.claim.is_claimed, true)
     }
 
-    /// The handle is gone, and the link stays.
+    /// Gives the claim back; the link stays open.
     pub(super) fn unclaim(&self) {
         if !self.guard.is_child() {
             self.monitor.lock().claim.is_claimed = false;
@@ -303,13 +305,13 @@ impl Endpoint {
         self.monitor.lock().stats
     }
 
-    /// Something changed: whoever waits looks again, and the group lists the link.
+    /// Wakes all that wait for this link, and has the group list it.
     fn report_change(&self, state: &mut Locked<'_>) {
         state.has_change = true;
         self.list_in_group(state);
     }
 
-    /// As [`tell`](Self::tell), of nothing but messages.
+    /// As [`report_change`](Self::report_change), for messages alone.
     fn list_in_group(&self, state: &mut Locked<'_>) {
         if !state.is_listed {
             state.is_listed = true;
@@ -319,7 +321,7 @@ impl Endpoint {
         state.changed();
     }
 
-    /// Tells, if more was found to be consumed than before: as room was looked for, perhaps.
+    /// Reports a change if the peer has acknowledged more than `acked`.
     #[inline(always)]
     pub(super) fn report_acks(&self, state: &mut Locked<'_>, acked: Option<Position>) {
         if state.core.as_deref().map(LinkState::acked) != acked {
@@ -329,11 +331,12 @@ impl Endpoint {
 }
 
 impl Member for Endpoint {
-    fn id(&self) -> LinkId {
+    fn id(&self) -> MemberId {
         self.id
     }
 
-    /// Whether the application should look at it; `is_reported`: it is being told.
+    /// Whether the application should check the link. `is_reported`: this answer goes to the
+    /// application.
     fn has_events(&self, is_reported: bool) -> bool {
         let mut state = self.monitor.lock();
         let has_message = |core: &LinkState| core.has_next() || core.is_pull_ready();
@@ -348,7 +351,8 @@ impl Member for Endpoint {
 }
 
 impl Claim {
-    /// Offers a link to the application; `false` if it has the link, or is being offered it.
+    /// Offers the link to the application; `false` if the application has it, or is being offered
+    /// it.
     fn offer(&mut self) -> bool {
         let is_free = !self.is_claimed && !self.is_offered;
         self.is_offered |= is_free;
@@ -368,7 +372,7 @@ impl State {
         self.connections.active()
     }
 
-    /// Whether no records flow.
+    /// Whether no connection carries records.
     #[inline]
     fn is_detached(&self) -> bool {
         !self.core.as_deref().is_some_and(LinkState::is_active)
@@ -380,17 +384,18 @@ impl State {
         self.core.as_deref().is_some_and(LinkState::is_shared)
     }
 
-    /// Whether a thread that waits for records would not be notified of the next.
+    /// Whether the peer would not notify this end of the next record.
     fn is_awake_for_records(&self) -> bool {
         self.is_shared() && !self.wakeups.is_armed_for_records()
     }
 
-    /// Whether the peer has acknowledged everything, so that there will never be more room than now.
+    /// Whether the peer has acknowledged everything, so that there will never be more room than
+    /// now.
     fn is_all_acked(&self) -> bool {
         self.core.as_ref().is_some_and(|core| core.acked() >= core.tail())
     }
 
-    /// Whether a message waits for a connection.
+    /// Whether a message waits for the peer.
     fn has_unacked(&self) -> bool {
         self.core.as_ref().is_some_and(|core| core.acked() < core.tail())
     }
@@ -401,7 +406,7 @@ impl State {
         core.has_outgoing(&self.connections.wires[index].conn)
     }
 
-    /// Why the link takes or gives nothing more, if so.
+    /// Reason why the link takes and gives nothing more, if there is one.
     #[inline]
     fn stopped(&self) -> Option<Stopped> {
         let Some(core) = &self.core else { return Some(Stopped::Closed) };

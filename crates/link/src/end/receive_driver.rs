@@ -2,9 +2,11 @@
 //! Messages of a link for the application, and acknowledging them.
 //!
 //! ```text
-//!   next ─ there ─▶ out                        ack ─▶ the peer learns of it at a quarter of the window, with the next
-//!     └ none ─▶ poll ─▶ next                          record, or when a thread is about to wait
+//!   next ─ there ─▶ out
+//!     └ none ─▶ poll ─▶ next
 //!                └ none ─▶ acknowledge ─▶ spin, wait ─▶ next …
+//!   ack ─▶ the peer learns of it at a quarter of the window, with the next record, or when a
+//!          thread is about to wait
 //! ```
 
 use std::mem::ManuallyDrop;
@@ -27,13 +29,11 @@ pub(crate) struct ReceiveDriver<'a> {
 }
 
 impl ReceiveDriver<'_> {
-    /// Takes the next message if there is one now, and returns what `taker` makes of it. `None`: the peer finished.
-    pub(crate) fn try_recv<T: Sink>(
-        &self,
-        mut taker: T,
-    ) -> Result<Option<T::Output>, TryRecvError> {
-        // What is not called is dropped once nothing is locked.
-        let found = self.next_now(&mut taker, false)?;
+    /// Takes the next message if there is one now, and returns what `sink` makes of it. `None`: the
+    /// peer has finished.
+    pub(crate) fn try_recv<T: Sink>(&self, mut sink: T) -> Result<Option<T::Output>, TryRecvError> {
+        // A sink that is not called is dropped after the lock is released.
+        let found = self.next_now(&mut sink, false)?;
         if found.is_some() {
             return Ok(found);
         }
@@ -42,7 +42,7 @@ impl ReceiveDriver<'_> {
         self.end.wakeups().arm_later(&mut state);
         let stopped = state.stopped();
         let has_finished = stopped.is_none() && state.core()?.take_finished();
-        // Nobody may be waiting, and so nobody connecting, or hearing that the connection broke.
+        // If no thread waits, no other thread connects or notices that the connection broke.
         let must_turn = state.is_detached() || self.end.wakeups().is_poll_due(&mut state, false);
         drop(state);
         if let Some(stopped) = stopped {
@@ -54,15 +54,15 @@ impl ReceiveDriver<'_> {
         if has_finished { Ok(None) } else { Err(TryRecvError::Empty) }
     }
 
-    /// The same, and waits for one until `deadline`.
+    /// As [`try_recv`](Self::try_recv), but waits for a message until `deadline`.
     pub(crate) fn recv<T: Sink>(
         &self,
         deadline: Option<Instant>,
-        mut taker: T,
+        mut sink: T,
     ) -> Result<Option<T::Output>, RecvError> {
-        match self.next_now(&mut taker, true)? {
+        match self.next_now(&mut sink, true)? {
             Some(found) => Ok(Some(found)),
-            None => self.recv_next(deadline, taker),
+            None => self.recv_next(deadline, sink),
         }
     }
 
@@ -71,16 +71,16 @@ impl ReceiveDriver<'_> {
     fn recv_next<T: Sink>(
         &self,
         deadline: Option<Instant>,
-        mut taker: T,
+        mut sink: T,
     ) -> Result<Option<T::Output>, RecvError> {
         let mut is_first = true;
         let found = self.end.waiter().wait_for(deadline, Waits::ForRecords, |state| {
-            // The socket was read just now; with what came since, it wakes whoever sleeps.
+            // The socket was read just now; bytes that came since wake a thread that sleeps.
             let is_read = std::mem::take(&mut is_first) && !state.is_shared();
             let found = if is_read {
-                self.take_here(state, &mut taker)
+                self.take_here(state, &mut sink)
             } else {
-                self.next(state, &mut taker)
+                self.next(state, &mut sink)
             };
             match found {
                 Some(found) => Some(Ok(Some(found))),
@@ -93,46 +93,43 @@ impl ReceiveDriver<'_> {
         Ok(found.ok_or(RecvError::TimedOut)??)
     }
 
-    /// The next message, if there is one now; or soon, for who would wait for it anyway.
+    /// Takes the next message if there is one now. A caller that `may_wait` also polls for a short
+    /// time.
     #[inline(always)]
-    fn next_now<T: Sink>(
-        &self,
-        mut taker: T,
-        may_wait: bool,
-    ) -> Result<Option<T::Output>, Stopped> {
+    fn next_now<T: Sink>(&self, mut sink: T, may_wait: bool) -> Result<Option<T::Output>, Stopped> {
         let (found, must_turn) = {
             let mut state = self.end.lock()?;
             let mut may_watch = may_wait;
             let found = loop {
-                if let Some(found) = self.take_fast(&mut state, &mut taker) {
+                if let Some(found) = self.take_fast(&mut state, &mut sink) {
                     break Some(found);
                 }
                 if !std::mem::take(&mut may_watch) || !self.end.waiter().poll_briefly(&mut state) {
-                    break self.next_slow(&mut state, taker);
+                    break self.next_slow(&mut state, sink);
                 }
             };
             let must_turn = found.is_some() && self.end.wakeups().is_poll_due(&mut state, true);
             (found, must_turn)
         };
         if must_turn {
-            // The message is not to be lost; whoever waits meets the same fault.
+            // The message must not be lost. A thread that waits meets the same fault.
             let _ = self.end.group.reactor.try_turn(Before::Polling);
         }
         Ok(found)
     }
 
-    /// The next message that is here, in the neighbour's memory, or in the socket.
+    /// Takes the next message from the inbox, the peer's memory, or the socket.
     #[inline(always)]
-    fn next<T: Sink>(&self, state: &mut Locked<'_>, mut taker: T) -> Option<T::Output> {
-        match self.take_fast(state, &mut taker) {
+    fn next<T: Sink>(&self, state: &mut Locked<'_>, mut sink: T) -> Option<T::Output> {
+        match self.take_fast(state, &mut sink) {
             Some(found) => Some(found),
-            None => self.next_slow(state, taker),
+            None => self.next_slow(state, sink),
         }
     }
 
-    /// The same, by the way that nearly all take over shared memory.
+    /// Takes the next message on the path that nearly all take over shared memory.
     #[inline(always)]
-    fn take_fast<T: Sink>(&self, state: &mut Locked<'_>, mut taker: T) -> Option<T::Output> {
+    fn take_fast<T: Sink>(&self, state: &mut Locked<'_>, mut sink: T) -> Option<T::Output> {
         if self.end.config.delivery == Delivery::AtMostOnce {
             return None;
         }
@@ -147,8 +144,8 @@ impl ReceiveDriver<'_> {
             return None;
         };
         taking.len = Some(bytes.len() as u64);
-        let facts = MessageInfo { token, attempt, is_acked: false };
-        let taken = taker.take(Payload::Short(bytes), facts);
+        let info = MessageInfo { token, attempt, is_acked: false };
+        let taken = sink.take(Payload::Short(bytes), info);
         if T::CONSUMES {
             core.ack_in_flight();
         }
@@ -160,22 +157,22 @@ impl ReceiveDriver<'_> {
     }
 
     #[inline(never)]
-    fn next_slow<T: Sink>(&self, state: &mut Locked<'_>, taker: T) -> Option<T::Output> {
+    fn next_slow<T: Sink>(&self, state: &mut Locked<'_>, sink: T) -> Option<T::Output> {
         if !state.core.as_ref()?.has_next() {
             self.end.exchange().poll_records(state);
         }
-        self.take_here(state, taker)
+        self.take_here(state, sink)
     }
 
-    /// The next message that is here.
-    fn take_here<T: Sink>(&self, state: &mut Locked<'_>, mut taker: T) -> Option<T::Output> {
+    /// Takes the next message from the inbox.
+    fn take_here<T: Sink>(&self, state: &mut Locked<'_>, mut sink: T) -> Option<T::Output> {
         let is_acked = self.end.config.delivery == Delivery::AtMostOnce;
         let mut taking = Taking { end: self.end, state, len: None };
-        let Taking { state: taken_from, len, .. } = &mut taking;
-        let taken = taken_from.core.as_mut().and_then(|core| {
+        let Taking { state: from, len, .. } = &mut taking;
+        let taken = from.core.as_mut().and_then(|core| {
             core.offer(|payload, token, attempt| {
                 *len = Some(payload.len() as u64);
-                taker.take(payload, MessageInfo { token, attempt, is_acked })
+                sink.take(payload, MessageInfo { token, attempt, is_acked })
             })
         });
         taking.finish();
@@ -190,7 +187,7 @@ impl ReceiveDriver<'_> {
         Some(taken)
     }
 
-    /// The application takes a message of so many bytes.
+    /// Counts a message of `len` bytes that the application took.
     #[inline(always)]
     fn count_received(&self, state: &mut Locked<'_>, len: u64) {
         self.end.wakeups().arm_later(state);
@@ -207,14 +204,15 @@ impl ReceiveDriver<'_> {
         Ok(())
     }
 
-    /// Something was committed.
+    /// Reports that a message was acknowledged.
     #[inline(always)]
     fn consumed(&self, state: &mut Locked<'_>) {
         self.end.exchange().acknowledge_later(state);
         notify_replying(state);
     }
 
-    /// Sends, and commits what it answers, both or none; waits for room first.
+    /// Sends a reply and acknowledges the message that it answers, both or neither. Waits for room
+    /// first.
     pub(crate) fn reply(
         &self,
         token: DeliveryId,
@@ -255,7 +253,7 @@ impl ReceiveDriver<'_> {
         state.wakeups.replying += 1;
         drop(state);
         let waited = self.end.waiter().wait_for(deadline, Waits::ForRoom, |state| {
-            // Room comes with what the neighbour says.
+            // Acknowledgements of the peer make room.
             self.end.exchange().poll_acks(state);
             attempt(state)
         });
@@ -263,7 +261,7 @@ impl ReceiveDriver<'_> {
         waited.map_err(SendError::from)?.unwrap_or(Err(SendError::TimedOut.into()))
     }
 
-    /// What was received and not committed is received again.
+    /// Delivers again everything that was received and not acknowledged.
     pub(crate) fn rewind(&self) -> Result<(), Stopped> {
         let mut state = self.end.lock()?;
         state.core()?.rewind();
@@ -276,25 +274,26 @@ impl ReceiveDriver<'_> {
     }
 }
 
-/// What is to be known of a message beside its bytes.
+/// A message's position, delivery count and state, without its bytes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct MessageInfo {
     pub(crate) token: DeliveryId,
-    /// 1 the first time.
+    /// Delivery count, from 1.
     pub(crate) attempt: u32,
-    /// It is consumed already.
+    /// The message was acknowledged before it was delivered.
     pub(crate) is_acked: bool,
 }
 
-/// What becomes of a message that is handed out. No closure, so that it can say that it is to be inlined: facts that are put together
-/// before they are handed on have to be waited for.
+/// Takes a message that is delivered. A trait instead of a closure, because a method can be marked
+/// to be inlined: a `MessageInfo` that is put together and then passed on would have to be waited
+/// for.
 pub(crate) trait Sink {
     type Output;
 
-    /// Whether what was taken is consumed with that.
+    /// Whether `take` acknowledges the message.
     const CONSUMES: bool = false;
 
-    fn take(&mut self, payload: Payload<'_>, facts: MessageInfo) -> Self::Output;
+    fn take(&mut self, payload: Payload<'_>, info: MessageInfo) -> Self::Output;
 }
 
 impl<T: Sink> Sink for &mut T {
@@ -303,16 +302,17 @@ impl<T: Sink> Sink for &mut T {
     const CONSUMES: bool = T::CONSUMES;
 
     #[inline(always)]
-    fn take(&mut self, payload: Payload<'_>, facts: MessageInfo) -> T::Output {
-        (**self).take(payload, facts)
+    fn take(&mut self, payload: Payload<'_>, info: MessageInfo) -> T::Output {
+        (**self).take(payload, info)
     }
 }
 
-/// A message is being taken. If the application's code panics over it, it was, and comes next again.
+/// Guard of a message that is being taken. If the application's code panics, the message counts as
+/// delivered and comes next again.
 struct Taking<'a, 'b> {
     end: &'a Endpoint,
     state: &'a mut Locked<'b>,
-    /// How long it is, once it is known.
+    /// Its length in bytes, once it is known.
     len: Option<u64>,
 }
 
@@ -344,7 +344,7 @@ impl Drop for Taking<'_, '_> {
     }
 }
 
-/// A thread that waits for room for a reply may have nothing to reply to any more.
+/// Wakes threads that wait for room for a reply: the message they answer may be acknowledged now.
 #[inline]
 fn notify_replying(state: &Locked<'_>) {
     if state.wakeups.replying > 0 {

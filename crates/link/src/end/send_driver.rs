@@ -46,7 +46,7 @@ impl SendDriver<'_> {
         self.try_send_by(Amount::message(len), &mut Filled { len, fill: Some(fill) })
     }
 
-    /// The same, and waits for room until `deadline`.
+    /// As [`try_send_with`](Self::try_send_with), but waits for room until `deadline`.
     #[inline]
     pub(crate) fn send_with(
         &self,
@@ -95,13 +95,14 @@ impl SendDriver<'_> {
         let must_turn = {
             let mut state = self.end.lock().map_err(SendError::from)?;
             match self.send_now(&mut state, amount, message) {
-                // Nobody may be waiting, and so nobody connecting, or hearing that the connection broke.
+                // If no thread waits, no other thread connects or notices that the connection
+                // broke.
                 Ok(()) => state.is_detached() || self.end.wakeups().is_poll_due(&mut state, true),
                 Err(refused) => return self.refused(state, refused),
             }
         };
         if must_turn {
-            // It is sent, whatever became of that.
+            // The message is sent even if the turn fails.
             let _ = self.end.group.reactor.try_turn(Before::Polling);
         }
         Ok(())
@@ -124,7 +125,7 @@ impl SendDriver<'_> {
         }
     }
 
-    /// Waits until all that was sent before is consumed.
+    /// Waits until the peer has acknowledged everything that was sent before.
     pub(crate) fn wait_acked(&self, deadline: Option<Instant>) -> Result<(), WaitError> {
         let (epoch, tail) = self.end.with_core(|core| (core.epoch(), core.tail()))?;
         let found = self.end.waiter().wait_for(deadline, Waits::ForRoom, |state| {
@@ -133,7 +134,7 @@ impl SendDriver<'_> {
                 Ok(core) => core,
                 Err(stopped) => return Some(Err(stopped)),
             };
-            // What was sent in an epoch that is over is consumed, or in the reports.
+            // Messages of an epoch that is over are acknowledged, or in the reports.
             if core.acked() >= tail || core.epoch() != epoch {
                 return Some(Ok(()));
             }
@@ -142,7 +143,7 @@ impl SendDriver<'_> {
         self.end.waiter().waited(found)
     }
 
-    /// Waits until all that was sent before is with the system, or where the peer reads it.
+    /// Waits until everything that was sent before is with the system, or where the peer reads it.
     pub(crate) fn wait_sent(&self, deadline: Option<Instant>) -> Result<(), WaitError> {
         let mut state = self.end.lock()?;
         let core = state.core()?;
@@ -155,7 +156,8 @@ impl SendDriver<'_> {
             let wire = state.active();
             let State { core, connections: Connections { wires, .. }, .. } = &mut **state;
             let Some(core) = core else { return Some(Err(Stopped::Closed)) };
-            // As for `flush`; without a connection there may still come one.
+            // An epoch that is over counts as for `wait_acked`. Without a connection one may still
+            // come.
             let is_out = wire.is_some_and(|index| core.has_sent(&wires[index].conn, tail));
             if is_out || core.acked() >= tail || core.epoch() != epoch {
                 return Some(Ok(()));
@@ -166,7 +168,7 @@ impl SendDriver<'_> {
         self.end.waiter().waited(found?)
     }
 
-    /// Bytes of the stream that were sent and are not yet known to be consumed.
+    /// Bytes of the stream that were sent and are not known to be acknowledged.
     pub(crate) fn unconsumed_bytes(&self) -> Result<u64, Stopped> {
         let mut state = self.end.lock()?;
         if state.is_shared() {
@@ -175,7 +177,7 @@ impl SendDriver<'_> {
         let core = state.core()?;
         let bytes = core.tail().since(core.acked());
         if bytes > 0 {
-            // Who asks is told when there are less.
+            // The caller is notified when there are fewer.
             self.end.wakeups().await_room(&mut state);
         }
         Ok(bytes)
@@ -190,9 +192,9 @@ impl SendDriver<'_> {
     ) -> Result<(), Refused> {
         let acked = state.core.as_deref().map(LinkState::acked);
         let taken = {
-            // What was heard is told, even if the application's code panics.
-            let heard = Heard { end: self.end, state, acked };
-            put(heard.state, message)
+            // Acknowledgements found here are reported even if the application's code panics.
+            let report = AckReport { end: self.end, state, acked };
+            put(report.state, message)
         };
         match taken {
             Ok(()) => {
@@ -210,7 +212,7 @@ impl SendDriver<'_> {
         self.end.exchange().push(state);
     }
 
-    /// There may be room that nobody has heard of.
+    /// Tries again after polling for acknowledgements that no thread has read yet.
     #[cold]
     fn send_again(
         &self,
@@ -223,8 +225,8 @@ impl SendDriver<'_> {
         if fault == SendFault::Full {
             self.end.exchange().poll_acks(state);
             let acked = state.core.as_deref().map(LinkState::acked);
-            let heard = Heard { end: self.end, state, acked };
-            taken = put(heard.state, message);
+            let report = AckReport { end: self.end, state, acked };
+            taken = put(report.state, message);
         }
         match taken {
             Ok(()) => {
@@ -241,21 +243,22 @@ impl SendDriver<'_> {
     }
 }
 
-/// What is to be sent, as one.
+/// One unit to send.
 #[derive(Clone, Copy)]
 pub(crate) enum Load<'a> {
-    /// One message, of parts that lie one behind the other.
+    /// One message, the concatenation of these parts.
     Message(&'a [&'a [u8]]),
-    /// Messages of these lengths, one behind the other; they appear at once.
+    /// Messages of these lengths, concatenated; the receiver finds all or none of them.
     Batch(&'a [usize], &'a [u8]),
 }
 
-/// How much of it there is.
+/// Size of one unit.
 #[derive(Clone, Copy)]
 struct Amount {
     messages: u64,
     bytes: u64,
-    /// 1 if it is one. Words, all of them: a byte among them would be waited for when they are copied.
+    /// 1 for a batch. All three are words: copying a byte among them would stall on the store
+    /// before.
     batches: u64,
 }
 
@@ -271,7 +274,8 @@ impl Load<'_> {
     }
 }
 
-/// Puts messages into the link; it is asked again where there was no room. No closure, so that it can say that it is to be inlined.
+/// Puts messages into the link, and is asked again if there was no room. A trait instead of a
+/// closure, because a method can be marked to be inlined.
 trait Put {
     fn put(&mut self, core: &mut LinkState) -> Result<(), SendFault>;
 }
@@ -285,7 +289,8 @@ impl Put for Load<'_> {
     }
 }
 
-/// A message of so many bytes, which the application's code writes. That is called once: it is not, as long as there is no room.
+/// A message of `len` bytes that the application's code writes. `fill` is called once, when there
+/// is room.
 struct Filled<F> {
     len: usize,
     fill: Option<F>,
@@ -306,21 +311,20 @@ impl Amount {
     }
 }
 
-/// So that one may say what is sent without naming how.
 impl<'a> From<&'a [&'a [u8]]> for Load<'a> {
     fn from(parts: &'a [&'a [u8]]) -> Self {
         Self::Message(parts)
     }
 }
 
-/// A look for room, in which more may be found to be consumed than before: then all are told once it is over.
-struct Heard<'a, 'b> {
+/// Reports acknowledgements that a search for room found, when it is dropped.
+struct AckReport<'a, 'b> {
     end: &'a Endpoint,
     state: &'a mut Locked<'b>,
     acked: Option<Position>,
 }
 
-impl Drop for Heard<'_, '_> {
+impl Drop for AckReport<'_, '_> {
     #[inline]
     fn drop(&mut self) {
         self.end.report_acks(self.state, self.acked);
@@ -336,7 +340,7 @@ fn put(state: &mut State, message: &mut impl Put) -> Result<(), SendFault> {
 #[inline(never)]
 fn put_batch(core: &mut LinkState, lens: &[usize], mut bytes: &[u8]) -> Result<(), SendFault> {
     for len in lens {
-        // The lengths are of pieces of `bytes`.
+        // The lengths add up to that of `bytes`.
         let (message, rest) = bytes.split_at(*len);
         bytes = rest;
         if let Err(fault) = core.append_to_batch(&[message]) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Closing a link in this process: what was sent goes out first, if there is time; nothing that is kept is lost.
+//! Closing a link in this process. Messages go out first, if there is time; kept messages are not
+//! lost.
 //!
 //! ```text
 //!   close(deadline)   all written? ─▶ LEAVE ─▶ written ─▶ the peer's system has it ─▶ closed
@@ -26,7 +27,8 @@ pub(crate) struct Shutdown<'a> {
 }
 
 impl Shutdown<'_> {
-    /// Closes in good order. The error says that not all of it went out; closed it is in any case.
+    /// Closes in good order. An error means that not all messages went out; the link is closed in
+    /// any case.
     pub(crate) fn close(&self, deadline: Option<Instant>) -> Result<(), WaitError> {
         let gone = self.end.waiter().wait_for(deadline, Waits::ForRoom, |state| {
             self.end.exchange().push(state);
@@ -34,7 +36,7 @@ impl Shutdown<'_> {
             if state.core.is_none() {
                 return Some(Err(Stopped::Closed));
             }
-            // Without a connection there may still come one.
+            // Without a connection one may still come.
             let is_out = state.active().is_some() && !state.has_outgoing();
             (is_out || state.is_all_acked() || state.stopped().is_some()).then_some(Ok(()))
         });
@@ -49,7 +51,7 @@ impl Shutdown<'_> {
         self.end.waiter().waited(gone?)
     }
 
-    /// Closes without waiting.
+    /// Closes at once, without waiting.
     pub(crate) fn abandon(&self) {
         if self.end.guard.is_child() {
             return;
@@ -70,8 +72,9 @@ impl Shutdown<'_> {
         self.end.report_change(&mut state);
     }
 
-    /// Says good-bye, and waits until the system of the other side has it all: whoever closes a TCP socket while more arrives takes
-    /// back what is not there yet. Nothing tells when that is, so it is asked at intervals.
+    /// Sends LEAVE, and waits until the peer's system has all bytes: closing a TCP socket while
+    /// bytes arrive discards those that are still under way. No event reports that moment, so the
+    /// system is asked at intervals.
     fn leave_and_wait(&self, deadline: Option<Instant>) -> Result<bool, Stopped> {
         let mut state = self.end.lock()?;
         if state.active().is_none() {
@@ -97,7 +100,7 @@ impl Shutdown<'_> {
 
     fn leave(&self, state: &mut Locked<'_>) -> Option<u64> {
         let index = state.active()?;
-        // It would dial again.
+        // A dialer would connect again.
         state.connections.dialer = None;
         let State { core: Some(core), connections: Connections { wires, .. }, .. } = &mut **state
         else {
@@ -109,7 +112,7 @@ impl Shutdown<'_> {
         Some(token)
     }
 
-    /// Reads until there is no more, and keeps nothing of it. Something if the connection may be closed.
+    /// Reads and discards all there is. `Some` if the connection may be closed.
     fn discard(&self, state: &mut Locked<'_>, token: Option<u64>) -> Option<()> {
         let index = state.connections.wires.iter().position(|wire| Some(wire.token) == token)?;
         let State { core: Some(core), connections: Connections { wires, .. }, .. } = &mut **state
@@ -122,7 +125,7 @@ impl Shutdown<'_> {
                 Ok((0, _)) => return Some(()),
                 Ok(_) => wire.input.clear(),
                 Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
-                    // What a Unix socket has taken is the other side's.
+                    // Bytes that a Unix socket has taken are with the peer.
                     let is_taken = wire.socket.family() == Family::Unix
                         || wire.socket.untaken_bytes().is_ok_and(|bytes| bytes == 0);
                     return (is_taken && !core.has_outgoing(&wire.conn)).then_some(());
@@ -134,7 +137,7 @@ impl Shutdown<'_> {
     }
 }
 
-/// How often the system is asked whether the other side has all.
+/// Interval at which the system is asked whether the peer has all bytes.
 const ASKED_EVERY: Duration = Duration::from_millis(5);
-/// Reads in one go.
+/// Reads in one call.
 const DISCARDED_MAX: u32 = 64;

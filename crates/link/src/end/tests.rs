@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What only shows when it is known that a thread waits.
+//! Tests that have to know that a thread waits.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::thread;
@@ -20,9 +20,10 @@ fn until(what: &str, is_so: impl Fn() -> bool) {
     }
 }
 
-/// Who waits while another drives is told when its part is out, though more lies behind it that does not go.
+/// `wait_sent` ends when another thread writes the bytes it waits for, although later bytes do not
+/// go.
 #[test]
-fn one_who_waits_for_its_part_to_go_is_told_by_whoever_writes_it() {
+fn wait_sent_of_a_part_ends_when_another_thread_writes_that_part() {
     /// Far more than the system takes for a peer that does not read.
     const RING: u64 = 32 << 20;
     let config = || {
@@ -48,18 +49,19 @@ fn one_who_waits_for_its_part_to_go_is_told_by_whoever_writes_it() {
         count
     };
     thread::scope(|scope| {
-        // It leads, and nothing comes for it until the end.
+        // This thread leads, and receives nothing until the end.
         let leads = scope.spawn(|| link.recv_deadline(soon()).unwrap().unwrap().ack().unwrap());
         let awaited = fill(RING / 2);
         let waits = scope.spawn(|| link.wait_sent(soon() + Duration::from_secs(60)));
         until("it waits", || waiting() == 1);
         let behind = fill(RING);
         assert!(behind > awaited / 2, "{behind} behind {awaited}");
-        // Beyond its part, and nothing is consumed: no acknowledgement wakes anybody.
+        // The peer reads beyond the awaited part and acknowledges nothing, so no acknowledgement
+        // wakes a thread.
         for _ in 0..=awaited {
             assert_eq!(&*served.recv_deadline(soon()).unwrap().unwrap(), message);
         }
-        until("it is told", || waits.is_finished());
+        until("it is notified", || waits.is_finished());
         waits.join().unwrap().unwrap();
         assert_eq!(waiting(), 0);
         served.send(b"good-bye").unwrap();
@@ -67,9 +69,10 @@ fn one_who_waits_for_its_part_to_go_is_told_by_whoever_writes_it() {
     });
 }
 
-/// The application's code may panic while a thread spins: others spin afterwards as before, and are told of what was heard.
+/// The application's code may panic while a thread spins. Later threads spin as before, and learn
+/// of acknowledgements.
 #[test]
-fn one_who_panics_as_room_comes_leaves_nothing_behind() {
+fn fill_that_panics_when_room_comes_leaves_the_spinner_and_the_lock() {
     for wait in [Wait::Spin, Wait::Adaptive, Wait::Park] {
         let config = || {
             let config = Config::default().ring_bytes(64 << 10).slab_bytes(0);
@@ -95,7 +98,7 @@ fn one_who_panics_as_room_comes_leaves_nothing_behind() {
                     catch_unwind(AssertUnwindSafe(fails)).unwrap_err();
                 });
                 let spins = || link.end().monitor.lock().pacing.spinner.is_none();
-                // Others do so for too short a time to be met.
+                // Other strategies spin for too short a time to be observed.
                 until("it spins", || wait != Wait::Spin || spins());
                 for _ in 0..sent {
                     served.recv_deadline(soon()).unwrap().unwrap().ack().unwrap();

@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A thread that waits for its link: it checks as the configuration says, and then sleeps until there is something new.
+//! A thread that waits for its link: it checks as the configuration says, and then sleeps until
+//! there is something new.
 //!
 //! ```text
-//!   poll briefly ─▶ acknowledge ─▶ pace, if that pays ─▶ check, poll … check, poll … ─▶ check or arm ─▶ sleep, drive ─▶ check or arm …
-//!                                               one thread at a time               any number
+//!   poll briefly ─▶ acknowledge ─▶ pace, if that pays ─▶ check, poll … check, poll …
+//!                                                           one thread at a time
+//!                ─▶ check or arm ─▶ sleep, drive ─▶ check or arm …
+//!                     any number of threads
 //!
-//!   check    everything, with the lock held           poll    the word where the next record begins, until another thread wants the lock
+//!   check   everything, with the lock held
+//!   poll    the word where the next record begins, until another thread wants the lock
 //! ```
 
 use std::hint::spin_loop;
@@ -17,19 +21,19 @@ use super::{Endpoint, Locked, State};
 use crate::drive::Before;
 use crate::error::{Stopped, WaitError};
 
-/// What a thread waits for.
+/// The event for which a thread waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Waits {
-    /// Messages, or a change of how the link stands.
+    /// Messages, or a change of the link's status.
     ForRecords,
-    /// Room, or acknowledgements.
+    /// Room in the ring, or acknowledgements.
     ForRoom,
 }
 
 /// How threads of this end spin, and how far a receiver stays behind.
 pub(super) struct Pacing {
     pub(super) pacer: Pacer,
-    /// `None`: a thread spins with it.
+    /// `None` while a thread spins with it.
     pub(super) spinner: Option<Spinner>,
 }
 
@@ -40,12 +44,13 @@ pub(crate) struct Waiter<'a> {
 }
 
 impl Waiter<'_> {
-    /// Waits, after the little that can be done without, until `look` gives something; `None` at the deadline.
+    /// Waits until `check` returns something; `None` at the deadline. Acknowledgements are reported
+    /// first.
     pub(super) fn wait_for<R>(
         &self,
         deadline: Option<Instant>,
         waits: Waits,
-        mut look: impl FnMut(&mut Locked<'_>) -> Option<R>,
+        mut check: impl FnMut(&mut Locked<'_>) -> Option<R>,
     ) -> Result<Option<R>, Stopped> {
         let mut state = self.end.lock()?;
         self.end.exchange().acknowledge(&mut state, true);
@@ -55,25 +60,27 @@ impl Waiter<'_> {
         let spinner = if may_spin { state.pacing.spinner.take() } else { None };
         drop(state);
         if let Some(spinner) = spinner {
-            // With no lock: whoever writes is left alone meanwhile.
+            // The lock is free here, so that a sender is not disturbed.
             lag.into_iter().for_each(Pause::pause);
-            let loan = Loan { end: self.end, spinner: Some(spinner) };
-            if let Some(found) = self.spin(deadline, waits, loan, &mut look)? {
+            let turn = SpinTurn { end: self.end, spinner: Some(spinner) };
+            if let Some(found) = self.spin(deadline, waits, turn, &mut check)? {
                 return Ok(Some(found));
             }
         }
         Ok(self
             .end
             .monitor
-            .wait_for(deadline, |state| self.check_or_arm(state, waits, &mut look))?)
+            .wait_for(deadline, |state| self.check_or_arm(state, waits, &mut check))?)
     }
 
-    /// Watches for a record for a short time, without all that goes before a longer wait: where two processes spin in step it is there soon, and
-    /// within one core all that goes before takes time from the other. Whether something is there; if not, the caller goes on to wait, as if
-    /// nothing had been.
+    /// Polls for a record for a short time, without the preparations of a longer wait, and returns
+    /// whether one is there. Where two processes spin in step it is there soon, and on two threads
+    /// of one core those preparations take time from the other. If there is none, the caller waits
+    /// as if nothing had been.
     #[inline(always)]
     pub(super) fn poll_briefly(&self, state: &mut Locked<'_>) -> bool {
-        // Who has the spinner is the one who spins; and whoever owes the neighbour a look pays first.
+        // Only the thread that has the spinner spins; and a peer that waits to be notified comes
+        // first.
         let may_watch = self.end.config.wait == Wait::Spin
             && state.pacing.spinner.is_some()
             && !state.pacing.pacer.will_pause()
@@ -82,91 +89,94 @@ impl Waiter<'_> {
         if !may_watch {
             return false;
         }
-        let (looks, is_there) = observer(state, WATCHED_SOON);
+        let (polls, is_there) = poll_record(state, POLLS_SOON);
         if is_there {
-            // It was a wait like any, and had no reason to pause.
+            // This was a wait like any other, and had no reason to pause.
             let _ = state.pacing.pacer.before_wait(self.end.config.wait);
-            state.pacing.pacer.count_misses(looks);
+            state.pacing.pacer.count_misses(polls);
         }
         is_there
     }
 
-    /// Looks again and again as the configuration says, until `look` gives something.
+    /// Checks again and again, as the configuration says, until `check` returns something.
     fn spin<R>(
         &self,
         deadline: Option<Instant>,
         waits: Waits,
-        mut loan: Loan<'_>,
-        mut look: impl FnMut(&mut Locked<'_>) -> Option<R>,
+        mut turn: SpinTurn<'_>,
+        mut check: impl FnMut(&mut Locked<'_>) -> Option<R>,
     ) -> Result<Option<R>, Stopped> {
         if self.end.config.wait == Wait::Spin {
-            return self.spin_on(deadline, waits, loan, look);
+            return self.spin_on(deadline, waits, turn, check);
         }
-        let (mut found, Some(spinner)) = (None, &mut loan.spinner) else { return Ok(None) };
+        let (mut found, Some(spinner)) = (None, &mut turn.spinner) else { return Ok(None) };
         spinner.spin(self.end.config.wait, || {
             let mut state = self.end.monitor.lock();
-            found = look(&mut state);
-            if found.is_none() && watch(&mut state, waits, WATCHED_ADAPTIVE) {
-                found = look(&mut state);
+            found = check(&mut state);
+            if found.is_none() && poll(&mut state, waits, POLLS_ADAPTIVE) {
+                found = check(&mut state);
             }
             state.pacing.checked(waits, found.is_some())
         });
         Ok(found)
     }
 
-    /// The same for who does not sleep. The spinner learns nothing; whoever has it is the one who spins.
+    /// The same for `Wait::Spin`, which does not sleep. The spinner learns nothing here; it marks
+    /// the thread that spins.
     fn spin_on<R>(
         &self,
         deadline: Option<Instant>,
         waits: Waits,
-        mut loan: Loan<'_>,
-        mut look: impl FnMut(&mut Locked<'_>) -> Option<R>,
+        mut turn: SpinTurn<'_>,
+        mut check: impl FnMut(&mut Locked<'_>) -> Option<R>,
     ) -> Result<Option<R>, Stopped> {
         let since = (waits == Waits::ForRoom).then(Instant::now);
         let mut found = None;
-        let mut look = || {
+        let mut check = || {
             if let Some(since) = since {
-                // Each look takes a line away from whoever notes there what was consumed.
+                // Each check takes a cache line away from the peer, which stores its acked offset
+                // there.
                 let waited = since.elapsed();
                 pause(since + waited + waited.min(PAUSE_MAX));
             }
             let mut state = self.end.monitor.lock();
-            found = look(&mut state);
-            if found.is_none() && watch(&mut state, waits, WATCHED_SPIN) {
-                found = look(&mut state);
+            found = check(&mut state);
+            if found.is_none() && poll(&mut state, waits, POLLS_SPIN) {
+                found = check(&mut state);
             }
             if found.is_some() {
-                // Now, not with a lock of its own.
-                state.pacing.spinner = loan.spinner.take();
+                // The spinner goes back here, which saves taking the lock once more.
+                state.pacing.spinner = turn.spinner.take();
             }
             state.pacing.checked(waits, found.is_some())
         };
         let mut turned = Ok(());
-        while turned.is_ok() && !poll_for(SPIN_CHECK_EVERY, &mut look) && !has_passed(deadline) {
-            // Others of the group, timers.
+        while turned.is_ok() && !poll_for(SPIN_CHECK_EVERY, &mut check) && !has_passed(deadline) {
+            // Drives the other links of the group, and timers.
             turned = self.end.group.reactor.try_turn(Before::Polling);
         }
         turned?;
         Ok(found)
     }
 
-    /// Looks; in vain, and the thread may sleep: whatever comes will wake it.
+    /// Checks; if that is in vain, arms the wake-ups, so that the thread may sleep.
     pub(super) fn check_or_arm<R>(
         &self,
         state: &mut Locked<'_>,
         waits: Waits,
-        mut look: impl FnMut(&mut Locked<'_>) -> Option<R>,
+        mut check: impl FnMut(&mut Locked<'_>) -> Option<R>,
     ) -> Option<R> {
         loop {
-            if let Some(found) = look(state) {
-                // Perhaps after it was found awake, and others sleep.
+            if let Some(found) = check(state) {
+                // The message may have come after the link was found awake, while other threads
+                // sleep.
                 self.end.wakeups().arm_later(state);
                 return Some(found);
             }
             if waits == Waits::ForRoom {
                 state.wakeups.await_room();
             }
-            // A record that came since the look is no reason to sleep.
+            // A record that came since the check forbids to sleep.
             let must_look =
                 |state: &State| waits == Waits::ForRecords && state.is_awake_for_records();
             if self.end.wakeups().try_arm(state) && !must_look(state) {
@@ -175,7 +185,7 @@ impl Waiter<'_> {
         }
     }
 
-    /// Waits until records flow.
+    /// Waits until the link is attached.
     pub(crate) fn wait_attached(&self, deadline: Option<Instant>) -> Result<(), WaitError> {
         let found = self.wait_for(deadline, Waits::ForRecords, |state| {
             if let Some(stopped) = state.stopped() {
@@ -203,43 +213,44 @@ impl Pacing {
     }
 }
 
-/// Looks for the next record, and for nothing else, so often and as long as nobody else wants the lock. Any other look takes many
-/// times as long.
+/// Polls for the next record and nothing else, at most `polls_max` times, until another thread
+/// wants the lock. Any other check takes many times as long.
 #[inline]
-fn watch(state: &mut Locked<'_>, waits: Waits, looks_max: u32) -> bool {
+fn poll(state: &mut Locked<'_>, waits: Waits, polls_max: u32) -> bool {
     if waits != Waits::ForRecords {
         return false;
     }
-    let (looks, is_there) = observer(state, looks_max);
-    // What is there is looked for, and counted, by who is told of it.
-    state.pacing.pacer.count_misses(looks.saturating_sub(u32::from(is_there)));
+    let (polls, is_there) = poll_record(state, polls_max);
+    // The caller finds the record that is there, and counts it.
+    state.pacing.pacer.count_misses(polls.saturating_sub(u32::from(is_there)));
     is_there
 }
 
-/// How often was looked, and whether something is there.
+/// Number of polls, and whether a record is there.
 #[inline(always)]
-fn observer(state: &Locked<'_>, looks_max: u32) -> (u32, bool) {
-    let mut looks = 0;
+fn poll_record(state: &Locked<'_>, polls_max: u32) -> (u32, bool) {
+    let mut polls = 0;
     let is_there = state.core.as_ref().is_some_and(|core| {
         core.watch(|| {
-            let goes_on = looks < looks_max && !state.is_wanted();
+            let goes_on = polls < polls_max && !state.is_wanted();
             if goes_on {
-                looks += 1;
+                polls += 1;
                 spin_loop();
             }
             goes_on
         })
     });
-    (looks, is_there)
+    (polls, is_there)
 }
 
-/// The spinner, which goes back when this does, if it did not before: whoever spins may panic, in the code of the application.
-struct Loan<'a> {
+/// Holds the spinner and returns it when dropped: the application's code may panic while a thread
+/// spins.
+struct SpinTurn<'a> {
     end: &'a Endpoint,
     spinner: Option<Spinner>,
 }
 
-impl Drop for Loan<'_> {
+impl Drop for SpinTurn<'_> {
     fn drop(&mut self) {
         if self.spinner.is_some() {
             self.end.monitor.lock().pacing.spinner = self.spinner.take();
@@ -247,13 +258,15 @@ impl Drop for Loan<'_> {
     }
 }
 
-/// So often is looked for a record before one looks at everything again, for who spins on and on.
-const WATCHED_SPIN: u32 = 32;
-/// So often at first: for as long as an answer takes to come from another core.
-const WATCHED_SOON: u32 = 64;
-/// The same for who has a budget, which is asked for after some looks at everything.
-const WATCHED_ADAPTIVE: u32 = 4;
-/// Between two looks for room goes as much time as was waited before, and no more than this.
+/// Polls of the next record word between two full checks, under `Wait::Spin`.
+const POLLS_SPIN: u32 = 32;
+/// Polls before the first wait: about as long as an answer takes from another core.
+const POLLS_SOON: u32 = 64;
+/// Polls between two full checks, under `Wait::Adaptive`: its spin budget is measured in full
+/// checks.
+const POLLS_ADAPTIVE: u32 = 4;
+/// The longest pause between two checks for room. A pause is as long as the wait so far, up to
+/// this.
 const PAUSE_MAX: Duration = Duration::from_micros(2);
 
 fn pause(until: Instant) {

@@ -1,20 +1,22 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! When a link over shared memory sleeps, and what wakes it (SPEC 16).
+//! Sleep and wake-ups of a link over shared memory (SPEC 16).
 //!
 //! ```text
 //!            ┌────── notified: check again ◀────────────┐
 //!            ▼                                          │
-//!          awake ── on the reactor's list ── arm ────▶ declared: for records, for room if a thread waits for it
-//!            │                                          ▲
+//!          awake ── on the reactor's list ── arm ────▶ declared asleep: for records, and for room
+//!            │                                          ▲              if a thread waits for room
 //!            └── a thread that waits checks in vain ────┘
 //! ```
 //!
 //! # Invariants
 //!
-//! - While a connection is shared, the link is declared asleep for records, or is on the reactor's list, or has a record
-//!   that was not taken and that the group lists. Whoever takes that record puts the link on the reactor's list.
+//! - While a connection is shared, the link is declared asleep for records, or is on the reactor's
+//!   list, or has a record that was not taken and that the group lists. The thread that takes this
+//!   record puts the link on the reactor's list.
 //! - A declaration stays until the peer notifies: there is one notification for each declaration.
-//! - A thread that finds more acknowledged reports it: others may wait for that, and the peer does not notify them.
+//! - A thread that finds more acknowledged reports it: others may wait for that, and the peer does
+//!   not notify them.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -26,7 +28,7 @@ use super::{Endpoint, Locked, State};
 use crate::drive::Source;
 use crate::link_state::LinkState;
 
-/// By what a link is woken.
+/// Wake-ups of one end: its doorbell, what is armed, and the threads that wait.
 #[derive(Default)]
 pub(super) struct Wakeups {
     /// Doorbell of this end, and the token under which it is watched.
@@ -34,11 +36,12 @@ pub(super) struct Wakeups {
     for_records: bool,
     for_room: bool,
     awaits_room: bool,
-    /// On the reactor's list of those to arm.
+    /// The reactor's list of sources to arm contains this end.
     is_listed: bool,
-    /// On the reactor's list of those with an acknowledgement to settle.
+    /// The reactor's list of sources to settle contains this end: an acknowledgement is to be
+    /// reported.
     pub(super) is_unsettled: bool,
-    /// It came to that list when a thread slept already.
+    /// A thread slept already when this end came to that list.
     pub(super) is_late: bool,
     /// Threads that wait for room for a reply, which an acknowledgement by another thread ends.
     pub(super) replying: u32,
@@ -47,7 +50,8 @@ pub(super) struct Wakeups {
     polls: PollClock,
 }
 
-/// When a thread that finds all it wants in memory polls the socket, too: once in a tick of the coarse clock.
+/// When a thread that finds everything in memory polls the socket as well: once in each tick of the
+/// coarse clock.
 #[derive(Default)]
 struct PollClock {
     /// Tick in which the socket was polled last.
@@ -65,7 +69,8 @@ pub(crate) struct WakeupDriver<'a> {
 }
 
 impl WakeupDriver<'_> {
-    /// The own bell, made and watched when it is first needed. `None` if there is no descriptor left.
+    /// The doorbell of this end, made and watched when it is first needed. `None` if no descriptor
+    /// is left.
     pub(super) fn own_doorbell(&self, state: &mut Locked<'_>) -> Option<Arc<Doorbell>> {
         if let Some((doorbell, _)) = &state.wakeups.doorbell {
             return Some(Arc::clone(doorbell));
@@ -80,14 +85,14 @@ impl WakeupDriver<'_> {
         Some(doorbell)
     }
 
-    /// Whether the token is that of the own bell; if so, it was rung.
+    /// Whether the token is that of this end's doorbell; if so, handles the notification.
     pub(super) fn is_notified(&self, state: &mut Locked<'_>, token: u64) -> bool {
         let State { core, wakeups: rest, .. } = &mut **state;
         let Some((doorbell, own)) = &rest.doorbell else { return false };
         if *own != token {
             return false;
         }
-        // A sound eventfd does not fail; one that the peer spoilt was rung at least.
+        // A sound eventfd does not fail, and one that the peer damaged was notified at least.
         let _ = doorbell.drain();
         (rest.for_records, rest.for_room) = (false, false);
         let acked = core.as_mut().map(|core| {
@@ -95,21 +100,22 @@ impl WakeupDriver<'_> {
             core.acked()
         });
         self.end.exchange().poll_acks(state);
-        // Who waits for room may have heard of this before, and not be told again: then it still waits.
-        let has_news = state.core.as_deref().map(LinkState::acked) != acked;
-        state.wakeups.awaits_room &= !has_news;
+        // Acknowledgements that are known already do not end a wait for room: the thread still
+        // waits.
+        let has_acks = state.core.as_deref().map(LinkState::acked) != acked;
+        state.wakeups.awaits_room &= !has_acks;
         self.end.report_change(state);
         self.arm_later(state);
         true
     }
 
-    /// Somebody is to be woken when there is room, or an acknowledgement.
+    /// Has the peer notify this end of room, or of an acknowledgement.
     pub(super) fn await_room(&self, state: &mut Locked<'_>) {
         state.wakeups.await_room();
         self.arm_later(state);
     }
 
-    /// The link is to be rung if something comes, before anybody sleeps.
+    /// Has the link armed before any thread sleeps.
     #[inline]
     pub(super) fn arm_later(&self, state: &mut Locked<'_>) {
         let rest = &state.wakeups;
@@ -125,20 +131,21 @@ impl WakeupDriver<'_> {
         }
     }
 
-    /// Declares the link asleep, whatever has come meanwhile: whoever waits for it is told.
+    /// Declares the link asleep. Whatever came meanwhile is reported to all that wait.
     pub(super) fn arm(&self, state: &mut Locked<'_>) {
         while !self.try_arm(state) {
             self.end.exchange().poll_acks(state);
         }
     }
 
-    /// As a leader says: it is about to sleep.
+    /// Arms the link for a leader that is about to sleep.
     pub(super) fn arm_listed(&self, state: &mut Locked<'_>) {
         state.wakeups.is_listed = false;
         self.arm(state);
     }
 
-    /// Declares the link asleep, as far as it is not. `false`: something came just now, so that whoever waits is to look again.
+    /// Declares the link asleep, as far as it is not yet. `false`: something came just now, and all
+    /// that wait have to check again.
     pub(super) fn try_arm(&self, state: &mut Locked<'_>) -> bool {
         if !state.is_shared() {
             return true;
@@ -155,13 +162,13 @@ impl WakeupDriver<'_> {
         rest.for_records |= for_records;
         rest.for_room |= for_room;
         if !rest.for_records && !state.is_listed {
-            // Nobody will ring for the record that is there.
+            // The peer does not notify for the record that is there.
             self.end.list_in_group(state);
         }
         true
     }
 
-    /// A connection became shared, or is not any more.
+    /// Begins anew after a connection became shared, or stopped being shared.
     pub(super) fn rearm(&self, state: &mut Locked<'_>) {
         let State { core, wakeups: rest, .. } = &mut **state;
         core.iter_mut().for_each(|core| core.cancel_sleep());
@@ -169,7 +176,8 @@ impl WakeupDriver<'_> {
         self.arm_later(state);
     }
 
-    /// Whether a thread that finds all it wants in memory is to poll the socket as well. `is_busy`: it will be back soon.
+    /// Whether a thread that finds everything in memory has to poll the socket as well. `is_busy`:
+    /// the thread will be back soon.
     #[inline(always)]
     pub(super) fn is_poll_due(&self, state: &mut Locked<'_>, is_busy: bool) -> bool {
         if is_busy && state.wakeups.polls.skip() {
@@ -183,7 +191,8 @@ impl WakeupDriver<'_> {
         state.is_shared() && state.wakeups.polls.is_tick_over(clock::coarse())
     }
 
-    /// The own bell is not needed any more. The neighbour has it, too: it would stay watched when this process closes it.
+    /// Closes the doorbell. The peer has a descriptor of it, too, so it has to be removed from the
+    /// epoll set first: closing it alone would leave it there.
     pub(super) fn forget_doorbell(&self, state: &mut Locked<'_>) {
         if let Some((doorbell, token)) = state.wakeups.doorbell.take() {
             self.end.group.reactor.unwatch(&*doorbell, token);
@@ -192,13 +201,13 @@ impl WakeupDriver<'_> {
 }
 
 impl Wakeups {
-    /// Whether the peer is to be notified, and no thread sleeps before it is.
+    /// Whether the peer will be notified before any thread sleeps.
     #[inline]
     pub(super) fn is_settled_in_time(&self) -> bool {
         self.is_unsettled && !self.is_late
     }
 
-    /// A thread waits for room, or for acknowledgements.
+    /// Notes that a thread waits for room, or for acknowledgements.
     pub(super) const fn await_room(&mut self) {
         self.awaits_room = true;
     }
@@ -220,7 +229,8 @@ impl PollClock {
         has_skip
     }
 
-    /// Whether `now` is another tick than that of the last poll, which it is from here on.
+    /// Whether `now` is in another tick than the last poll; then `now` is the tick of the last
+    /// poll.
     fn is_tick_over(&mut self, now: Duration) -> bool {
         let is_over = std::mem::replace(&mut self.polled_at, now) != now;
         // Only a thread that came often within a tick will come again soon.

@@ -1,16 +1,18 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! One connection of a link, with its socket: bytes in, bytes out, nothing decided.
+//! One connection of a link, with its socket: it reads and writes bytes, and decides nothing.
 //!
 //! ```text
-//!   socket ─ read ──▶ input ─▶ LinkState::receive          LinkState::outgoing ─▶ write ─▶ LinkState::sent
-//!                       └ what is whole is taken at once: `input` holds at most one record or frame in part
-//!   over shared memory only frames; with the first byte of either side go, and come, memory and bell
+//!   socket ─ read ──▶ input ─▶ LinkState::receive
+//!                       └ whole records and frames are taken at once: at most one stays in part
+//!   LinkState::outgoing ─▶ write ─▶ LinkState::sent
+//!   over shared memory only frames; the first byte each way carries memory and doorbell
 //! ```
 //!
 //! # Invariants
 //!
-//! - EPOLLOUT is asked for only while a write would block.
-//! - It is read whatever the application does, so that acknowledgements get through; the window bounds what piles up.
+//! - The socket waits for EPOLLOUT only while a write would block.
+//! - It is read whatever the application does, so that acknowledgements get through. The window
+//!   bounds the bytes that accumulate.
 
 use std::cell::RefCell;
 use std::io::{self, IoSlice};
@@ -32,32 +34,32 @@ use crate::protocol::frame::{Frame, Refusal};
 use crate::status::Transport;
 use partywall::Peer;
 
-/// See the module.
+/// One connection and its socket.
 pub(super) struct Wire {
     pub(super) socket: Socket,
-    /// Of its descriptor in the hub.
+    /// Token of its descriptor in the reactor.
     pub(super) token: u64,
     pub(super) conn: Conn,
     pub(super) input: BytesMut,
     pub(super) peer: Peer,
-    /// When it is given up unless it is attached.
+    /// The connection is closed at this time unless it is attached.
     pub(super) deadline: Instant,
-    /// Since when it is attached.
+    /// Time at which it was attached.
     pub(super) active_since: Option<Instant>,
-    /// A client's: what its dialer's was.
+    /// At a client: the number of the dialer's address for which it was made.
     pub(super) aim: u64,
-    /// If memory was offered.
+    /// The doorbells, if memory was offered.
     pub(super) doorbells: Option<Doorbells>,
     pub(super) is_write_blocked: bool,
 }
 
-/// Who is rung, and by whom.
+/// Doorbells of the two ends.
 pub(super) struct Doorbells {
     pub(super) own: Arc<Doorbell>,
-    /// `None` until it came.
+    /// `None` until the peer's doorbell came.
     pub(super) peers: Option<Doorbell>,
-    /// The most that is mapped of what comes with the first byte.
-    pub(super) shown_max: u64,
+    /// Limit in bytes for the memory that comes with the first byte.
+    pub(super) peer_bytes_max: u64,
 }
 
 impl Wire {
@@ -83,7 +85,8 @@ impl Wire {
         }
     }
 
-    /// Takes what is there, and adds to `received` what became of it, also of what came before an error. Whether there was anything.
+    /// Reads what is there, and adds the result to `received`, also that of bytes before an error.
+    /// Returns whether there were bytes.
     pub(super) fn read(
         &mut self,
         core: &mut LinkState,
@@ -92,7 +95,7 @@ impl Wire {
         let mut has_bytes = false;
         for _ in 0..READS_MAX {
             let read = match self.doorbells {
-                Some(Doorbells { peers: None, .. }) => self.read_shown(),
+                Some(Doorbells { peers: None, .. }) => self.read_first(),
                 _ => read_some(&self.socket, &mut self.input),
             };
             let (count, room) = match read {
@@ -112,39 +115,41 @@ impl Wire {
         Ok(has_bytes)
     }
 
-    /// A client's first read: what the server shows comes with it, or never.
-    fn read_shown(&mut self) -> io::Result<(usize, usize)> {
+    /// Reads for the first time at a client: the server's descriptors come with this read, or
+    /// never.
+    fn read_first(&mut self) -> io::Result<(usize, usize)> {
         let mut buffer = [0; FIRST_BYTES];
         let received = self.socket.receive(&mut buffer, true)?;
         self.input.extend_from_slice(&buffer[..received.bytes]);
         let doorbells = self.doorbells.take().filter(|_| !received.truncated);
-        let shown_max = doorbells.as_ref().map_or(0, |doorbells| doorbells.shown_max);
-        if let (Some(doorbells), Some((shown, peers))) =
-            (doorbells, map_peer_memory(received.fds, shown_max))
+        let peer_bytes_max = doorbells.as_ref().map_or(0, |doorbells| doorbells.peer_bytes_max);
+        if let (Some(doorbells), Some((mapping, peers))) =
+            (doorbells, map_peer_memory(received.fds, peer_bytes_max))
         {
-            self.conn.set_peer_mapping(shown);
+            self.conn.set_peer_mapping(mapping);
             self.doorbells = Some(Doorbells { peers: Some(peers), ..doorbells });
         }
         Ok((received.bytes, FIRST_BYTES))
     }
 
-    /// Takes what is whole of `input`.
+    /// Takes all whole records and frames of `input`.
     fn take(&mut self, core: &mut LinkState, received: &mut Received) -> Result<(), End> {
         let taken = core.receive_into(&mut self.conn, &mut self.input, received);
         if received.activated && self.active_since.is_none() {
             self.active_since = Some(Instant::now());
         }
         if self.conn.is_over() {
-            // Read on only to see the peer hang up.
+            // Further reads serve only to notice that the peer hangs up.
             self.input.clear();
         }
-        // What the neighbour only says it will send takes no memory beyond that.
+        // A length that the peer merely announces allocates no more than this.
         let missing = received.needed.saturating_sub(self.input.len());
         self.input.reserve(missing.min(RESERVE_MAX));
         taken
     }
 
-    /// Takes all that is still there of a connection that can no longer be written to: the neighbour may have said much and left.
+    /// Takes everything that can still be read of a connection that cannot be written to: the peer
+    /// may have sent much and left.
     pub(super) fn drain(&mut self, core: &mut LinkState, received: &mut Received, why: End) -> End {
         for _ in 0..DRAINS_MAX {
             match self.read(core, received) {
@@ -156,17 +161,18 @@ impl Wire {
         why
     }
 
-    /// Writes what there is, as far as the kernel takes it.
+    /// Writes as much as the kernel takes.
     ///
     /// # Errors
-    /// It cannot be written to. What is there to read is still to be [drained](Self::drain).
+    /// The connection cannot be written to. Bytes that can be read are still to be
+    /// [drained](Self::drain).
     #[inline]
     pub(super) fn flush(&mut self, core: &mut LinkState, reactor: &Reactor) -> Result<(), End> {
         if core.is_replaced(&self.conn) {
             return Err(End::Replaced);
         }
         while core.has_outgoing(&self.conn) {
-            // One short message, mostly.
+            // Usually this is one short message.
             let goes_on = match core.unsent_bytes(&self.conn) <= FEW_BYTES {
                 true => self.write_some::<FEW_SLICES>(core)?,
                 false => self.write_some::<WRITE_SLICES>(core)?,
@@ -178,7 +184,7 @@ impl Wire {
         self.watch_writing(reactor, false)
     }
 
-    /// Writes once, of so many slices at most; `false`: the kernel takes nothing now.
+    /// Writes once, at most `SLICES` slices; `false` if the kernel takes nothing now.
     fn write_some<const SLICES: usize>(&mut self, core: &mut LinkState) -> Result<bool, End> {
         let mut slices = [IoSlice::new(&[]); SLICES];
         let count = core.outgoing(&self.conn, WRITE_BYTES, &mut slices)?;
@@ -195,14 +201,14 @@ impl Wire {
         match written {
             Ok(bytes) => core.sent(&mut self.conn, bytes)?,
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
-            // Where no descriptors may be sent, or too many are under way.
+            // Descriptors may not be sent here, or too many are in flight.
             Err(_) if shows_something => self.conn.drop_descriptor(),
             Err(error) => return Err(End::Broken(format!("the connection broke: {error}"))),
         }
         Ok(true)
     }
 
-    /// What the application calls it.
+    /// The transport, as `Status` names it.
     pub(super) fn transport(&self) -> Transport {
         match self.socket.family() {
             _ if self.conn.is_shared() => Transport::SharedMemory,
@@ -234,26 +240,26 @@ impl Wire {
     }
 }
 
-/// Says why there will be no connection; it is to be closed.
+/// Sends the reason why there is no connection. The caller closes the socket.
 pub(crate) fn refuse(socket: &Socket, echo: Nonce, refusal: Refusal) {
     let mut bytes = Vec::new();
     codec::encode(&Frame::Refuse { echo, refusal }, &mut bytes);
-    // It goes into an empty buffer; a client that hears nothing tries again.
+    // The frame goes into an empty buffer. A client that does not receive it tries again.
     let _ = socket.write(&[IoSlice::new(&bytes)], true);
     let _ = socket.shutdown_write();
 }
 
-/// The memory and the bell that came in two descriptors, if both are as they should be.
+/// Maps the memory and takes the doorbell of two descriptors, if both are valid.
 pub(super) fn map_peer_memory(
     descriptors: Vec<OwnedFd>,
     bytes_max: u64,
 ) -> Option<(PeerMapping, Doorbell)> {
     let [memory, doorbell] = <[OwnedFd; 2]>::try_from(descriptors).ok()?;
-    let shown = PeerMapping::map(memory.as_fd(), bytes_max).ok()?;
-    Some((shown, Doorbell::from_peer(doorbell).ok()?))
+    let mapping = PeerMapping::map(memory.as_fd(), bytes_max).ok()?;
+    Some((mapping, Doorbell::from_peer(doorbell).ok()?))
 }
 
-/// Reads once, and says of how many bytes there was room for.
+/// Reads once; returns the bytes read and the size of the buffer.
 pub(crate) fn read_some(socket: &Socket, input: &mut BytesMut) -> io::Result<(usize, usize)> {
     SCRATCH.with_borrow_mut(|scratch| {
         if scratch.is_empty() {
@@ -266,25 +272,27 @@ pub(crate) fn read_some(socket: &Socket, input: &mut BytesMut) -> io::Result<(us
 }
 
 thread_local! {
-    /// Where the kernel copies to. A buffer for each connection would be as long for ten thousand idle ones, and would have to be
-    /// zeroed for each read; what is copied from here is in the cache.
+    /// The buffer of all reads of this thread. One buffer for each connection would take as much
+    /// memory for ten thousand idle ones, and be zeroed for each read. Bytes copied from here are
+    /// in the cache.
     static SCRATCH: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
-/// As much may come with descriptors; the rest comes behind it.
+/// Bytes read together with descriptors; the rest is read afterwards.
 const FIRST_BYTES: usize = 4 << 10;
-/// The most that one read takes.
+/// Bytes that one read takes at most.
 const READ_BYTES: usize = 64 << 10;
-/// The most room that is made ahead of bytes that were announced.
+/// Bytes that are allocated ahead for an announced length, at most.
 const RESERVE_MAX: usize = 1 << 20;
-/// Then it is the turn of other connections.
+/// Reads of one connection before others have their turn.
 const READS_MAX: u32 = 16;
-/// More than any window holds.
+/// Reads while draining: more than any window holds.
 const DRAINS_MAX: u32 = 1 << 11;
-/// About as much is handed to the kernel at a time.
+/// Bytes handed to the kernel at a time, about.
 const WRITE_BYTES: usize = 256 << 10;
-/// In so many pieces.
+/// Slices handed to the kernel at a time, at most.
 const WRITE_SLICES: usize = 64;
-/// So little of the ring is a few records, and so few pieces mostly; of more, as BLOBs have, the rest goes with the next call.
+/// So few bytes of the ring are a few records, and mostly few slices. If there are more slices, as
+/// BLOBs have, the rest goes with the next call.
 const FEW_BYTES: u64 = 256;
 const FEW_SLICES: usize = 4;

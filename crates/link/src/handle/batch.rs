@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Messages that appear at once, or not at all.
+//! Messages that are sent all or none.
 //!
 //! ```text
-//!   push ─▶ memory of this process ─▶ publish ─▶ the link's memory, one store ─▶ the peer
-//!                                 └─ dropped: never were
+//!   send ─▶ memory of this process ─▶ commit ─▶ the link's memory, one store ─▶ the peer
+//!                                 └─ dropped: none is sent
 //! ```
 //!
-//! They are gathered outside the link, so that nobody else who sends has to wait for a batch that is still being made. The copy
-//! that this costs lost against a lock that an application holds for as long as it likes.
+//! A batch is gathered outside the link, so that other senders do not wait for it. The alternative
+//! that lost was to lock the link for as long as the application gathers; it saves one copy.
 
 use std::fmt;
 use std::time::Instant;
@@ -15,9 +15,10 @@ use std::time::Instant;
 use crate::end::{Endpoint, Load};
 use crate::error::{SendError, TrySendError};
 
-/// Messages that are sent together. Dropped, none of them is.
+/// Messages that are sent together. If the batch is dropped, none is sent.
 ///
-/// The peer may receive some of them before others, but a restart of either end finds all or none of them sent.
+/// The peer may receive some of them before others, but a restart of either end finds all or none
+/// sent.
 #[must_use = "a batch that is dropped is not sent"]
 pub struct Batch<'a> {
     link: &'a Endpoint,
@@ -30,26 +31,26 @@ impl<'a> Batch<'a> {
         Self { link, lens: Vec::new(), bytes: Vec::new() }
     }
 
-    /// Puts a message behind the others.
+    /// Appends a message.
     pub fn send(&mut self, message: &[u8]) -> &mut Self {
         self.lens.push(message.len());
         self.bytes.extend_from_slice(message);
         self
     }
 
-    /// How many messages there are.
+    /// Number of messages in the batch.
     #[must_use]
     pub fn len(&self) -> usize {
         self.lens.len()
     }
 
-    /// Whether there is none.
+    /// Whether the batch has no message.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.lens.is_empty()
     }
 
-    /// Sends them; waits until there is room for all.
+    /// Sends all messages; waits until there is room for all.
     ///
     /// # Errors
     /// See [`SendError`]; none of them was sent.
@@ -60,15 +61,15 @@ impl<'a> Batch<'a> {
     /// As [`commit`](Self::commit), but only until `deadline`.
     ///
     /// # Errors
-    /// As there.
+    /// Those of that method.
     pub fn commit_deadline(self, deadline: Instant) -> Result<(), SendError> {
         self.link.send_driver().send(self.load(), Some(deadline))
     }
 
-    /// Sends them if there is room now; else the batch is still there.
+    /// Sends all messages if there is room now; otherwise the batch stays as it is.
     ///
     /// # Errors
-    /// See [`TrySendError`].
+    /// [`TrySendError`] lists the reasons.
     pub fn try_commit(&mut self) -> Result<(), TrySendError> {
         self.link.send_driver().try_send(self.load())?;
         self.lens.clear();

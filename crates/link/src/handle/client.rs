@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The end of links that connects.
+//! A client, which connects links to servers.
 
 use std::sync::Arc;
 
@@ -48,7 +48,7 @@ pub struct Client {
 }
 
 impl Client {
-    /// A client called `name`, whose links are kept in `storage`.
+    /// Makes a client called `name`, whose links are kept in `storage`.
     ///
     /// # Errors
     /// See [`OpenError`]: a setting, the name, or the directory is not possible.
@@ -59,14 +59,15 @@ impl Client {
         Ok(Self { storage, name: name.to_owned(), config, guard: ForkGuard::current() })
     }
 
-    /// Opens the link called `link` to the server called `server`, which is to be found at `address`. It does not wait for the
-    /// network: what is sent is kept until there is a connection, and after one is lost until there is another.
+    /// Opens the link called `link` to the server called `server` at `address`. It does not wait
+    /// for the network: messages are kept until there is a connection, and after it breaks until
+    /// the next one.
     ///
-    /// A host name in an address is looked up when a connection is begun, by the system, which may take its time and keep the links
-    /// of the same group waiting: write the IP address where that matters.
+    /// The system resolves a host name in the address when a connection is begun. That may take
+    /// long and delay the links of the same group: write the IP address where that matters.
     ///
     /// # Errors
-    /// See [`OpenError`].
+    /// [`OpenError`] lists the reasons.
     pub fn connect<A>(&self, address: A, server: &str, link: &str) -> Result<Link, OpenError>
     where
         A: TryInto<Address>,

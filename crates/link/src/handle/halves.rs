@@ -37,10 +37,10 @@ impl Sender {
         Self { handle }
     }
 
-    /// See [`Link::send`].
+    /// Does the same as [`Link::send`].
     ///
     /// # Errors
-    /// As there.
+    /// Those of that method.
     pub fn send(&self, message: &[u8]) -> Result<(), SendError> {
         self.handle.end.send_driver().send_with(
             message.len(),
@@ -49,10 +49,10 @@ impl Sender {
         )
     }
 
-    /// See [`Link::try_send`].
+    /// Does the same as [`Link::try_send`].
     ///
     /// # Errors
-    /// As there.
+    /// Those of that method.
     pub fn try_send(&self, message: &[u8]) -> Result<(), TrySendError> {
         self.handle
             .end
@@ -60,10 +60,10 @@ impl Sender {
             .try_send_with(message.len(), |room| room.copy_from_slice(message))
     }
 
-    /// See [`Link::send_deadline`].
+    /// Does the same as [`Link::send_deadline`].
     ///
     /// # Errors
-    /// As there.
+    /// Those of that method.
     pub fn send_deadline(&self, message: &[u8], deadline: Instant) -> Result<(), SendError> {
         self.handle.end.send_driver().send_with(
             message.len(),
@@ -72,19 +72,19 @@ impl Sender {
         )
     }
 
-    /// See [`Link::send_with`].
+    /// Does the same as [`Link::send_with`].
     ///
     /// # Errors
-    /// As there.
+    /// Those of that method.
     #[inline]
     pub fn send_with(&self, len: usize, fill: impl FnOnce(&mut [u8])) -> Result<(), SendError> {
         self.handle.end.send_driver().send_with(len, alone(fill), None)
     }
 
-    /// See [`Link::try_send_with`].
+    /// Does the same as [`Link::try_send_with`].
     ///
     /// # Errors
-    /// As there.
+    /// Those of that method.
     #[inline]
     pub fn try_send_with(
         &self,
@@ -94,10 +94,10 @@ impl Sender {
         self.handle.end.send_driver().try_send_with(len, alone(fill))
     }
 
-    /// See [`Link::send_with_deadline`].
+    /// Does the same as [`Link::send_with_deadline`].
     ///
     /// # Errors
-    /// As there.
+    /// Those of that method.
     #[inline]
     pub fn send_with_deadline(
         &self,
@@ -108,44 +108,44 @@ impl Sender {
         self.handle.end.send_driver().send_with(len, alone(fill), Some(deadline))
     }
 
-    /// See [`Link::send_parts`].
+    /// Does the same as [`Link::send_parts`].
     ///
     /// # Errors
-    /// As there.
+    /// Those of that method.
     pub fn send_parts(&self, parts: &[&[u8]]) -> Result<(), SendError> {
         self.handle.end.send_driver().send(Load::Message(parts), None)
     }
 
-    /// See [`Link::batch`].
+    /// Does the same as [`Link::batch`].
     pub fn batch(&self) -> Batch<'_> {
         Batch::new(&self.handle.end)
     }
 
-    /// See [`Link::wait_acked`].
+    /// Does the same as [`Link::wait_acked`].
     ///
     /// # Errors
-    /// As there.
+    /// Those of that method.
     pub fn wait_acked(&self, deadline: Instant) -> Result<(), WaitError> {
         self.handle.end.send_driver().wait_acked(Some(deadline))
     }
 
-    /// See [`Link::wait_sent`].
+    /// Does the same as [`Link::wait_sent`].
     ///
     /// # Errors
-    /// As there.
+    /// Those of that method.
     pub fn wait_sent(&self, deadline: Instant) -> Result<(), WaitError> {
         self.handle.end.send_driver().wait_sent(Some(deadline))
     }
 
-    /// See [`Link::unconsumed_bytes`].
+    /// Does the same as [`Link::unconsumed_bytes`].
     ///
     /// # Errors
-    /// As there.
+    /// Those of that method.
     pub fn unconsumed_bytes(&self) -> Result<u64, Stopped> {
         self.handle.end.send_driver().unconsumed_bytes()
     }
 
-    /// The link, for all that is of neither direction. Dropping it is dropping one more handle.
+    /// A handle of the link, for operations of neither direction. Dropping it drops one handle.
     #[must_use]
     pub fn link(&self) -> Link {
         Link { handle: Arc::clone(&self.handle) }
@@ -157,7 +157,8 @@ impl Receiver {
         Self { handle, buffer: RefBuffer::new() }
     }
 
-    /// Receives the next message, to be read before the next is received; waits for one. `None` is as of [`Link::recv`].
+    /// Receives the next message, to be read before the next is received; waits for one. `None` is
+    /// as of [`Link::recv`].
     ///
     /// ```
     /// # use partywall_link::{Receiver, RecvError};
@@ -175,7 +176,7 @@ impl Receiver {
     /// ```
     ///
     /// # Errors
-    /// See [`RecvError`].
+    /// [`RecvError`] lists the reasons.
     #[inline]
     pub fn recv_ref(&mut self) -> Result<Option<MessageRef<'_>>, RecvError> {
         self.recv_ref_until(None)
@@ -184,7 +185,7 @@ impl Receiver {
     /// As [`recv_ref`](Self::recv_ref), but only until `deadline`.
     ///
     /// # Errors
-    /// As there.
+    /// Those of that method.
     pub fn recv_ref_deadline(
         &mut self,
         deadline: Instant,
@@ -192,10 +193,11 @@ impl Receiver {
         self.recv_ref_until(Some(deadline))
     }
 
-    /// Receives the next message if there is one now, to be read before the next is received. `None` is as of [`Link::recv`].
+    /// Receives the next message if there is one now, to be read before the next is received.
+    /// `None` is as of [`Link::recv`].
     ///
     /// # Errors
-    /// See [`TryRecvError`].
+    /// [`TryRecvError`] lists the reasons.
     pub fn try_recv_ref(&mut self) -> Result<Option<MessageRef<'_>>, TryRecvError> {
         let Self { handle, buffer } = self;
         buffer.end();
@@ -214,34 +216,34 @@ impl Receiver {
         Ok(received.map(|()| MessageRef::new(buffer, &handle.end)))
     }
 
-    /// See [`Link::recv`].
+    /// Does the same as [`Link::recv`].
     ///
     /// # Errors
-    /// As there.
+    /// Those of that method.
     pub fn recv(&mut self) -> Result<Option<Message>, RecvError> {
         self.handle.recv(None)
     }
 
-    /// See [`Link::try_recv`].
+    /// Does the same as [`Link::try_recv`].
     ///
     /// # Errors
-    /// As there.
+    /// Those of that method.
     pub fn try_recv(&mut self) -> Result<Option<Message>, TryRecvError> {
         self.handle.try_recv()
     }
 
-    /// See [`Link::recv_deadline`].
+    /// Does the same as [`Link::recv_deadline`].
     ///
     /// # Errors
-    /// As there.
+    /// Those of that method.
     pub fn recv_deadline(&mut self, deadline: Instant) -> Result<Option<Message>, RecvError> {
         self.handle.recv(Some(deadline))
     }
 
-    /// See [`Link::recv_with`].
+    /// Does the same as [`Link::recv_with`].
     ///
     /// # Errors
-    /// As there.
+    /// Those of that method.
     #[inline]
     pub fn recv_with<R>(
         &mut self,
@@ -250,10 +252,10 @@ impl Receiver {
         recv_with(&self.handle.end, None, read)
     }
 
-    /// See [`Link::try_recv_with`].
+    /// Does the same as [`Link::try_recv_with`].
     ///
     /// # Errors
-    /// As there.
+    /// Those of that method.
     pub fn try_recv_with<R>(
         &mut self,
         read: impl FnOnce(MessageView<'_>) -> R,
@@ -261,10 +263,10 @@ impl Receiver {
         try_recv_with(&self.handle.end, read)
     }
 
-    /// See [`Link::recv_with_deadline`].
+    /// Does the same as [`Link::recv_with_deadline`].
     ///
     /// # Errors
-    /// As there.
+    /// Those of that method.
     pub fn recv_with_deadline<R>(
         &mut self,
         read: impl FnOnce(MessageView<'_>) -> R,
@@ -273,23 +275,23 @@ impl Receiver {
         recv_with(&self.handle.end, Some(deadline), read)
     }
 
-    /// See [`Link::ack_to`].
+    /// Does the same as [`Link::ack_to`].
     ///
     /// # Errors
-    /// As there.
+    /// Those of that method.
     pub fn ack_to(&mut self, token: Token) -> Result<(), AckError> {
         self.handle.end.receive_driver().ack_to(&token.0)
     }
 
-    /// See [`Link::rewind`].
+    /// Does the same as [`Link::rewind`].
     ///
     /// # Errors
-    /// As there.
+    /// Those of that method.
     pub fn rewind(&mut self) -> Result<(), Stopped> {
         self.handle.end.receive_driver().rewind()
     }
 
-    /// The link, for all that is of neither direction. Dropping it is dropping one more handle.
+    /// A handle of the link, for operations of neither direction. Dropping it drops one handle.
     #[must_use]
     pub fn link(&self) -> Link {
         Link { handle: Arc::clone(&self.handle) }

@@ -1,11 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the application has of a link: one handle, however many hold it.
+//! The handle of one link, shared by all objects that the application has of it.
 //!
 //! ```text
 //!   Link ── split ──▶ halves.rs ─▶ Handle ─▶ Endpoint
 //!     └─────────────────────────────▲
 //!   all of them dropped: a client's link is closed, a server's stays with the server
+//!
+//!   sent_position     the next message begins here        ┐ both are in the link's memory, and so in
+//!   acked_position    what was acknowledged ends here     ┘ the file of an end that was killed
 //! ```
+//!
+//! An application that writes one of the positions down before it sends, or before it works on a
+//! message, sees after a restart whether that happened: the position is the same, or it has risen.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -18,7 +24,7 @@ use crate::end::{Endpoint, Load};
 use crate::error::{
     AckError, RecvError, SendError, Stopped, SwitchError, TryRecvError, TrySendError, WaitError,
 };
-use crate::group::LinkId;
+use crate::group::MemberId;
 use crate::handle::batch::Batch;
 use crate::handle::halves::{Receiver, Sender};
 use crate::handle::message::{Message, OwnedSink, Token};
@@ -29,26 +35,29 @@ use crate::status::{Stats, Status};
 use crate::store::Key;
 use crate::store::ReportSnapshot;
 
-/// One end of a pair of streams that outlive connections, and their processes if they are kept in files.
+/// One end of a pair of streams that outlive connections, and their processes if they are kept in
+/// files.
 ///
-/// Made by [`Client::connect`](crate::Client::connect), [`Server::accept`](crate::Server::accept) and
-/// [`Server::open`](crate::Server::open). Every method may be called by any thread, at the same time as others.
+/// It is made by [`Client::connect`](crate::Client::connect),
+/// [`Server::accept`](crate::Server::accept) and [`Server::open`](crate::Server::open). Any thread
+/// may call any method at any time.
 ///
-/// A connection is made and kept while some thread waits for a link of the group, in any method that can wait, or polls it.
-/// Connections come and go without a word; [`status`](Self::status) and [`try_event`](Self::try_event) tell of them.
+/// A connection is made and kept while some thread waits for a link of the group, in any method
+/// that can wait, or polls the group. Operations do not fail when a connection ends:
+/// [`status`](Self::status) and [`try_event`](Self::try_event) report connections.
 ///
-/// Dropping the link of a client closes it, without waiting: see [`close`](Self::close). That of a server stays open and attached,
-/// until it is closed or the server is dropped, and can be had again.
+/// Dropping a client's link closes it without waiting; see [`close`](Self::close). A server's link
+/// stays open and attached until it is closed or the server is dropped, and can be opened again.
 #[derive(Debug)]
 pub struct Link {
     pub(crate) handle: Arc<Handle>,
 }
 
-/// What keeps the link in the application's hands, shared by all it has of one.
+/// Keeps the link open for the application.
 #[derive(Debug)]
 pub(crate) struct Handle {
     pub(crate) end: Arc<Endpoint>,
-    /// It stays when the handle goes.
+    /// The link stays open when the handle is dropped.
     is_served: bool,
 }
 
@@ -67,36 +76,37 @@ impl Link {
         &self.handle.end
     }
 
-    /// For who looks at the link without having it.
+    /// The end, for an observer that does not keep the link open.
     #[cfg(any(all(test, not(shuttle)), feature = "tokio"))]
     pub(crate) fn shared_end(&self) -> Arc<Endpoint> {
         Arc::clone(&self.handle.end)
     }
 
-    /// The two directions, for threads that do one of the two.
+    /// Splits the link into its two directions, for threads that only send or only receive.
     #[must_use]
     pub fn split(self) -> (Sender, Receiver) {
         (Sender::new(Arc::clone(&self.handle)), Receiver::new(self.handle))
     }
 
-    /// The three names.
+    /// The three names of the link.
     #[must_use]
     pub fn key(&self) -> &Key {
         self.end().key()
     }
 
-    /// What [`Group::ready`](crate::Group::ready) calls it.
+    /// The name of the link in its group, as [`Group::ready`](crate::Group::ready) returns it.
     #[must_use]
-    pub fn id(&self) -> LinkId {
+    pub fn id(&self) -> MemberId {
         self.end().id()
     }
 
-    /// Sends a message: it is in the link's memory when this returns, and stays there until the peer has consumed it. Waits for
-    /// room. What the network takes at once goes out at once, the rest while some thread of the group waits: see
+    /// Sends a message; waits for room. When this returns, the message is in the link's memory, and
+    /// it stays there until the peer has acknowledged it. Bytes that the network takes at once go
+    /// out at once, the rest while some thread of the group waits; see
     /// [`wait_sent`](Self::wait_sent).
     ///
     /// # Errors
-    /// See [`SendError`]. A lost connection is none.
+    /// [`SendError`] lists the reasons. A lost connection is none.
     pub fn send(&self, message: &[u8]) -> Result<(), SendError> {
         self.end().send_driver().send_with(
             message.len(),
@@ -108,7 +118,7 @@ impl Link {
     /// Sends a message if there is room now.
     ///
     /// # Errors
-    /// See [`TrySendError`].
+    /// [`TrySendError`] lists the reasons.
     pub fn try_send(&self, message: &[u8]) -> Result<(), TrySendError> {
         self.end().send_driver().try_send_with(message.len(), |room| room.copy_from_slice(message))
     }
@@ -116,7 +126,7 @@ impl Link {
     /// As [`send`](Self::send), but waits for room only until `deadline`.
     ///
     /// # Errors
-    /// As there.
+    /// Those of that method.
     pub fn send_deadline(&self, message: &[u8], deadline: Instant) -> Result<(), SendError> {
         self.end().send_driver().send_with(
             message.len(),
@@ -125,14 +135,17 @@ impl Link {
         )
     }
 
-    /// Sends a message of `len` bytes that `fill` writes: a long one where it stays until it is consumed, out of which the receiver copies it if
-    /// that is in shared memory; a short one where its record is put together. Waits for room first. The fastest way to send.
+    /// Sends a message of `len` bytes that `fill` writes; waits for room first. This is the fastest
+    /// way to send. `fill` writes a long message where it stays until it is acknowledged, and over
+    /// shared memory the receiver copies it from there. It writes a short message into its record.
     ///
-    /// `fill` must write every byte. What it finds is unspecified: it may be of earlier messages of this end, also of those of earlier owners of
-    /// its file; what it does not write is sent as it was found.
+    /// `fill` must write every byte. The initial contents are unspecified, and may be parts of
+    /// earlier messages of this end or of earlier owners of its file. A byte that `fill` does not
+    /// write is sent as it was.
     ///
-    /// The link is locked meanwhile, and all links of its [group](crate::Group) may have to wait for it: `fill` should do no
-    /// more than write. It must use no link, and nothing that links belong to, nor drop one, nor wait for a thread that does.
+    /// The link is locked meanwhile, and all links of its [group](crate::Group) may have to wait
+    /// for it, so `fill` should only write. It must neither use nor drop a link, nor anything that
+    /// links belong to, nor wait for a thread that does.
     ///
     /// ```
     /// # use partywall_link::{Client, Config, Storage};
@@ -147,11 +160,12 @@ impl Link {
     /// ```
     ///
     /// # Errors
-    /// As [`send`](Self::send); `fill` was then not called.
+    /// Those of [`send`](Self::send); `fill` was then not called.
     ///
     /// # Panics
-    /// If `fill` does, or uses or drops a link. Nothing is sent then; what it wrote may lie where the receiver could read it, until other
-    /// messages do. A link that is used while `fill` unwinds may be waited for without end.
+    /// If `fill` panics, or uses or drops a link. Nothing is sent then. The bytes that it wrote may
+    /// stay where the receiver could read them, until other messages overwrite them. A thread that
+    /// uses a link while `fill` unwinds may be waited for without end.
     #[inline]
     pub fn send_with(&self, len: usize, fill: impl FnOnce(&mut [u8])) -> Result<(), SendError> {
         self.end().send_driver().send_with(len, alone(fill), None)
@@ -160,7 +174,7 @@ impl Link {
     /// As [`send_with`](Self::send_with), if there is room now.
     ///
     /// # Errors
-    /// See [`TrySendError`]; `fill` was then not called.
+    /// [`TrySendError`] lists the reasons; `fill` was then not called.
     #[inline]
     pub fn try_send_with(
         &self,
@@ -173,7 +187,7 @@ impl Link {
     /// As [`send_with`](Self::send_with), but waits for room only until `deadline`.
     ///
     /// # Errors
-    /// As there.
+    /// Those of that method.
     #[inline]
     pub fn send_with_deadline(
         &self,
@@ -184,15 +198,15 @@ impl Link {
         self.end().send_driver().send_with(len, alone(fill), Some(deadline))
     }
 
-    /// Sends one message that lies in several places.
+    /// Sends one message, the concatenation of `parts`.
     ///
     /// # Errors
-    /// As [`send`](Self::send).
+    /// Those of [`send`](Self::send).
     pub fn send_parts(&self, parts: &[&[u8]]) -> Result<(), SendError> {
         self.end().send_driver().send(Load::Message(parts), None)
     }
 
-    /// Begins a batch: messages that are sent at once.
+    /// Begins a batch: messages that are sent all or none.
     ///
     /// ```
     /// # use partywall_link::{Client, Config, Storage};
@@ -207,8 +221,9 @@ impl Link {
         Batch::new(self.end())
     }
 
-    /// Receives the next message; waits for one. `None`: the peer closed its end in good order, and everything that it had
-    /// sent was received. The link is still there: another call waits until the peer has opened its end again and sends.
+    /// Receives the next message; waits for one. `None` means that the peer closed its end in good
+    /// order and everything that it had sent was received. The link is still there: another call
+    /// waits until the peer has opened its end again and sends.
     ///
     /// ```
     /// # use partywall_link::{Link, RecvError};
@@ -222,19 +237,21 @@ impl Link {
     /// # }
     /// ```
     ///
-    /// A peer that was killed, or cannot be reached, has not finished: the call waits for it. Each time that the peer closes
-    /// its end, one call returns `None`, unless the peer is back and has sent more before everything was received.
+    /// A peer that was killed or cannot be reached has not finished, and the call waits for it.
+    /// Each time that the peer closes its end, one call returns `None`, unless the peer is back and
+    /// has sent more before everything was received.
     ///
     /// # Errors
-    /// See [`RecvError`].
+    /// [`RecvError`] lists the reasons.
     pub fn recv(&self) -> Result<Option<Message>, RecvError> {
         self.handle.recv(None)
     }
 
-    /// Receives the next message if there is one now. `None` is as of [`recv`](Self::recv).
+    /// Receives the next message if there is one now. `None` means the same as for
+    /// [`recv`](Self::recv).
     ///
     /// # Errors
-    /// See [`TryRecvError`].
+    /// [`TryRecvError`] lists the reasons.
     pub fn try_recv(&self) -> Result<Option<Message>, TryRecvError> {
         self.handle.try_recv()
     }
@@ -242,25 +259,29 @@ impl Link {
     /// As [`recv`](Self::recv), but only until `deadline`.
     ///
     /// # Errors
-    /// As there.
+    /// Those of that method.
     pub fn recv_deadline(&self, deadline: Instant) -> Result<Option<Message>, RecvError> {
         self.handle.recv(Some(deadline))
     }
 
-    /// Has `read` read the next message in the link's own memory, and consumes it, and all before it that were received, when `read` returns; waits
-    /// for one first. The fastest way to receive, for who has nothing to do between reading a message and being done with it.
+    /// Receives the next message by a call of `read`, in the link's own memory; waits for a message
+    /// first. When `read` returns, the message is acknowledged with all that were received before
+    /// it. This is the fastest way to receive, if the work on a message is done when it was read.
     ///
-    /// What must not be lost with this process is to be done in `read`, once or, if the process dies in it, twice: the next owner receives the message
-    /// again, as one [more](crate::Message::attempt) attempt. What `read` returns is of a message that is consumed already. If that is not enough,
-    /// [`recv`](Self::recv) gives a message that is consumed when you say so. `None`, as there: `read` was not called.
+    /// Work that must not be lost with this process belongs into `read`. If the process dies in
+    /// `read`, the next owner receives the message again, as one more
+    /// [attempt](crate::Message::attempt). The value that `read` returns is of a message that is
+    /// acknowledged already. Where that is not enough, [`recv`](Self::recv) returns a message that
+    /// the application acknowledges. `None` means the same as there; `read` was then not called.
     ///
-    /// If `read` panics, the message was not consumed, and is the next to be received again; as the same attempt, because this process lives. To leave it
-    /// behind, receive and commit it.
+    /// If `read` panics, the message is not acknowledged and comes next again, as the same attempt,
+    /// because this process lives. To skip it, receive and acknowledge it.
     ///
-    /// The link is locked meanwhile, and all links of its [group](crate::Group) may have to wait for it, past deadlines and in calls that do
-    /// not wait otherwise: `read` should do little. It must use no link, and nothing that links belong to, nor drop one, nor wait for a thread that
-    /// does. With [`Delivery::AtMostOnce`](crate::Delivery) all that is different: the message is consumed before, and `read` gets a copy, with
-    /// nothing locked.
+    /// The link is locked meanwhile, and all links of its [group](crate::Group) may have to wait
+    /// for it, past their deadlines and in calls that otherwise do not wait, so `read` should do
+    /// little. It must neither use nor drop a link, nor anything that links belong to, nor wait for
+    /// a thread that does. With [`Delivery::AtMostOnce`](crate::Delivery) the message is
+    /// acknowledged first, and `read` gets a copy without any lock.
     ///
     /// ```
     /// # use partywall_link::{Link, RecvError};
@@ -274,10 +295,11 @@ impl Link {
     /// ```
     ///
     /// # Errors
-    /// See [`RecvError`]; `read` was then not called.
+    /// [`RecvError`] lists the reasons; `read` was then not called.
     ///
     /// # Panics
-    /// If `read` does, or, but for `AtMostOnce`, uses or drops a link. A link that is used while `read` unwinds may be waited for without end.
+    /// If `read` panics, or, but for `AtMostOnce`, uses or drops a link. A thread that uses a link
+    /// while `read` unwinds may be waited for without end.
     #[inline]
     pub fn recv_with<R>(
         &self,
@@ -289,7 +311,7 @@ impl Link {
     /// As [`recv_with`](Self::recv_with), if there is a message now.
     ///
     /// # Errors
-    /// See [`TryRecvError`]; `read` was then not called.
+    /// [`TryRecvError`] lists the reasons; `read` was then not called.
     pub fn try_recv_with<R>(
         &self,
         read: impl FnOnce(MessageView<'_>) -> R,
@@ -300,7 +322,7 @@ impl Link {
     /// As [`recv_with`](Self::recv_with), but waits only until `deadline`.
     ///
     /// # Errors
-    /// As there.
+    /// Those of that method.
     pub fn recv_with_deadline<R>(
         &self,
         read: impl FnOnce(MessageView<'_>) -> R,
@@ -309,61 +331,64 @@ impl Link {
         recv_with(self.end(), Some(deadline), read)
     }
 
-    /// Consumes the message that `token` names and all before it, of those that were received.
+    /// Acknowledges the message that `token` names and all received before it.
     ///
     /// # Errors
-    /// See [`AckError`].
+    /// [`AckError`] lists the reasons.
     pub fn ack_to(&self, token: Token) -> Result<(), AckError> {
         self.end().receive_driver().ack_to(&token.0)
     }
 
-    /// Has everything that was received and not committed received again.
+    /// Delivers again every message that was received and not acknowledged.
     ///
     /// # Errors
-    /// See [`Stopped`].
+    /// [`Stopped`] lists the reasons.
     pub fn rewind(&self) -> Result<(), Stopped> {
         self.end().receive_driver().rewind()
     }
 
-    /// Waits until the peer has consumed everything that was sent before this call, or an epoch began: what an epoch leaves
-    /// behind is in the [reports](Self::reports).
+    /// Waits until the peer has acknowledged everything that was sent before this call, or an epoch
+    /// began. Messages that an epoch drops are in the [reports](Self::reports).
     ///
     /// # Errors
-    /// See [`WaitError`].
+    /// [`WaitError`] lists the reasons.
     pub fn wait_acked(&self, deadline: Instant) -> Result<(), WaitError> {
         self.end().send_driver().wait_acked(Some(deadline))
     }
 
-    /// Waits until all that was sent before is with the system, or where the peer reads it itself; or an epoch began. For a thread
-    /// that goes on to something else and does not come back to any link of the group: what the network does not take at once, because
-    /// the peer is slow or the connection is gone, waits until some thread does. Whether the peer has it is for [`wait_acked`](Self::wait_acked).
+    /// Waits until everything that was sent before is with the system, or where the peer reads it,
+    /// or an epoch began. It is for a thread that goes on to other work and does not come back to
+    /// any link of the group: bytes that the network does not take at once wait until some thread
+    /// does. Whether the peer has them is for [`wait_acked`](Self::wait_acked).
     ///
     /// # Errors
-    /// See [`WaitError`].
+    /// [`WaitError`] lists the reasons.
     pub fn wait_sent(&self, deadline: Instant) -> Result<(), WaitError> {
         self.end().send_driver().wait_sent(Some(deadline))
     }
 
-    /// Bytes of the stream that were sent and are not yet known to be consumed: messages, with 16 to 103 bytes for each.
+    /// Bytes of the stream that were sent and are not known to be acknowledged: messages, with 16
+    /// to 103 bytes for each.
     ///
     /// # Errors
-    /// See [`Stopped`].
+    /// [`Stopped`] lists the reasons.
     pub fn unconsumed_bytes(&self) -> Result<u64, Stopped> {
         self.end().send_driver().unconsumed_bytes()
     }
 
-    /// Waits until records flow.
+    /// Waits until a connection is attached.
     ///
     /// # Errors
-    /// [`WaitError`], which says what came of the last attempt.
+    /// [`WaitError`], with the result of the last attempt.
     pub fn wait_attached(&self, deadline: Instant) -> Result<(), WaitError> {
         self.end().waiter().wait_attached(Some(deadline))
     }
 
-    /// Begins an epoch: both directions are empty again. What was not consumed is dropped, and reported at both ends.
+    /// Begins an epoch: both directions are empty again. Messages that were not acknowledged are
+    /// dropped, and reported at both ends.
     ///
     /// # Errors
-    /// [`EpochError`].
+    /// [`EpochError`] lists the reasons.
     pub fn begin_epoch(&self, epoch: u64) -> Result<(), EpochError> {
         Ok(self.end().connections().begin_epoch(epoch)??)
     }
@@ -371,35 +396,36 @@ impl Link {
     /// The epoch that this end is in; 0 before any was begun.
     ///
     /// # Errors
-    /// See [`Stopped`].
+    /// [`Stopped`] lists the reasons.
     pub fn epoch(&self) -> Result<u64, Stopped> {
         self.end().with_core(|core| core.epoch())
     }
 
-    /// What happened next, if anything did that was not yet told. After a thousand that nobody asked for no more are kept.
+    /// Returns the next event that was not returned yet, if there is one. The link keeps the first
+    /// thousand.
     pub fn try_event(&self) -> Option<Event> {
         self.end().receive_driver().try_event()
     }
 
-    /// What happened and was not yet told.
+    /// Returns all events that were not returned yet.
     pub fn events(&self) -> Vec<Event> {
         std::iter::from_fn(|| self.try_event()).collect()
     }
 
-    /// What was skipped or dropped, each range once, oldest first. It is kept with the link until
-    /// [`acknowledge_reports`](Self::acknowledge_reports).
+    /// Ranges that were skipped or dropped, each once, oldest first. They are kept with the link
+    /// until [`acknowledge_reports`](Self::acknowledge_reports).
     ///
     /// # Errors
-    /// See [`Stopped`].
+    /// [`Stopped`] lists the reasons.
     pub fn reports(&self) -> Result<Vec<ReportSnapshot>, Stopped> {
         self.end().with_core(|core| core.reports().iter().map(ReportSnapshot::from).collect())
     }
 
-    /// These were taken notice of, as [`reports`](Self::reports) gave them, and need not be kept. One that has become part of a larger
-    /// one meanwhile, because there was no more room, stays with that one.
+    /// Removes these reports, as [`reports`](Self::reports) returned them. A report that was merged
+    /// into a larger one meanwhile, because there was no more room, stays with that one.
     ///
     /// # Errors
-    /// See [`Stopped`].
+    /// [`Stopped`] lists the reasons.
     pub fn acknowledge_reports(&self, reports: &[ReportSnapshot]) -> Result<(), Stopped> {
         let mut seen = reports.to_vec();
         let mut is_seen = |report: &ReportSnapshot| {
@@ -409,52 +435,53 @@ impl Link {
         self.end().with_core(|core| core.reports_seen(|report| is_seen(&report.into()), 0))
     }
 
-    /// How many more reports there were, for which there was no room.
+    /// Number of further reports, for which there was no room.
     ///
     /// # Errors
-    /// See [`Stopped`].
+    /// [`Stopped`] lists the reasons.
     pub fn reports_dropped(&self) -> Result<u64, Stopped> {
         self.end().with_core(|core| core.reports_dropped())
     }
 
-    /// So many of those that found no room were taken notice of.
+    /// Subtracts `count` from the number of reports for which there was no room.
     ///
     /// # Errors
-    /// See [`Stopped`].
+    /// [`Stopped`] lists the reasons.
     pub fn acknowledge_dropped_reports(&self, count: u64) -> Result<(), Stopped> {
         self.end().with_core(|core| core.reports_seen(|_| false, count))
     }
 
-    /// How many owners this end has had, this one included: always 1 if it is not kept in a file.
+    /// Number of owners of this end so far, this one included. It is 1 without a file.
     ///
     /// # Errors
-    /// See [`Stopped`].
+    /// [`Stopped`] lists the reasons.
     pub fn incarnation(&self) -> Result<u64, Stopped> {
         self.end().with_core(|core| core.provenance().incarnation.0)
     }
 
-    /// Clients: what the server's application said with the last connection; empty before there was one.
+    /// At a client, the login reply of the last connection; empty before the first one.
     ///
     /// # Errors
-    /// See [`Stopped`].
+    /// [`Stopped`] lists the reasons.
     pub fn login_reply(&self) -> Result<Bytes, Stopped> {
         self.end().with_core(|core| Bytes::copy_from_slice(core.login()))
     }
 
-    /// Where the next message that is sent will begin, or a little before. It is the same after a restart, unless something was sent
-    /// in between.
+    /// Position at which the next message will begin, or a little before. It is the same after a
+    /// restart, unless a message was sent in between.
     ///
     /// # Errors
-    /// See [`Stopped`].
+    /// [`Stopped`] lists the reasons.
     pub fn sent_position(&self) -> Result<StreamPosition, Stopped> {
         let (stream, end) = self.end().with_core(|core| core.sent_to())?;
         Ok(StreamPosition { stream: stream.0.get(), position: end.0 })
     }
 
-    /// Up to where what is received was committed; `None` before this end has met a stream of this epoch.
+    /// Position up to which received messages were acknowledged; `None` before this end has met a
+    /// stream of this epoch.
     ///
     /// # Errors
-    /// See [`Stopped`].
+    /// [`Stopped`] lists the reasons.
     pub fn acked_position(&self) -> Result<Option<StreamPosition>, Stopped> {
         let acked_offset = self.end().with_core(|core| core.acked_offset())?;
         Ok(acked_offset.map(|acked_offset| StreamPosition {
@@ -463,14 +490,16 @@ impl Link {
         }))
     }
 
-    /// Clients: goes over to the server at `address`, which must be the same server at another of its addresses: from TCP to shared memory, or
-    /// back. Returns at once; sends and receives go on meanwhile over the connection that there is, which is given up when the
-    /// next one is attached. As long as nobody answers there, it is tried again, and the link stays where it is.
+    /// Switches a client's link to another `address` of the same server, for example from TCP to
+    /// shared memory or back. It returns at once. Messages flow over the present connection until
+    /// the next one is attached. As long as no server answers there, the attempt is repeated and
+    /// the link stays where it is.
     ///
-    /// [`status`](Self::status) tells which transport is used, [`try_event`](Self::try_event) what came of attempts.
+    /// [`status`](Self::status) has the present transport, and [`try_event`](Self::try_event) the
+    /// results of attempts.
     ///
-    /// A link kept in [`Storage::Memory`](super::Storage::Memory) goes over shared memory only if the address that it was
-    /// first opened with was that of a Unix socket.
+    /// A link in [`Storage::Memory`](crate::Storage::Memory) can use shared memory only if the
+    /// address with which it was opened was that of a Unix socket.
     ///
     /// ```
     /// use partywall_link::{Client, Config, Storage, Server};
@@ -488,7 +517,7 @@ impl Link {
     /// # let served = std::thread::spawn(move || {
     /// #     let link = server.accept_deadline(soon).unwrap();
     /// #     for _ in 0..2 { link.recv_deadline(soon).unwrap().unwrap().ack().unwrap(); }
-    /// #     // A link works while it is waited for: until the client has its acknowledgements.
+    /// #     // A link works while a thread waits for it: until the client has its acknowledgements.
     /// #     while !is_done.load(std::sync::atomic::Ordering::Acquire) {
     /// #         let _ = link.recv_deadline(std::time::Instant::now() + std::time::Duration::from_millis(10));
     /// #     }
@@ -503,7 +532,7 @@ impl Link {
     /// ```
     ///
     /// # Errors
-    /// See [`SwitchError`]. That nobody answers is none.
+    /// [`SwitchError`] lists the reasons. An address without a server is none.
     pub fn switch_to<A>(&self, address: A) -> Result<(), SwitchError>
     where
         A: TryInto<Address>,
@@ -513,23 +542,25 @@ impl Link {
         self.end().dial().switch_to(address)
     }
 
-    /// How it stands at this moment.
+    /// Present state of the link.
     #[must_use]
     pub fn status(&self) -> Status {
         self.end().status()
     }
 
-    /// What was counted.
+    /// Counters of this end since this process opened it.
     #[must_use]
     pub fn stats(&self) -> Stats {
         self.end().stats()
     }
 
-    /// Closes this end in good order: all that was sent goes out, and the peer is told. What it has not consumed stays in a file
-    /// for the next time; without a file it is gone, so [`wait_acked`](Self::wait_acked) first.
+    /// Closes this end in good order: all messages go out, and the peer learns of the end. Messages
+    /// that the peer has not acknowledged stay in the file for the next time. Without a file they
+    /// are lost, so call [`wait_acked`](Self::wait_acked) first.
     ///
     /// # Errors
-    /// [`WaitError::TimedOut`]: not all went out before `deadline`. The link is closed in any case.
+    /// [`WaitError::TimedOut`]: not all messages went out before `deadline`. The link is closed in
+    /// any case.
     pub fn close(self, deadline: Instant) -> Result<(), WaitError> {
         self.end().shutdown().close(Some(deadline))
     }
@@ -547,28 +578,29 @@ impl Handle {
     }
 }
 
-/// A place in one stream.
+/// A position in one stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct StreamPosition {
-    /// Which stream: a number by chance, never 0. Another epoch, or a file made anew, has another.
+    /// The stream: a random number, never 0. Another epoch, or a new file, has another stream.
     pub stream: u64,
-    /// How many bytes of it lie before, counted as in a ring. It rises with each message.
+    /// Number of bytes of the stream before this position, as in a ring. It rises with each
+    /// message.
     pub position: u64,
 }
 
-/// Why an epoch was not begun.
+/// Reason why an epoch was not begun.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum EpochError {
-    /// Epochs only rise.
+    /// The number of an epoch must be higher than the present one.
     #[error(transparent)]
     NotHigher(#[from] StaleEpoch),
-    /// The link is of no further use here.
+    /// The link cannot be used any more.
     #[error(transparent)]
     Stopped(#[from] Stopped),
 }
 
-/// The application's own code, run while the link is locked.
+/// Calls the application's code while the link is locked; that code must lock no link.
 #[inline]
 pub(crate) fn alone(fill: impl FnOnce(&mut [u8])) -> impl FnOnce(&mut [u8]) {
     |room| locking_nothing(|| fill(room))

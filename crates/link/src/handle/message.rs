@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A message that was received, and what becomes of it.
+//! A received message, and the operations on it.
 //!
 //! ```text
-//!   recv ─▶ Message ─┬─ commit ──▶ consumed: it and all before it
-//!                        ├─ reply ───▶ consumed, and another sent: both or none
-//!                        ├─ token ───▶ kept elsewhere, given back to `ack_to`
-//!                        └─ dropped ─▶ not consumed: received again after a restart, or after `rewind`
+//!   recv ─▶ Message ─┬─ ack ─────▶ acknowledged: it and all before it
+//!                    ├─ reply ───▶ acknowledged, and another message sent: both or neither
+//!                    ├─ token ───▶ kept elsewhere, and given back to `ack_to`
+//!                    └─ dropped ─▶ not acknowledged: comes again after a restart, or after `rewind`
 //! ```
 
 use std::fmt;
@@ -20,7 +20,7 @@ use crate::end::{Endpoint, MessageInfo, Sink};
 use crate::error::{AckError, ReplyError};
 use crate::link_state::{DeliveryId, Payload};
 
-/// A message of a link. It is the application's own memory, however long it is kept.
+/// A message of a link, in memory of the application's own, however long it is kept.
 pub struct Message {
     bytes: Bytes,
     info: MessageInfo,
@@ -33,7 +33,7 @@ impl MessageInfo {
     }
 
     #[inline]
-    pub(crate) fn commit(&self, link: &Endpoint) -> Result<(), AckError> {
+    pub(crate) fn ack(&self, link: &Endpoint) -> Result<(), AckError> {
         if self.is_acked {
             return Ok(());
         }
@@ -53,7 +53,7 @@ impl MessageInfo {
     }
 }
 
-/// Has a message taken along, in memory of its own.
+/// Takes a message in memory of its own.
 pub(crate) struct OwnedSink;
 
 impl Sink for OwnedSink {
@@ -70,54 +70,60 @@ impl Message {
         Self { bytes, info, link }
     }
 
-    /// Where it begins in its stream. Positions rise, and each is of one message for ever; a new epoch is a new stream, whose positions begin anew. A
-    /// [`token`](Self::token) names the stream as well.
+    /// Position of its beginning in its stream. Positions rise, and each belongs to one message for
+    /// ever. A new epoch is a new stream, with positions of its own; a [`token`](Self::token) names
+    /// the stream, too.
     #[must_use]
     pub const fn position(&self) -> u64 {
         self.info.token.start.0
     }
 
-    /// 1, and one more for each earlier owner of this end that was handed the message and did not commit it.
+    /// Delivery count: 1, and one more for each earlier owner of this end that received the message
+    /// and did not acknowledge it.
     #[must_use]
     pub const fn attempt(&self) -> u32 {
         self.info.attempt
     }
 
-    /// Whether it was handed out more often than [`attempts_max`](crate::Config::attempts_max) allows, and so is likely what its
-    /// receivers died of. It stays what it is: commit it to have it gone, perhaps with a [`reply`](Self::reply) that says so.
+    /// Whether the delivery count exceeds [`attempts_max`](crate::Config::attempts_max), so that
+    /// the message may be crashing its consumers. It is delivered all the same: acknowledge it to
+    /// remove it, perhaps with a [`reply`](Self::reply) that says so.
     #[must_use]
     pub fn is_poison(&self) -> bool {
         self.info.is_poison(&self.link)
     }
 
-    /// Names the message, and all before it, to [`ack_to`](crate::Link::ack_to) or to a restarted process.
+    /// Names the message, and all before it, for [`ack_to`](crate::Link::ack_to) or a restarted
+    /// process.
     #[must_use]
     pub const fn token(&self) -> Token {
         Token(self.info.token)
     }
 
-    /// Its bytes, without a copy.
+    /// Returns its bytes without a copy.
     #[must_use]
     pub fn bytes(&self) -> Bytes {
         self.bytes.clone()
     }
 
-    /// Consumes the message and all before it. With [`Delivery::AtMostOnce`](crate::Delivery) it is consumed already.
+    /// Acknowledges the message and all before it. With [`Delivery::AtMostOnce`](crate::Delivery)
+    /// it is acknowledged already.
     ///
-    /// The sender is told by the next message, or when any thread waits for a link of the group; at once if one does already.
+    /// The sender learns of it by the next message, or when any thread waits for a link of the
+    /// group; at once if one waits already.
     ///
     /// # Errors
-    /// See [`AckError`].
+    /// [`AckError`] lists the reasons.
     #[inline]
     pub fn ack(self) -> Result<(), AckError> {
-        self.info.commit(&self.link)
+        self.info.ack(&self.link)
     }
 
-    /// Sends `answer` over the same link and consumes the message and all before it: after a crash both have happened, or
-    /// neither. Waits for room first.
+    /// Sends `answer` over the same link, and acknowledges the message and all before it. After a
+    /// crash both have happened, or neither. Waits for room first.
     ///
     /// # Errors
-    /// See [`ReplyError`]; with any of them nothing was sent, and nothing committed.
+    /// [`ReplyError`] lists the reasons; then nothing was sent and nothing acknowledged.
     pub fn reply(self, answer: &[u8]) -> Result<(), ReplyError> {
         self.info.reply(&self.link, answer, None)
     }
@@ -125,13 +131,14 @@ impl Message {
     /// As [`reply`](Self::reply), but only until `deadline`.
     ///
     /// # Errors
-    /// As there.
+    /// Those of that method.
     pub fn reply_deadline(self, answer: &[u8], deadline: Instant) -> Result<(), ReplyError> {
         self.info.reply(&self.link, answer, Some(deadline))
     }
 
-    /// As [`reply`](Self::reply) without waiting: [`SendError::TimedOut`](crate::SendError::TimedOut) if there is no room now,
-    /// and the message is still there.
+    /// As [`reply`](Self::reply) without waiting:
+    /// [`SendError::TimedOut`](crate::SendError::TimedOut) if there is no room now, and the message
+    /// is still there.
     #[cfg(feature = "tokio")]
     pub(crate) fn try_reply(&self, answer: &[u8]) -> Result<(), ReplyError> {
         self.info.reply(&self.link, answer, Some(Instant::now()))
@@ -170,8 +177,9 @@ impl fmt::Debug for Message {
 
 /// Names the end of one message of one stream.
 ///
-/// An application that keeps what it makes of messages in a database of its own stores the token in the same transaction.
-/// After a restart it commits, without working on them again, the messages that the stored token [`covers`](Self::covers).
+/// An application with a database of its own stores the token in the transaction that stores the
+/// result of a message. After a restart it acknowledges the messages that the stored token
+/// [`covers`](Self::covers), without working on them again.
 ///
 /// ```
 /// use partywall_link::Token;
@@ -185,10 +193,10 @@ impl fmt::Debug for Message {
 pub struct Token(pub(crate) DeliveryId);
 
 impl Token {
-    /// The length of a stored token.
+    /// Length of a stored token in bytes.
     pub const BYTES: usize = 24;
 
-    /// To be stored.
+    /// Returns the bytes to store.
     #[must_use]
     pub fn to_bytes(&self) -> [u8; Self::BYTES] {
         let words = [self.0.stream.0.get(), self.0.start.0, self.0.end.0];
@@ -199,7 +207,7 @@ impl Token {
         bytes
     }
 
-    /// What was stored; `None` if that was no token.
+    /// Reads a stored token; `None` if the bytes are not a token.
     #[must_use]
     pub fn from_bytes(bytes: [u8; Self::BYTES]) -> Option<Self> {
         let mut words = [0; 3];
@@ -212,7 +220,7 @@ impl Token {
         Some(Self(DeliveryId { stream, start: Position(words[1]), end: Position(words[2]) }))
     }
 
-    /// Whether the message of `other` is that of this token or one before it, of the same stream.
+    /// Whether the message of `other` is this token's or an earlier one of the same stream.
     #[must_use]
     pub fn covers(&self, other: &Self) -> bool {
         self.0.stream == other.0.stream && other.0.end <= self.0.end

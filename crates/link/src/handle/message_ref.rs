@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A message that is read before the next is received.
+//! A message that is borrowed until the next one is received.
 //!
 //! ```text
-//!   recv_ref ─▶ RefBuffer, in the receiver: a short message is copied there, a long one shared ◀── MessageRef
-//!   again    ─▶ the borrow is over, and what was lent may go
+//!   recv_ref ─▶ RefBuffer, in the receiver: a short message is copied, a long one shared ◀── MessageRef
+//!   again    ─▶ the borrow has ended, and the buffer is used again
 //! ```
 //!
-//! What becomes of it is with `message.rs`.
+//! `message.rs` has the operations on it.
 
 use std::fmt;
 use std::num::NonZeroU64;
@@ -21,23 +21,26 @@ use crate::error::{AckError, ReplyError};
 use crate::handle::message::Token;
 use crate::link_state::{DeliveryId, Payload};
 
-/// A message that was received with [`recv_ref`](crate::Receiver::recv_ref): it can be read until the next is.
+/// A message received with [`recv_ref`](crate::Receiver::recv_ref). It is borrowed until the next
+/// receive.
 ///
-/// A short one costs neither an allocation nor a count, which makes it the form for who receives many and is done with each before the
-/// next. Everything else is as with a [`Message`](crate::Message).
+/// A short message costs neither an allocation nor a reference count, so this form suits a receiver
+/// of many messages that is done with each before the next. Otherwise it is as a
+/// [`Message`](crate::Message).
 pub struct MessageRef<'a> {
     buffer: &'a RefBuffer,
     link: &'a Endpoint,
 }
 
-/// The message that was received last, for as long as it is borrowed.
+/// The message that was received last, while it is borrowed.
 #[derive(Debug)]
 pub(crate) struct RefBuffer {
-    /// A short one, copied.
+    /// Copy of a short message.
     copied: Vec<u8>,
-    /// A long one, which `copied` is not.
+    /// A long message; then `copied` is not used.
     shared: Option<Bytes>,
-    /// It stays here, and is not handed on: a processor waits when it copies in one what was just stored in several.
+    /// It stays here and is not returned: a load of several words that were stored one by one would
+    /// stall.
     info: MessageInfo,
 }
 
@@ -47,58 +50,58 @@ impl<'a> MessageRef<'a> {
         Self { buffer, link }
     }
 
-    /// See [`Message::position`](crate::Message::position).
+    /// Does the same as [`Message::position`](crate::Message::position).
     #[must_use]
     pub const fn position(&self) -> u64 {
         self.buffer.info.token.start.0
     }
 
-    /// See [`Message::attempt`](crate::Message::attempt).
+    /// Does the same as [`Message::attempt`](crate::Message::attempt).
     #[must_use]
     pub const fn attempt(&self) -> u32 {
         self.buffer.info.attempt
     }
 
-    /// See [`Message::is_poison`](crate::Message::is_poison).
+    /// Does the same as [`Message::is_poison`](crate::Message::is_poison).
     #[must_use]
     pub fn is_poison(&self) -> bool {
         self.buffer.info.is_poison(self.link)
     }
 
-    /// See [`Message::token`](crate::Message::token).
+    /// Does the same as [`Message::token`](crate::Message::token).
     #[must_use]
     pub const fn token(&self) -> Token {
         Token(self.buffer.info.token)
     }
 
-    /// Its bytes, to be kept; a short message is copied.
+    /// Returns the bytes in memory of their own; a short message is copied.
     #[must_use]
     pub fn to_bytes(&self) -> Bytes {
         let copied = || Bytes::copy_from_slice(&self.buffer.copied);
         self.buffer.shared.as_ref().map_or_else(copied, Bytes::clone)
     }
 
-    /// See [`Message::ack`](crate::Message::ack).
+    /// Does the same as [`Message::ack`](crate::Message::ack).
     ///
     /// # Errors
-    /// As there.
+    /// Those of that method.
     #[inline]
     pub fn ack(self) -> Result<(), AckError> {
-        self.buffer.info.commit(self.link)
+        self.buffer.info.ack(self.link)
     }
 
-    /// See [`Message::reply`](crate::Message::reply).
+    /// Does the same as [`Message::reply`](crate::Message::reply).
     ///
     /// # Errors
-    /// As there.
+    /// Those of that method.
     pub fn reply(self, answer: &[u8]) -> Result<(), ReplyError> {
         self.buffer.info.reply(self.link, answer, None)
     }
 
-    /// See [`Message::reply_deadline`](crate::Message::reply_deadline).
+    /// Does the same as [`Message::reply_deadline`](crate::Message::reply_deadline).
     ///
     /// # Errors
-    /// As there.
+    /// Those of that method.
     pub fn reply_deadline(self, answer: &[u8], deadline: Instant) -> Result<(), ReplyError> {
         self.buffer.info.reply(self.link, answer, Some(deadline))
     }
@@ -136,12 +139,12 @@ impl fmt::Debug for MessageRef<'_> {
 }
 
 impl RefBuffer {
-    /// Nothing yet.
+    /// A buffer without a message.
     pub(crate) const fn new() -> Self {
         Self { copied: Vec::new(), shared: None, info: NOTHING }
     }
 
-    /// The last one is not lent any more: a long one is not to be kept while the next is waited for.
+    /// Ends the borrow: a long message is not kept while the receiver waits for the next one.
     #[inline]
     pub(crate) fn end(&mut self) {
         if self.shared.is_some() {
@@ -155,7 +158,7 @@ impl RefBuffer {
     }
 }
 
-/// Takes along what can be shared; anything else is copied.
+/// Shares the bytes of a long message, and copies those of a short one.
 impl Sink for RefBuffer {
     type Output = ();
 
@@ -172,7 +175,7 @@ impl Sink for RefBuffer {
     }
 }
 
-/// Of no message.
+/// The value before the first message.
 const NOTHING: MessageInfo = MessageInfo {
     token: DeliveryId {
         start: Position::START,

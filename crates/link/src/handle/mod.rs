@@ -1,19 +1,24 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the application holds of a link.
+//! The handles of an application: client, server, link, its halves and its messages.
 //!
 //! ```text
-//!   client.rs ─▶ link.rs ── split ──▶ halves.rs        batch.rs    messages that are sent at once
-//!   server/   ─▶                        │
-//!                  message.rs  message_ref.rs  view.rs    a message: owned, borrowed until the next, read in place
-//!                                                        observer.rs   a link as the async front sees it
+//!   client.rs ─▶ link.rs ── split ──▶ halves.rs        batch.rs      messages sent all or none
+//!   server.rs ─▶    │                                  observer.rs   a link for the async front
+//!                   └─▶ message.rs  message_ref.rs  view.rs
+//!                       owned       borrowed        read in place
+//!
+//!   server.rs: accept_loop.rs accepts connections, greeting.rs reads for which link they are
 //! ```
 
+mod accept_loop;
 pub(crate) mod batch;
 pub(crate) mod client;
+mod greeting;
 pub(crate) mod halves;
 pub(crate) mod link;
 pub(crate) mod message;
 pub(crate) mod message_ref;
 #[cfg(feature = "tokio")]
 pub(crate) mod observer;
+pub(crate) mod server;
 pub(crate) mod view;

@@ -1,51 +1,52 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A link as one sees it who waits for it by other means than a thread: it is looked at, and never waited for.
+//! Read-only view of a link for the async front: it can be polled but never blocks.
 //!
 //! ```text
-//!   Link ─ handle ─▶ Endpoint ◀─ Watched    is no handle: the link is closed while there still is one
+//!   Link ─ handle ─▶ Endpoint ◀─ Observer    is no handle, so it does not keep the link open
 //! ```
 //!
 //! # Invariants
 //!
-//! - Two standings that are the same have nothing between them that anybody could wait for, but messages and events: no part of
-//!   one comes back once it has changed, unless `connections` has risen.
+//! - If two snapshots are equal, nothing happened between them that a future could wait for, but
+//!   messages and events. A field that has changed never returns to a former value unless
+//!   `connections` has risen.
 
 use std::sync::Arc;
 use std::time::Instant;
 
 use crate::end::Endpoint;
 use crate::error::{Stopped, WaitError};
-use crate::group::LinkId;
+use crate::group::MemberId;
 use crate::handle::link::Link;
 
-/// See the module.
+/// Polls one end of a link.
 #[derive(Clone, Debug)]
 pub(crate) struct Observer {
     end: Arc<Endpoint>,
 }
 
-/// What changes for those who wait for room, for consumption, or for a connection.
+/// The part of a link's state for which futures wait: room, acknowledgements, or a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Snapshot {
     pub(crate) epoch: u64,
-    /// How far the neighbour has consumed what is sent.
+    /// Position up to which the peer has acknowledged.
     pub(crate) acked: u64,
-    /// Records flow.
+    /// A connection carries records.
     pub(crate) is_attached: bool,
     pub(crate) connections: u64,
     is_fenced: bool,
     is_quarantined: bool,
 }
 
-/// How a link stands, and what else is asked with it.
+/// A snapshot, and what else is asked together with it.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Observed {
+pub(crate) struct Observation {
     pub(crate) snapshot: Snapshot,
-    /// The end of what was sent.
+    /// Position of the end of what was sent.
     pub(crate) tail: u64,
-    /// There is a message that was not handed out.
+    /// The inbox has a message that was not delivered.
     pub(crate) has_next: bool,
-    /// The peer closed its end in good order, of which the application has not learned.
+    /// The peer closed its end in good order, and the application has not learned of it.
     pub(crate) has_finished: bool,
 }
 
@@ -54,14 +55,14 @@ impl Observer {
         Self { end: link.shared_end() }
     }
 
-    pub(crate) fn id(&self) -> LinkId {
+    pub(crate) fn id(&self) -> MemberId {
         self.end.id()
     }
 
     /// # Errors
-    /// It is closed.
-    pub(crate) fn observe(&self) -> Result<Observed, Stopped> {
-        self.end.observe(|core, connections| Observed {
+    /// The link is closed.
+    pub(crate) fn observe(&self) -> Result<Observation, Stopped> {
+        self.end.observe(|core, connections| Observation {
             snapshot: Snapshot {
                 epoch: core.epoch(),
                 acked: core.acked().0,
@@ -76,27 +77,28 @@ impl Observer {
         })
     }
 
-    /// Learns how far the neighbour has consumed; if that is not all, the group is told when there is more to learn.
+    /// Reads how far the peer has acknowledged. Unless that is everything, the group lists the link
+    /// at the next acknowledgement.
     ///
     /// # Errors
-    /// It is closed.
-    pub(crate) fn await_consumption(&self) -> Result<(), Stopped> {
+    /// The link is closed.
+    pub(crate) fn await_acks(&self) -> Result<(), Stopped> {
         self.end.send_driver().unconsumed_bytes().map(drop)
     }
 
-    /// Closes it as [`Link::close`] does.
+    /// Closes the link as [`Link::close`] does.
     pub(crate) fn close(&self, deadline: Option<Instant>) -> Result<(), WaitError> {
         self.end.shutdown().close(deadline)
     }
 
-    /// Closes it at once; whoever is in [`close`](Self::close) stops waiting.
+    /// Closes the link at once; a thread in [`close`](Self::close) stops waiting.
     pub(crate) fn abandon(&self) {
         self.end.shutdown().abandon();
     }
 }
 
 impl Snapshot {
-    /// Why the link takes or gives nothing more, if so.
+    /// Reason why the link takes and gives nothing more, if there is one.
     pub(crate) fn stopped(&self) -> Option<Stopped> {
         if self.is_fenced {
             return Some(Stopped::Fenced);

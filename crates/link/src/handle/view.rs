@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A message that is read in the link's own memory, where it was checked, and consumed when that is done.
+//! A message that is read in the link's own memory, where it was checked, and then acknowledged.
 //!
 //! ```text
-//!   recv_with ─▶ noted as handed out ─▶ MessageView ─▶ the application's code ─ returns ─▶ consumed          all of it within one lock turn
-//!                                                                               └ panics ─▶ comes next again
-//!   at most once ─▶ consumed, and copied ─▶ the lock is free ─▶ MessageView ─▶ the application's code
+//!   recv_with ─▶ noted as delivered ─▶ MessageView ─▶ read() ─ returns ─▶ acked     one turn of the lock
+//!                                                       └ panics ─▶ comes next again
+//!   AtMostOnce ─▶ acked, and copied ─▶ lock released ─▶ MessageView ─▶ read()
 //! ```
 
 use std::fmt;
@@ -23,7 +23,7 @@ use crate::handle::message::OwnedSink;
 use crate::handle::message::Token;
 use crate::link_state::Payload;
 
-/// A message as [`recv_with`](crate::Link::recv_with) lets it be read.
+/// A message while [`recv_with`](crate::Link::recv_with) has it read.
 pub struct MessageView<'a> {
     bytes: &'a [u8],
     info: &'a MessageInfo,
@@ -35,32 +35,32 @@ impl<'a> MessageView<'a> {
         Self { bytes, info, link }
     }
 
-    /// Its bytes, for as long as it is read.
+    /// Returns the bytes, for as long as the message is read.
     #[must_use]
     #[inline]
     pub const fn bytes(&self) -> &'a [u8] {
         self.bytes
     }
 
-    /// See [`Message::position`](crate::Message::position).
+    /// Does the same as [`Message::position`](crate::Message::position).
     #[must_use]
     pub const fn position(&self) -> u64 {
         self.info.token.start.0
     }
 
-    /// See [`Message::token`](crate::Message::token).
+    /// Does the same as [`Message::token`](crate::Message::token).
     #[must_use]
     pub const fn token(&self) -> Token {
         Token(self.info.token)
     }
 
-    /// See [`Message::attempt`](crate::Message::attempt).
+    /// Does the same as [`Message::attempt`](crate::Message::attempt).
     #[must_use]
     pub const fn attempt(&self) -> u32 {
         self.info.attempt
     }
 
-    /// See [`Message::is_poison`](crate::Message::is_poison).
+    /// Does the same as [`Message::is_poison`](crate::Message::is_poison).
     #[must_use]
     pub fn is_poison(&self) -> bool {
         self.info.is_poison(self.link)
@@ -98,7 +98,7 @@ impl fmt::Debug for MessageView<'_> {
     }
 }
 
-/// Has the application's code read a message, which is consumed when that returns.
+/// Has the application's code read a message, which is acknowledged when that returns.
 pub(crate) struct ReadSink<'a, F> {
     read: Option<F>,
     link: &'a Endpoint,
@@ -124,12 +124,13 @@ impl<R, F: FnOnce(MessageView<'_>) -> R> Sink for ReadSink<'_, F> {
         };
         let Some(read) = self.read.take() else { unreachable!("one message is taken") };
         let view = MessageView::new(bytes, &info, self.link);
-        // The link is locked.
+        // The lock of the link is held here.
         locking_nothing(|| read(view))
     }
 }
 
-/// Has `read` read the next message, and acknowledges it when that returns. Waits for one until `deadline`.
+/// Has `read` read the next message, and acknowledges it when `read` returns. Waits for a message
+/// until `deadline`.
 #[inline]
 pub(crate) fn recv_with<R>(
     link: &Endpoint,
@@ -143,7 +144,7 @@ pub(crate) fn recv_with<R>(
     link.receive_driver().recv(deadline, ReadSink::new(link, read))
 }
 
-/// The same if there is one now.
+/// As [`recv_with`], if there is a message now.
 pub(crate) fn try_recv_with<R>(
     link: &Endpoint,
     read: impl FnOnce(MessageView<'_>) -> R,
@@ -155,7 +156,7 @@ pub(crate) fn try_recv_with<R>(
     link.receive_driver().try_recv(ReadSink::new(link, read))
 }
 
-/// A message that is acknowledged before it is read is in memory of its own.
+/// Reads a message that was acknowledged before, and so is in memory of its own.
 fn read_acked<R>(
     link: &Endpoint,
     (bytes, info): (Bytes, MessageInfo),

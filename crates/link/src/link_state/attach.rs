@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What two ends agree on: connections, epochs, skips and quarantine (SPEC 12.2 to 12.4).
+//! The agreement of two ends on connections, epochs, skips and quarantine (SPEC 12.2 to 12.4).
 //!
 //! ```text
 //!  client                                server
@@ -10,8 +10,8 @@
 //!  on_begin ◀─────── BEGIN ────────────
 //! ```
 //!
-//! The order within each function is that of `handshake.rs` in the model of `partywall_reconcile`, which
-//! fails if any of these lines is left out.
+//! The order within each function is that of `handshake.rs` in the model of `partywall_reconcile`,
+//! which fails if any of these lines is left out.
 //!
 //! # Invariants
 //!
@@ -46,13 +46,15 @@ pub(super) struct Attachment {
     pub(super) present: Present,
     /// The present connection, while records flow.
     pub(super) active: Option<ConnId>,
-    /// The owner of the peer's store on the last connection: only with the same one may a stream continue.
+    /// The owner of the peer's store on the last connection: only with the same one may a stream
+    /// continue.
     pub(super) peer: Option<Peer>,
     /// How far this side has acknowledged on the present connection.
     pub(super) acked: Position,
     /// How far the open batch acknowledges once it is published.
     pub(super) acked_by_batch: Option<Position>,
-    /// From here on `ack_pos` of the peer's records is of our stream; `None` until the peer has said so.
+    /// From here on `ack_pos` of the peer's records is of our stream; `None` until the peer has
+    /// said so.
     pub(super) acks_from: Option<Position>,
     /// From here on our own records acknowledge what the present connection consumes.
     pub(super) fresh_from: Position,
@@ -60,11 +62,12 @@ pub(super) struct Attachment {
     pub(super) decided: Option<Skip>,
     /// A later owner has replaced this one, which attaches no more.
     pub(super) is_fenced: bool,
-    /// The end of what was received when the peer closed its end, until the application learns of it.
+    /// The end of what was received when the peer closed its end, until the application learns of
+    /// it.
     pub(super) finished_at: Option<(Option<StreamId>, Position)>,
     /// How many connections there were.
     connections: u64,
-    /// What the peer's application sent with its login.
+    /// The login data of the peer's application.
     pub(super) login: Vec<u8>,
 }
 
@@ -92,7 +95,7 @@ impl Attachment {
     }
 }
 
-/// What a server does about an ATTACH.
+/// A server's answer to an ATTACH.
 #[derive(Debug)]
 pub(crate) enum Answer {
     /// ATTACHED is in the connection, to be sent.
@@ -101,12 +104,12 @@ pub(crate) enum Answer {
     Refused(Conn, End),
 }
 
-/// What a frame made of its connection.
+/// The effect of a frame on its connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Handled {
     /// The connection stays as it is.
     Unchanged,
-    /// The connection is now the present one: any other is to be closed.
+    /// The connection is now the present one: the driver closes any other.
     Activated,
 }
 
@@ -124,7 +127,8 @@ impl LinkState {
         self.attach_with(names, login, None)
     }
 
-    /// As [`attach`](Self::attach), to a server of the same user on this machine: it offers this end's memory, if it can be mapped.
+    /// As [`attach`](Self::attach), to a server of the same user on this machine: it offers this
+    /// end's memory, if it can be mapped.
     pub(crate) fn attach_shm(&mut self, names: Names, login: Vec<u8>) -> Option<Conn> {
         let descriptor = self.store.descriptor();
         self.attach_with(names, login, descriptor)
@@ -154,7 +158,8 @@ impl LinkState {
         Some(conn)
     }
 
-    /// A server answers an ATTACH that its application admits. `login` is for the client's application.
+    /// A server answers an ATTACH that its application admits. `login` is for the client's
+    /// application.
     ///
     /// `mapping` is the memory that came with it, from a client of the same user on this machine.
     pub(crate) fn answer_attach(
@@ -246,7 +251,8 @@ impl LinkState {
             // The answer is to a view of an epoch that is over.
             return Err(End::Moved);
         }
-        // The decision about the server's records must follow from the views, even if it is that no stream resumes.
+        // The decision about the server's records must follow from the views, even if it is that no
+        // stream resumes.
         if decision.check(&answer.sending, &given).is_err() {
             return Err(End::violation(Violation::Decision));
         }
@@ -354,7 +360,8 @@ impl LinkState {
         }
         let own = self.attachment.connection_number;
         match &refusal {
-            // No client of this store can have come so far. Believed, it would leave no higher number.
+            // No client of this store can have come so far. Believed, it would leave no higher
+            // number.
             Refusal::Stale(present) if present.0.saturating_sub(own.0) > STEP_MAX => {
                 return End::NotFresh;
             }
@@ -407,7 +414,8 @@ impl LinkState {
         reconcile(&self.sender_view(), receiver, |at| self.retained.digest_at(at))
     }
 
-    /// Whether either direction cannot go on; then both ends keep all bytes until an operator decides.
+    /// Whether either direction cannot go on; then both ends keep all bytes until an operator
+    /// decides.
     fn quarantines(&mut self, theirs: Decision, mine: Decision) -> bool {
         for (direction, decision) in [(Direction::Incoming, theirs), (Direction::Outgoing, mine)] {
             if let Decision::Impossible(why) = decision {
@@ -417,7 +425,7 @@ impl LinkState {
         self.store.durable.quarantine.is_some()
     }
 
-    /// What applying a decision makes of the receiver, if it may be applied now.
+    /// The receiver's state after a decision, if it may be applied now.
     fn fits(
         &self,
         answer: &Attach,
@@ -470,7 +478,8 @@ impl LinkState {
     /// The sender resumes where it decided, unless more was acknowledged since.
     fn flow(&mut self, conn: &mut Conn, answer: &Attach, mine: &Decision) {
         if let (Decision::Resume(_), Some(acked_offset)) = (mine, answer.receiving.consumed()) {
-            // It follows from the decision that this is of the same stream, and not beyond its tail.
+            // It follows from the decision that this is of the same stream, and not beyond its
+            // tail.
             let _ = self.retained.acknowledged(acked_offset.position);
         }
         // No ack is believed before the peer says from where on.
@@ -537,7 +546,7 @@ impl LinkState {
         self.push_event(Event::Epoch { epoch: epoch.0 });
     }
 
-    /// What the present epoch leaves behind.
+    /// The past that the present epoch leaves behind.
     fn past(&self) -> Past {
         let out = &self.retained;
         let sending = Some(SentPast { stream: out.stream(), acked: out.acked(), tail: out.tail() });
@@ -584,7 +593,7 @@ impl LinkState {
         self.push_event(Event::Quarantined);
     }
 
-    /// A stream whose records can be told apart from those of the present one.
+    /// A stream whose records are distinct from those of the present one.
     fn other_stream(&self) -> StreamId {
         loop {
             let stream = new_stream();
@@ -622,5 +631,6 @@ fn random() -> u64 {
     ])
 }
 
-/// How far above its own a client believes its connection numbers to be: those of an older copy of its file.
+/// How far above its own a client believes its connection numbers to be: those of an older copy of
+/// its file.
 const STEP_MAX: u64 = 1 << 32;

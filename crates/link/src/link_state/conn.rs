@@ -2,10 +2,10 @@
 //! One connection of a link without its socket: what is agreed, and what goes out.
 //!
 //! ```text
-//!  client:  Asked ── ATTACHED ──▶ Active                server:  Answered ── CONFIRM ──▶ Active
-//!              └────── anything unfit ──────▶ Over                  └──── anything unfit ──▶ Over
+//!  client:  Asked ── ATTACHED ──▶ Active           server:  Answered ── CONFIRM ──▶ Active
+//!              └── anything unfit ──▶ Over                   └── anything unfit ──▶ Over
 //!
-//!  out:  at the end of a record    control frames ▶ record ▶ record ▶ …     straight from ring and slab
+//!  out:  at the end of a record    control frames ▶ record ▶ record ▶ …   from ring and slab
 //!        within a record           its rest, alone; then the control frames
 //! ```
 
@@ -64,15 +64,15 @@ pub(crate) struct Conn {
 pub(super) enum Stage {
     /// The client sent ATTACH with this view.
     Asked(ReceiverView),
-    /// The server answered.
+    /// The server answered the ATTACH with ATTACHED.
     Answered(Box<Answered>),
-    /// Records flow.
+    /// The handshake is complete, and records flow.
     Active,
-    /// What is still in `control` is written; nothing is read any more.
+    /// The rest of `control` is written; nothing is read any more.
     Over,
 }
 
-/// What a server remembers until CONFIRM.
+/// The state that a server remembers until CONFIRM.
 #[derive(Debug)]
 pub(super) struct Answered {
     pub(super) attach: Attach,
@@ -112,12 +112,14 @@ impl Conn {
         self.descriptor.as_ref().map(AsFd::as_fd)
     }
 
-    /// Gives up sharing memory, because the descriptor cannot be sent: the connection uses the socket.
+    /// Gives up sharing memory, because the descriptor cannot be sent: the connection uses the
+    /// socket.
     pub(crate) fn drop_descriptor(&mut self) {
         self.descriptor = None;
     }
 
-    /// Takes the server's memory that came with the first byte of its answer, before that is received.
+    /// Takes the server's memory that came with the first byte of its answer, before that is
+    /// received.
     pub(crate) fn set_peer_mapping(&mut self, mapping: PeerMapping) {
         self.peer_mapping = Some(mapping);
     }
@@ -150,15 +152,15 @@ impl Conn {
         matches!(self.stage, Stage::Active)
     }
 
-    /// Whether nothing more is to be read from the connection.
+    /// Whether nothing more is read from the connection.
     pub(crate) fn is_over(&self) -> bool {
         matches!(self.stage, Stage::Over)
     }
 
-    /// Queues a frame.
+    /// Queues a frame to be written.
     ///
-    /// An ACK replaces the one before it that is not yet written, so a peer that reads nothing makes
-    /// the queue no longer.
+    /// An ACK replaces the one before it that is not yet written, so a peer that reads nothing
+    /// makes the queue no longer.
     pub(super) fn push_frame(&mut self, frame: &Frame) {
         let is_ack = matches!(frame, Frame::Ack { .. });
         match self.last_ack.filter(|at| is_ack && *at >= self.control_sent) {
@@ -188,13 +190,14 @@ impl Conn {
         self.cursor.as_ref().is_some_and(|cursor| !cursor.is_at_start())
     }
 
-    /// Becomes active: records are written from `cursor` on; `None` if no record goes over the socket.
+    /// Becomes active: records are written from `cursor` on; `None` if no record goes over the
+    /// socket.
     pub(super) fn begin(&mut self, cursor: Option<SendCursor>) {
         self.stage = Stage::Active;
         self.cursor = cursor;
     }
 
-    /// Whether anything is to be written.
+    /// Whether a frame or record waits to be written.
     #[inline]
     pub(super) fn has_outgoing(&self, retained: &Retained) -> bool {
         let writes_records = !self.is_leaving || self.is_within_record();
@@ -202,13 +205,15 @@ impl Conn {
         self.has_control() || (writes_records && has_record())
     }
 
-    /// How many bytes of the ring are not written yet. A BLOB takes few of them, however long it is.
+    /// How many bytes of the ring are not written yet. A BLOB takes few of them, however long it
+    /// is.
     #[inline]
     pub(super) fn unsent_bytes(&self, retained: &Retained) -> u64 {
         self.cursor(retained).map_or(0, |at| retained.tail().since(at.next()))
     }
 
-    /// Whether everything up to `tail` is written, or the peer reads it in memory and knows that it may.
+    /// Whether everything up to `tail` is written, or the peer reads it in memory and knows that it
+    /// may.
     pub(super) fn has_sent(&self, retained: &Retained, tail: Position) -> bool {
         let is_read_in_memory = self.is_shared && !self.has_control();
         is_read_in_memory || self.cursor(retained).is_some_and(|at| at.next() >= tail)
@@ -221,8 +226,8 @@ impl Conn {
 
     /// The next record to write.
     ///
-    /// The receiver may have acknowledged more while it decided where to resume (SPEC 12.2), and its
-    /// frame says so.
+    /// The receiver may have acknowledged more while it decided where to resume (SPEC 12.2), and
+    /// its frame says so.
     fn cursor(&self, retained: &Retained) -> Option<SendCursor> {
         let cursor = self.cursor?;
         let base = retained.base();
@@ -232,7 +237,8 @@ impl Conn {
         Some(cursor)
     }
 
-    /// Fills `slices` with what is to be written next, at most about `bytes_max`; returns how many are used.
+    /// Fills `slices` with the next bytes to write, at most about `bytes_max`; returns how many
+    /// are used.
     ///
     /// # Errors
     /// The connection is over.

@@ -27,7 +27,7 @@ pub(crate) enum End {
     Left,
     /// The peer broke the protocol.
     Violation(Violation),
-    /// The network failed.
+    /// The network failed, for this reason.
     Broken(String),
 }
 

@@ -6,13 +6,15 @@ use std::fmt;
 
 use super::end::End;
 
-/// Something happened to a link. Messages are no events; skipped or dropped ones are in its reports.
+/// Something happened to a link. Messages are no events; skipped or dropped ones are in its
+/// reports.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Event {
-    /// Records flow again.
+    /// The link is attached, and records flow again.
     Attached {
-        /// Whether the peer's stream continues where it was; if not, it is the first or another one.
+        /// Whether the peer's stream continues where it was; if not, it is the first or another
+        /// one.
         resumed: bool,
     },
     /// The connection is over; a client attaches again by itself.
@@ -27,17 +29,19 @@ pub enum Event {
     },
     /// Both sides are now in this epoch, or will be once they attach.
     Epoch {
-        /// Its number.
+        /// The number of the epoch.
         epoch: u64,
     },
     /// The peer has met a later owner of this link: this one attaches no more.
     Fenced,
-    /// The stores of the two sides contradict each other: all bytes are kept until an operator decides.
+    /// The stores of the two sides contradict each other: all bytes are kept until an operator
+    /// decides.
     Quarantined,
 }
 
 impl Event {
-    /// Whether the peer has closed its end in good order: everything that it had sent has arrived before.
+    /// Whether the peer has closed its end in good order: everything that it had sent has arrived
+    /// before.
     #[must_use]
     pub fn is_farewell(&self) -> bool {
         matches!(self, Self::Detached { reason } if *reason == End::Left.to_string())
@@ -83,14 +87,15 @@ impl Events {
         self.queue.pop_front()
     }
 
-    /// The newest event.
+    /// The newest event, for tests.
     #[cfg(all(test, not(shuttle)))]
     pub(super) fn last(&self) -> Option<&Event> {
         self.queue.back()
     }
 }
 
-/// Events queued for an application that takes none. The state keeps reports, so they are not among these.
+/// Events queued for an application that takes none. The state keeps reports, so they are not among
+/// these.
 const EVENTS_MAX: usize = 1024;
 
 #[cfg(test)]

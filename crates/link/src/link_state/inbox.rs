@@ -6,8 +6,9 @@
 //!   ├─────────────────┼───────────────────┤ position
 //!   │ until acknowledged │ for the application
 //!
-//!   in flight   one short message that was delivered and is alone ─ acknowledged ─▶ gone
-//!                                                                 └ anything else ─▶ in the queue, as all others
+//!   in flight   one short message that was delivered and is alone
+//!                ├─ acknowledged ──▶ gone
+//!                └─ anything else ─▶ in the queue, as all others
 //! ```
 //!
 //! It holds no more than the peer's window: what the peer's ring and slab can hold.
@@ -16,7 +17,8 @@
 //!
 //! ```text
 //!   word0 bit 0 clear   control frame    header, body
-//!   word0 bit 0 set     record           header, payload (prefix, message)            [ bytes of the slab, if a BLOB ]
+//!   word0 bit 0 set     record           header, payload (prefix, message)
+//!                       BLOB             header, payload (prefix, place), then its bytes
 //!                       compact          header, message
 //!                       PAD              header
 //! ```
@@ -114,7 +116,7 @@ pub(super) struct Next<'a> {
     pub(super) payload: Payload<'a>,
 }
 
-/// What became of a record at the front of a socket's input.
+/// The result of taking a record at the front of a socket's input.
 #[derive(Debug)]
 pub(super) enum Taken {
     /// It is not complete: it needs this many bytes.
@@ -125,7 +127,7 @@ pub(super) enum Taken {
     Message(Position, Ack),
 }
 
-/// See the module.
+/// The messages of one stream between their arrival and their acknowledgement.
 #[derive(Debug)]
 pub(super) struct Inbox {
     stream: Option<StreamId>,
@@ -155,7 +157,8 @@ impl Inbox {
         }
     }
 
-    /// Continues a stream at an acked offset, and drops all messages: they may be of another stream.
+    /// Continues a stream at an acked offset, and drops all messages: they may be of another
+    /// stream.
     pub(super) fn begin(&mut self, acked_offset: AckedOffset) {
         *self = Self::new(Some(acked_offset));
     }
@@ -223,7 +226,8 @@ impl Inbox {
         self.incoming.arrive(at, footprint)
     }
 
-    /// Takes the record at the front of `input`, whose first word is `first`, from a peer with this window.
+    /// Takes the record at the front of `input`, whose first word is `first`, from a peer with this
+    /// window.
     ///
     /// # Errors
     /// A violation: the connection is over, and nothing of the record is kept.
@@ -301,7 +305,8 @@ impl Inbox {
         Stored::Own(bytes.freeze())
     }
 
-    /// Whether no message is here, so that the next one may be [delivered](Self::deliver) as it comes.
+    /// Whether no message is here, so that the next one may be [delivered](Self::deliver) as it
+    /// comes.
     #[inline]
     pub(super) fn is_empty(&self) -> bool {
         self.messages.is_empty() && self.in_flight.is_none()
@@ -551,7 +556,8 @@ impl Payload<'_> {
     }
 }
 
-/// Short messages that were received and are not acknowledged, one behind the other in one allocation.
+/// Short messages that were received and are not acknowledged, one behind the other in one
+/// allocation.
 ///
 /// ```text
 ///   begin            head                                 end
@@ -560,7 +566,8 @@ impl Payload<'_> {
 ///   └ given back when it is the larger part; all at once when nothing is kept
 /// ```
 ///
-/// A message that is acknowledged before the next one arrives costs a copy, no allocation and no count.
+/// A message that is acknowledged before the next one arrives costs a copy, no allocation and no
+/// count.
 #[derive(Debug, Default)]
 pub(super) struct Log {
     bytes: Vec<u8>,
@@ -576,7 +583,7 @@ pub(super) struct Entry {
 }
 
 impl Entry {
-    /// No message.
+    /// The entry of no message.
     const NONE: Self = Self { at: 0, len: 0 };
 
     const fn len(self) -> usize {
@@ -665,9 +672,9 @@ impl Log {
 ///   │ blank  │ front …          back │ blank    │      emptied: gone and end are 0 again
 /// ```
 ///
-/// `VecDeque`, the usual choice, takes an item as a value, through memory. A processor that at once reads
-/// what it has just written there in several pieces waits until all of them are in the cache: 10 % of
-/// receiving a short message.
+/// `VecDeque`, the usual choice, takes an item as a value, through memory. A processor that at once
+/// reads what it has just written there in several pieces waits until all of them are in the cache:
+/// 10 % of receiving a short message.
 #[derive(Debug)]
 struct Queue<T> {
     items: Vec<T>,
@@ -757,7 +764,7 @@ pub(super) fn header_words(input: &[u8]) -> Option<(u64, u64)> {
     Some((u64::from_le_bytes(*first), u64::from_le_bytes(*second)))
 }
 
-/// The length in bytes of the record that begins in `input`, as far as its header tells.
+/// The length in bytes of the record that begins in `input`, as far as its header is there.
 fn needed(input: &[u8]) -> usize {
     let len = header_words(input).map_or(0, |(_, second)| second & 0xffff_ffff);
     HEADER + as_usize(len)

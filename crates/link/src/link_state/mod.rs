@@ -2,10 +2,10 @@
 //! One end of a link without its sockets: its store, both streams, and its connections (SPEC 12).
 //!
 //! ```text
-//!   application ─ send ──▶ retained ─▶ record ring, slab     ┐
-//!               ◀─ offer ─ inbox                             ├ LinkState ◀─ frames, records ─▶ Conn (one a connection)
-//!               ─ ack ───▶ store ────▶ consumed slots        │
-//!               ◀─ events  store ────▶ state page            ┘
+//!   application ─ send ──▶ retained ─▶ record ring, slab    ┐
+//!               ◀─ offer ─ inbox                            ├ LinkState ◀─ frames, records ─▶ Conn
+//!               ─ ack ───▶ store ────▶ consumed slots       │               (one a connection)
+//!               ◀─ events  store ────▶ state page           ┘
 //!
 //!   mod.rs          LinkState: messages out and in, and the two sleeps
 //!   attach.rs       what two ends agree on: connections, epochs, skips, quarantine
@@ -15,40 +15,43 @@
 //!   events.rs       what the application may want to know;  end.rs  why a connection ends
 //! ```
 //!
-//! It has no socket, no clock and no thread: its driver (`end/`) gives it bytes and takes bytes from it; over
-//! shared memory it also reads the peer's memory. Every decision is made by `partywall_reconcile`; the order of
-//! calls here is that of the model in its tests.
+//! It has no socket, no clock and no thread: its driver (`end/`) gives it bytes and takes bytes
+//! from it; over shared memory it also reads the peer's memory. Every decision is made by
+//! `partywall_reconcile`; the order of calls here is that of the model in its tests.
 //!
 //! # Over shared memory
 //!
 //! The driver owns the socket and the doorbells, and calls:
 //!
 //! ```text
-//!   client                                                server
-//!   attach_shm, if the socket is Unix and the peer        ATTACH with `shares`, and two descriptors with its first byte:
-//!   of our user; with the first byte, while                 PeerMapping::map ─▶ answer_attach; keep the doorbell
-//!   there is conn.descriptor(): it, and own doorbell      while there is conn.descriptor(): as the client
-//!   descriptors came with ATTACHED's first byte:
+//!   client                                          server
+//!   attach_shm, if the socket is Unix and the       ATTACH with `shares`, and two descriptors
+//!   peer of our user; with the first byte, while    with its first byte: PeerMapping::map
+//!   there is conn.descriptor(): it, and the own     ─▶ answer_attach; keep the doorbell
+//!   doorbell                                        while conn.descriptor(): as the client
+//!   descriptors with ATTACHED's first byte:
 //!     PeerMapping::map ─▶ conn.set_peer_mapping, before receive_into
 //!
-//!   activated, and is_shared():                           else: as over a socket; descriptors are closed
-//!     read    nothing in the inbox? ─▶ pull_present ─ true ─▶ offer      one message at a time; each Err goes to
-//!             (offer_fast_path: both at once)                            ended(conn, end), as receive_into does itself
-//!     write   send, publish; ack_to, reply                  nothing to write to the socket; acknowledge does nothing
-//!             then is_doorbell_due ─ true ─▶ ring the peer's doorbell, before this side waits for anything
+//!   activated, and is_shared()?  If not: as over a socket; the descriptors are closed
+//!     read    nothing in the inbox? ─▶ pull_present ─ true ─▶ offer, one message at a time;
+//!             each Err goes to ended(conn, end).  offer_fast_path does both at once
+//!     write   send, publish; ack_to, reply: nothing goes to the socket; acknowledge does nothing
+//!             then is_doorbell_due ─ true ─▶ ring the peer's doorbell, before any wait
 //!     full    send polls by itself whether there is room
 //!     acked?  poll_acked, then acked() ≥ tail()
 //!     spin    pull_present; poll_acked: each loads one word as long as there is nothing
-//!     sleep   prepare_sleep ─ true ─▶ wait for own doorbell and socket ─▶ notified: drain it, cancel_sleep ─▶ pull_present, send again
-//!                           └ false ─▶ pull_present, send again
-//!     socket readable ─▶ receive_into, as ever: BEGIN, LEAVE. Progress: poll pull_present once more
-//!     socket closed   ─▶ ended(conn, Broken): then the inbox has what the peer left in its memory
+//!     sleep   prepare_sleep ─ false ─▶ pull_present, send again
+//!                           └ true ──▶ wait for own doorbell and socket ─▶ notified: drain it,
+//!                                      cancel_sleep ─▶ pull_present, send again
+//!     socket readable ─▶ receive_into: BEGIN, LEAVE. Progress: poll pull_present once more
+//!     socket closed   ─▶ ended(conn, Broken): the inbox now has what the peer left in its memory
 //! ```
 //!
-//! Several threads may sleep for the link at a time. Together they are one sleeper for records, and one for room or
-//! acknowledgements; each that is woken polls for all. The sleeper stays armed until it is notified, which happens once
-//! for each time it is armed. If descriptors do not come, or [`PeerMapping::map`] refuses them, nothing fails: the
-//! connection uses the socket. A doorbell only means: poll again.
+//! Several threads may sleep for the link at a time. Together they are one sleeper for records, and
+//! one for room or acknowledgements; each that is woken polls for all. The sleeper stays armed
+//! until it is notified, which happens once for each time it is armed. If descriptors do not come,
+//! or [`PeerMapping::map`] refuses them, nothing fails: the connection uses the socket. A doorbell
+//! only means: poll again.
 //!
 //! # Invariants
 //!
@@ -147,13 +150,15 @@ impl LinkState {
         let mut link = Self { store, retained, inbox, attachment, events, peer_memory: None };
         link.count_attempts();
         link.commit_state();
-        // Only now: an owner killed between the two is counted once too often rather than not at all.
+        // Only now: an owner killed between the two is counted once too often rather than not at
+        // all.
         link.store.consumed.forget_delivered();
         link.store.publish_stream(link.retained.stream());
         Ok(link)
     }
 
-    /// Counts one more attempt for the messages that the owner before delivered and did not acknowledge.
+    /// Counts one more attempt for the messages that the owner before delivered and did not
+    /// acknowledge.
     fn count_attempts(&mut self) {
         let durable = &mut self.store.durable;
         let Some(acked_offset) = durable.acked_offset else { return durable.forget_delivered() };
@@ -201,7 +206,8 @@ impl LinkState {
         self.send_with(len_of(parts), |room| join(parts, room))
     }
 
-    /// As [`send`](Self::send), for `len` bytes, every one of which `fill` writes. It is called only if there is room.
+    /// As [`send`](Self::send), for `len` bytes, every one of which `fill` writes. It is called
+    /// only if there is room.
     #[inline(always)]
     pub(crate) fn send_with(
         &mut self,
@@ -254,11 +260,12 @@ impl LinkState {
         self.retained.abort();
     }
 
-    /// What carries the ack of this side, as of a message that is no reply.
+    /// The carrier of the ack of this side, as of a message that is no reply.
     ///
-    /// While the peer reads this memory, the acked offset lies in the consumed record, whatever moved it: each ack
-    /// stores it there first, each reply before it returns, and [`flow`](Self::flow) stored that of a skip or a
-    /// recovery before the connection became active (SPEC 16.5).
+    /// While the peer reads this memory, the acked offset lies in the consumed record, whatever
+    /// moved it (SPEC 16.5). Each ack stores it there first, and each reply before it returns. That
+    /// of a skip or a recovery was stored by [`flow`](Self::flow), before the connection became
+    /// active.
     #[inline(always)]
     fn ack_carrier(&self) -> AckCarrier {
         if self.is_shared() {
@@ -321,7 +328,8 @@ impl LinkState {
     /// Frees the acknowledged records, in one commit; `false` if there are none.
     fn trim(&mut self) -> bool {
         let Some(base) = self.retained.trim_to() else { return false };
-        // `durable.acked_offset` is up to date, so what a freed reply had committed is now in the state.
+        // `durable.acked_offset` is up to date, so what a freed reply had committed is now in the
+        // state.
         if !seeded_fault("link_base_not_committed") {
             self.commit_base(base);
         }
@@ -353,8 +361,8 @@ impl LinkState {
 
     /// Delivers the next message, if there is one: `take` gets its bytes, its id and its attempt.
     ///
-    /// The attempt is 1 the first time, and one more for each earlier owner that was delivered the message and
-    /// did not acknowledge it.
+    /// The attempt is 1 the first time, and one more for each earlier owner that was delivered the
+    /// message and did not acknowledge it.
     #[inline(always)]
     pub(crate) fn offer<B>(
         &mut self,
@@ -375,14 +383,15 @@ impl LinkState {
         Some(taken)
     }
 
-    /// Delivers the next message straight from the peer's memory, as [`pull_present`](Self::pull_present) and
-    /// [`offer`](Self::offer) would. With `None` nothing changed, and those two may still find a message.
+    /// Delivers the next message straight from the peer's memory, as
+    /// [`pull_present`](Self::pull_present) and [`offer`](Self::offer) would. With `None` nothing
+    /// changed, and those two may still find a message.
     ///
     /// `is_behind`: more messages are likely to lie there, as for [`prefetch`](Self::prefetch).
     ///
     /// ```text
-    ///   inbox empty ─ a short compact record ─ copied ─ its crc ─ still that stream? ─▶ in flight, and delivered
-    ///          └ no           └ no                          └ no        └ no
+    ///   inbox empty ─ a short compact record ─ copied ─ crc ─ same stream? ─▶ in flight, delivered
+    ///          └ no           └ no                       └ no       └ no
     ///                          pull_present, offer: they find it, or what is wrong
     /// ```
     #[inline(always)]
@@ -444,7 +453,8 @@ impl LinkState {
         }
     }
 
-    /// As [`ack_last_delivered`](Self::ack_last_delivered), for a message that [`offer_fast_path`](Self::offer_fast_path) just delivered.
+    /// As [`ack_last_delivered`](Self::ack_last_delivered), for a message that
+    /// [`offer_fast_path`](Self::offer_fast_path) just delivered.
     #[inline(always)]
     pub(crate) fn ack_in_flight(&mut self) {
         if let Some(acked_offset) = self.inbox.in_flight() {
@@ -534,7 +544,8 @@ impl LinkState {
         }
     }
 
-    /// Polls how far the peer has consumed, in its memory; `true` if it is further, and there may be room.
+    /// Polls how far the peer has consumed, in its memory; `true` if it is further, and there may
+    /// be room.
     #[inline]
     pub(crate) fn poll_acked(&mut self) -> bool {
         let (stream, acked) = (self.retained.stream(), self.retained.acked());
@@ -570,7 +581,8 @@ impl LinkState {
         acked.map_err(|_| End::violation(Violation::AckBeyondTail(position.0)))
     }
 
-    /// The present connection's memory and the position of the next record there, if it may be read.
+    /// The present connection's memory and the position of the next record there, if it may be
+    /// read.
     #[inline]
     fn next_pulled(&self) -> Option<(&PeerMemory, Position)> {
         self.attachment.acks_from?;
@@ -579,9 +591,11 @@ impl LinkState {
         Some((memory, self.inbox.received()))
     }
 
-    /// Declares that this side is about to sleep until there is a record, room, or either, and polls once more.
+    /// Declares that this side is about to sleep until there is a record, room, or either, and
+    /// polls once more.
     ///
-    /// `false`: there is something, and this side is declared awake for both. `true`: the peer notifies once for each.
+    /// `false`: there is something, and this side is declared awake for both. `true`: the peer
+    /// notifies once for each.
     pub(crate) fn prepare_sleep(&mut self, for_records: bool, for_room: bool) -> bool {
         if self.peer_memory.is_none() {
             return true;
@@ -634,7 +648,8 @@ impl LinkState {
         false
     }
 
-    /// Whether the peer sleeps and is to be notified of what was published or consumed since the last call.
+    /// Whether the peer sleeps and must be notified of what was published or consumed since the
+    /// last call.
     ///
     /// If true, the caller MUST notify it: it is returned once for each sleep.
     #[inline]
@@ -645,7 +660,8 @@ impl LinkState {
         memory.is_notify_due(tail, consumed)
     }
 
-    /// Whether records are read from memory, none is there, and the peer knows how far was consumed.
+    /// Whether records are read from memory, none is there, and the peer knows how far was
+    /// consumed.
     ///
     /// Then all that is left is to poll for the next record.
     #[inline]
@@ -655,7 +671,8 @@ impl LinkState {
         !self.has_next() && is_notified && !memory.is_ready(at)
     }
 
-    /// When to call [`is_doorbell_due`](Self::is_doorbell_due) for what was consumed: as an ACK is due over a socket.
+    /// When to call [`is_doorbell_due`](Self::is_doorbell_due) for what was consumed: as an ACK is
+    /// due over a socket.
     #[inline]
     pub(crate) fn notify_due(&self) -> NotifyDue {
         let Some((memory, _)) = self.next_pulled() else { return NotifyDue::Never };
@@ -671,11 +688,12 @@ impl LinkState {
         if memory.is_room_awaited() { NotifyDue::Drained } else { NotifyDue::Idle }
     }
 
-    /// Takes every complete frame and record from `input`, and adds to `received` what became of them.
+    /// Takes every complete frame and record from `input`, and adds to `received` what became of
+    /// them.
     ///
     /// # Errors
-    /// The connection is over: what is still in it may be sent, then it is to be closed. Whatever came before the
-    /// end is kept, and in `received`.
+    /// The connection is over: its last frames may be sent, then the driver closes it. Everything that
+    /// came before the end is kept, and in `received`.
     pub(crate) fn receive_into(
         &mut self,
         conn: &mut Conn,
@@ -747,12 +765,12 @@ impl LinkState {
         Ok(true)
     }
 
-    /// Ends a connection that broke, or is to be closed.
+    /// Ends a connection that broke, or that the driver closes.
     pub(crate) fn ended(&mut self, conn: &mut Conn, end: End) -> End {
         let is_present = self.attachment.active == Some(conn.id());
         if is_present && matches!(end, End::Left | End::Broken(_)) {
-            // Every complete record in the peer's memory was sent, and what is consumed there is acknowledged.
-            // No more can come than the peer's window.
+            // Every complete record in the peer's memory was sent, and what is consumed there is
+            // acknowledged. No more can come than the peer's window.
             while let Ok(true) = self.pull_present() {}
             self.poll_acked();
         }
@@ -785,7 +803,8 @@ impl LinkState {
         is_ack_due(window.ring_bytes, acked, consumed, drained || slab)
     }
 
-    /// Queues an ACK frame, if one is due. `idle`: the application is about to wait, so no record will carry it.
+    /// Queues an ACK frame, if one is due. `idle`: the application is about to wait, so no record
+    /// will carry it.
     pub(crate) fn acknowledge(&mut self, conn: &mut Conn, idle: bool) {
         if !self.is_ack_due(conn, idle) {
             return;
@@ -799,7 +818,8 @@ impl LinkState {
         conn.push_frame(&Frame::Ack { stream: acked_offset.stream, consumed });
     }
 
-    /// Queues LEAVE; both sides keep everything. Once nothing is to be sent any more, the connection can be closed.
+    /// Queues LEAVE; both sides keep everything. Once nothing is to be sent any more, the
+    /// connection can be closed.
     pub(crate) fn leave(&mut self, conn: &mut Conn) {
         if conn.is_active() && !conn.is_leaving {
             self.acknowledge(conn, true);
@@ -808,7 +828,7 @@ impl LinkState {
         }
     }
 
-    /// Whether anything is to be written to the connection.
+    /// Whether a frame or record waits to be written to the connection.
     #[inline]
     pub(crate) fn has_outgoing(&self, conn: &Conn) -> bool {
         conn.has_outgoing(&self.retained)
@@ -816,19 +836,21 @@ impl LinkState {
 
     /// Whether records went over this connection, and another replaced it or an epoch ended it.
     ///
-    /// Its driver is to end it: what is to be sent is not for it.
+    /// Its driver must end it, because nothing more may be sent on it.
     #[inline]
     pub(crate) fn is_replaced(&self, conn: &Conn) -> bool {
         conn.cursor.is_some() && self.attachment.active != Some(conn.id())
     }
 
-    /// How many bytes of the ring are not written yet. A BLOB takes few of them, however long it is.
+    /// How many bytes of the ring are not written yet. A BLOB takes few of them, however long it
+    /// is.
     #[inline]
     pub(crate) fn unsent_bytes(&self, conn: &Conn) -> u64 {
         conn.unsent_bytes(&self.retained)
     }
 
-    /// Whether everything up to `tail` is written, or the peer reads it in memory and knows that it may.
+    /// Whether everything up to `tail` is written, or the peer reads it in memory and knows that it
+    /// may.
     pub(crate) fn has_sent(&self, conn: &Conn, tail: Position) -> bool {
         conn.has_sent(&self.retained, tail)
     }
@@ -838,7 +860,8 @@ impl LinkState {
         conn.next_outgoing(&self.retained)
     }
 
-    /// Fills `slices` with what is to be written next, at most about `bytes_max`; returns how many are used.
+    /// Fills `slices` with the next bytes to write, at most about `bytes_max`; returns how many
+    /// are used.
     ///
     /// # Errors
     /// The connection is over.
@@ -885,12 +908,13 @@ impl LinkState {
         self.store.provenance()
     }
 
-    /// What the peer's application sent with its login.
+    /// The login data of the peer's application.
     pub(crate) fn login(&self) -> &[u8] {
         &self.attachment.login
     }
 
-    /// Whether the peer closed its end in good order, and every message that it had sent was delivered.
+    /// Whether the peer closed its end in good order, and every message that it had sent was
+    /// delivered.
     ///
     /// If a later connection has brought more, the peer has not finished.
     pub(crate) fn has_finished(&self) -> bool {
@@ -898,7 +922,8 @@ impl LinkState {
         self.attachment.finished_at == Some(received) && !self.has_next()
     }
 
-    /// As [`has_finished`](Self::has_finished), and true only once for each time that the peer closed its end.
+    /// As [`has_finished`](Self::has_finished), and true only once for each time that the peer
+    /// closed its end.
     pub(crate) fn take_finished(&mut self) -> bool {
         let has_finished = self.has_finished();
         if has_finished {
@@ -953,7 +978,7 @@ fn attempt(durable: &DurableState, start: Position) -> u32 {
     u32::try_from(1 + before).unwrap_or(u32::MAX)
 }
 
-/// What carries the ack of this side, as of a message that it sends.
+/// The carrier of the ack of this side, as of a message that it sends.
 #[derive(Clone, Copy, Debug)]
 enum AckCarrier {
     /// The record of the message. That of a reply also stores the acked offset (SPEC 12.5).
@@ -978,7 +1003,7 @@ pub(crate) struct DeliveryId {
     pub(crate) end: Position,
 }
 
-/// What became of the bytes that had arrived.
+/// The effect of the bytes that had arrived.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Received {
     /// The connection became the present one.

@@ -2,32 +2,35 @@
 //! The peer's memory of a link, mapped read-only: its records, its acks and its sleepers (SPEC 16).
 //!
 //! ```text
-//!   descriptor ─▶ of our own user? ─▶ sealed memfd: mapped                     ─▶ PeerMapping
-//!                                └▶ a file: mapped, guarded against SIGBUS ┘        │ header: store id and sizes
-//!                                                                                   ▼ as in ATTACH?
+//!   descriptor ─▶ our own user's? ─▶ sealed memfd: mapped                      ─▶ PeerMapping
+//!                                 └▶ a file: mapped, guarded against SIGBUS ┘        │ header:
+//!                                                   store id and sizes as in ATTACH? ▼
 //!   PeerMemory
-//!   ring     word0 ─ load once ─▶ header ─ check ─▶ copy ─ check ─▶ still that stream? ─▶ inbox
+//!   ring     word0 ─ load once ─▶ header ─ check ─▶ copy ─ check ─▶ same stream? ─▶ inbox
 //!   slab                          of a BLOB: copy ─ blob_crc ┘
-//!   control  consumed: changed? ─▶ the two slots, the word ─ sealed, of our stream? ─▶ position
+//!   control  consumed: changed? ─▶ two slots, the word ─ sealed, of our stream? ─▶ position
 //!            asleep_records, asleep_room ─▶ notify?
 //! ```
 //!
-//! A record takes one of these paths. The first one is that of nearly all messages while two processes
-//! exchange them in step; an invalid compact record falls through to the second, which says what is wrong.
+//! A record takes one of these paths. The first one is that of nearly all messages while two
+//! processes exchange them in step; an invalid compact record falls through to the second, which
+//! says what is wrong.
 //!
 //! ```text
-//!   header ─ check ─▶ compact, short ─▶ into the log, the tag in place of the crc, as it was sealed ─▶ crc
-//!                  ├▶ short          ─▶ into the log                                ─▶ LinkRecord::check
-//!                  ├▶ long           ─▶ memory of its own                           ─▶ as above
-//!                  └▶ BLOB           ─▶ the record, then its bytes out of the slab  ─▶ blob_crc
+//!   header ─ check ─▶ compact, short ─▶ into the log, with the tag for the crc ─▶ crc
+//!                  ├▶ short          ─▶ into the log                          ─▶ LinkRecord::check
+//!                  ├▶ long           ─▶ memory of its own                     ─▶ as above
+//!                  └▶ BLOB           ─▶ the record, its bytes of the slab     ─▶ blob_crc
 //! ```
 //!
-//! If a side cannot map the memory, or finds another store than ATTACH named, the connection uses the
-//! socket: this is no violation. Nothing here waits, and nothing here writes to the peer's memory.
+//! If a side cannot map the memory, or finds another store than ATTACH named, the connection uses
+//! the socket: this is no violation. Nothing here waits, and nothing here writes to the peer's
+//! memory.
 //!
 //! # Invariants
 //!
-//! - Every word is loaded once, and checked before it is used; every payload is copied before it is checked.
+//! - Every word is loaded once, and checked before it is used; every payload is copied before it is
+//!   checked.
 //! - The result is a record that the peer wrote, nothing, or the end of the connection.
 //! - This process survives whatever the peer does to its file.
 
@@ -83,7 +86,7 @@ pub(crate) enum PeerMappingError {
         /// In bytes.
         limit: u64,
     },
-    /// The system refused.
+    /// The system refused to map it.
     #[error("the peer's memory cannot be mapped: {0}")]
     Map(#[from] std::io::Error),
     /// The memfd does not fulfil the rules for one.
@@ -95,7 +98,8 @@ pub(crate) enum PeerMappingError {
 }
 
 impl PeerMapping {
-    /// Maps the memory behind a peer's descriptor, up to `limit` bytes. The descriptor may be closed afterwards.
+    /// Maps the memory behind a peer's descriptor, up to `limit` bytes. The descriptor may be
+    /// closed afterwards.
     pub(crate) fn map(descriptor: BorrowedFd<'_>, limit: u64) -> Result<Self, PeerMappingError> {
         let FileStat { owner, is_regular, size, .. } = FileStat::of(descriptor)?;
         if owner != own_euid() {
@@ -155,7 +159,8 @@ impl fmt::Debug for PeerMapping {
     }
 }
 
-/// The parts of a peer's memory, as one connection reads them. The peer may change any byte at any time.
+/// The parts of a peer's memory, as one connection reads them. The peer may change any byte at any
+/// time.
 #[derive(Debug)]
 pub(super) struct PeerMemory {
     pub(super) conn: ConnId,
@@ -184,11 +189,11 @@ pub(super) struct ShortCompact {
     pub(super) end: Position,
     pub(super) footprint: u64,
     pub(super) digest: RecordDigest,
-    /// The message.
+    /// The message in the log.
     pub(super) entry: Entry,
 }
 
-/// What a step took out of the peer's ring.
+/// The result of one step in the peer's ring.
 #[derive(Debug)]
 pub(super) enum Pulled {
     /// The next record is not published yet.
@@ -212,7 +217,8 @@ impl PeerMemory {
     /// Takes the next message of `stream` out of the ring and into the inbox.
     ///
     /// # Errors
-    /// The connection is over; the inbox keeps nothing of a refused record, since a peer may try again and again.
+    /// The connection is over; the inbox keeps nothing of a refused record, since a peer may try
+    /// again and again.
     #[inline(always)]
     pub(super) fn pull(&mut self, stream: StreamId, inbox: &mut Inbox) -> Result<Pulled, End> {
         if self.fault.is_some() {
@@ -249,7 +255,8 @@ impl PeerMemory {
         Ok(Pulled::Nothing)
     }
 
-    /// Takes a record that [`take_short_compact`](Self::take_short_compact) did not take; nothing for a PAD.
+    /// Takes a record that [`take_short_compact`](Self::take_short_compact) did not take; nothing
+    /// for a PAD.
     #[inline(never)]
     fn pull_other(
         &self,
@@ -270,7 +277,8 @@ impl PeerMemory {
 
     /// Copies the short compact record that begins with these words into the log, if it is valid.
     ///
-    /// With `None` the log is unchanged, and [`copy`](Self::copy) finds another record, or the fault in this one.
+    /// With `None` the log is unchanged, and [`copy`](Self::copy) finds another record, or the
+    /// fault in this one.
     #[inline(always)]
     pub(super) fn take_short_compact(
         &self,
@@ -299,7 +307,8 @@ impl PeerMemory {
         })
     }
 
-    /// Copies and checks the record that begins with these words. On an error, the caller cuts the log.
+    /// Copies and checks the record that begins with these words. On an error, the caller cuts the
+    /// log.
     fn copy(
         &self,
         at: Position,
@@ -378,7 +387,8 @@ impl PeerMemory {
         self.control.peek(as_usize(ASLEEP_ROOM)) != 0
     }
 
-    /// The first two words of the record at `at`, if it is published and the file is [whole](Self::check_whole).
+    /// The first two words of the record at `at`, if it is published and the file is
+    /// [whole](Self::check_whole).
     #[inline(always)]
     pub(super) fn words(&self, at: Position) -> Option<(u64, u64)> {
         let words = self.ring.load_two(self.offset(at));
@@ -387,7 +397,8 @@ impl PeerMemory {
 
     /// Prefetches the cache lines a few records behind `at`.
     ///
-    /// Only for a receiver that lags behind: in step with the peer it would take away the lines being written.
+    /// Only for a receiver that lags behind: in step with the peer it would take away the lines
+    /// being written.
     #[inline]
     pub(super) fn prefetch(&self, at: Position) {
         self.ring.prefetch(self.offset(Position(at.0.wrapping_add(AHEAD_BYTES))));
@@ -396,8 +407,9 @@ impl PeerMemory {
     /// Whether what was copied before this call is of `stream`, and of a file that is whole.
     #[inline(always)]
     fn is_still(&self, stream: StreamId) -> bool {
-        // ORDER: the fence keeps the copies before the load of the stream's word: a copy that holds a
-        // byte of another stream is followed by a load that finds the other stream's id (SPEC 16.4).
+        // ORDER: the fence keeps the copies before the load of the stream's word: a copy that holds
+        // a byte of another stream is followed by a load that finds the other stream's id (SPEC
+        // 16.4).
         self.ring.order_loads();
         let is_same = self.control.peek(as_usize(SENDING_STREAM)) == stream.0.get();
         is_same && !self.is_damaged()
@@ -434,7 +446,8 @@ impl PeerMemory {
         None
     }
 
-    /// Whether the peer is to be notified: our records are published up to `tail`, and we consumed up to `consumed`.
+    /// Whether the peer must be notified: our records are published up to `tail`, and we consumed
+    /// up to `consumed`.
     #[inline]
     pub(super) fn is_notify_due(&mut self, tail: Position, consumed: Position) -> bool {
         let (has_records, has_room) =
@@ -459,7 +472,8 @@ impl PeerMemory {
         if self.is_damaged() { Err(truncated()) } else { Ok(()) }
     }
 
-    /// Whether zeros replaced a truncated part. What was copied before this call may be such zeros.
+    /// Whether zeros replaced a truncated part. Bytes that were copied before this call may be such
+    /// zeros.
     #[inline]
     fn is_damaged(&self) -> bool {
         self.view.as_ref().is_some_and(|view| view.0.is_damaged())
@@ -480,7 +494,7 @@ impl Readable for View {
     }
 }
 
-/// What is left of a checked record, without its bytes.
+/// A checked record without its bytes.
 #[derive(Clone, Copy)]
 struct Checked {
     ack: Ack,

@@ -10,12 +10,14 @@
 //!  frame (SPEC 15) ──┘  SkipFields ◀─▶ Skip ─ here
 //! ```
 //!
-//! It keeps nothing between two frames, and reads from no socket. The fields of a past and of a skip are
-//! the same in frames and in the state of a file, so `store/durable.rs` calls the functions here for them.
+//! It keeps nothing between two frames, and reads from no socket. The fields of a past and of a
+//! skip are the same in frames and in the state of a file, so `store/durable.rs` calls the
+//! functions here for them.
 //!
 //! # Invariants
 //!
-//! - `decode` of the bytes of `encode` is the same frame; `encode` of a decoded frame are the same bytes.
+//! - `decode` of the bytes of `encode` is the same frame; `encode` of a decoded frame are the same
+//!   bytes.
 //! - Whatever the bytes, `decode` returns a frame or a fault.
 
 use partywall_layout::link::frame::decision::{
@@ -56,7 +58,8 @@ pub fn body_bytes(header: &[u8; FRAME_HEADER_BYTES]) -> Result<usize, FrameFault
     read_header(header).check().map(|(_, bytes)| bytes)
 }
 
-/// The length in bytes of the frame that begins in `input`; that of a header, if the header is incomplete.
+/// The length in bytes of the frame that begins in `input`; that of a header, if the header is
+/// incomplete.
 ///
 /// # Errors
 ///
@@ -120,8 +123,8 @@ pub fn decode(header: &[u8; FRAME_HEADER_BYTES], body: &[u8]) -> Result<Frame, F
 ///
 /// # Panics
 ///
-/// If a name is empty or longer than 255 bytes, which no [`Key`](crate::Key) has; if a login is longer
-/// than [`LOGIN_BYTES_MAX`] bytes; if the views of a side are not of its epoch.
+/// If a name is empty or longer than 255 bytes, which no [`Key`](crate::Key) has; if a login is
+/// longer than [`LOGIN_BYTES_MAX`] bytes; if the views of a side are not of its epoch.
 pub fn encode(frame: &Frame, out: &mut Vec<u8>) {
     let start = out.len();
     out.extend_from_slice(&[0; FRAME_HEADER_BYTES]);

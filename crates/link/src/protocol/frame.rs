@@ -10,8 +10,8 @@
 //!  records, Ack, Leave ◀───────────────────▶ records, Ack, Leave
 //! ```
 //!
-//! Records are not here: their bytes are those of the ring, see `record.rs` of the layout. `codec.rs`
-//! encodes and decodes frames.
+//! Records are not here: their bytes are those of the ring, see `record.rs` of the layout.
+//! `codec.rs` encodes and decodes frames.
 
 use std::fmt;
 
@@ -28,16 +28,16 @@ pub enum Frame {
     Attach {
         /// The side that sends the frame.
         attach: Attach,
-        /// The link.
+        /// The names of the link.
         names: Names,
         /// Data for the server's application.
         login: Vec<u8>,
     },
-    /// A server accepts.
+    /// A server accepts the client.
     Attached {
         /// The side that sends the frame.
         attach: Attach,
-        /// The client's nonce.
+        /// The nonce of the client's ATTACH.
         echo: Nonce,
         /// About the server's records.
         decision: Decision,
@@ -46,14 +46,14 @@ pub enum Frame {
     },
     /// A side refuses, or ends what it had accepted. It ends the connection.
     Refuse {
-        /// The peer's nonce.
+        /// The nonce of the peer's last frame.
         echo: Nonce,
-        /// Why.
+        /// Why it refuses.
         refusal: Refusal,
     },
     /// The client has applied the server's decision, and has read its nonce.
     Confirm {
-        /// The server's nonce.
+        /// The nonce of the server's ATTACHED.
         echo: Nonce,
         /// About the client's records.
         decision: Decision,
@@ -71,9 +71,9 @@ pub enum Frame {
     },
     /// Messages were consumed and acknowledged.
     Ack {
-        /// The stream.
+        /// The id of the stream.
         stream: StreamId,
-        /// How far.
+        /// How far it is acknowledged.
         consumed: Position,
     },
     /// The side closes its end for now; both keep all that is not yet acknowledged.
@@ -101,7 +101,8 @@ pub struct Attach {
     pub shares: bool,
 }
 
-/// The most that a sender may have sent and not had acknowledged: what its receiver may have to hold.
+/// The most that a sender may have sent and not had acknowledged: what its receiver may have to
+/// hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Window {
     /// The size of its ring in bytes.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Anything that two ends of a link can have, for tests.
+//! Random values that two ends of a link can have, for tests.
 //!
-//! It makes only what can be: wrong ones are made from these, or are files of the specification.
+//! All of them are valid. Invalid ones are made from these, or are vectors of the specification.
 
 use super::frame::{Attach, Window};
 use partywall_reconcile::attach::Nonce;
@@ -12,13 +12,13 @@ use partywall_reconcile::{
 use proptest::option;
 use proptest::prelude::*;
 
-/// Small ones, so that they meet, and the largest there are.
+/// Small positions, so that they coincide, and the largest ones.
 pub(crate) fn position() -> impl Strategy<Value = Position> {
     let slot = prop_oneof![0_u64..6, (u64::MAX / 64 - 2)..=u64::MAX / 64, 0..=u64::MAX / 64];
     slot.prop_map(|slot| Position(slot * 64))
 }
 
-/// In their order.
+/// Positions in ascending order.
 pub(crate) fn positions<const N: usize>() -> impl Strategy<Value = [Position; N]> {
     proptest::collection::vec(position(), N).prop_map(|mut positions| {
         positions.sort();
@@ -46,7 +46,7 @@ pub(crate) fn peer() -> impl Strategy<Value = Peer> {
     })
 }
 
-/// One of the same stream, or into another, of an epoch up to `last`.
+/// A skip within one stream, or into another, of an epoch up to `last`.
 pub(crate) fn skip(last: u64) -> impl Strategy<Value = Skip> {
     (0..=last, stream(), option::of(stream()), range(), position()).prop_map(
         |(epoch, of, into, range, resume)| {
@@ -57,7 +57,7 @@ pub(crate) fn skip(last: u64) -> impl Strategy<Value = Skip> {
     )
 }
 
-/// One of an epoch before `epoch`, if there is such.
+/// A past of an epoch before `epoch`, or none.
 pub(crate) fn past(epoch: u64) -> impl Strategy<Value = Option<Past>> {
     let sent = (stream(), positions()).prop_map(|(stream, [acked, tail])| SentPast {
         stream,
@@ -75,7 +75,7 @@ pub(crate) fn past(epoch: u64) -> impl Strategy<Value = Option<Past>> {
     )
 }
 
-/// What a side may say of itself.
+/// Any side that attaches.
 pub(crate) fn sides() -> impl Strategy<Value = Attach> {
     prop_oneof![0_u64..4, any::<u64>()].prop_flat_map(|epoch| {
         let epoch = Epoch(epoch);

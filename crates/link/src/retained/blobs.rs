@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Where the BLOBs of a stream lie: one behind the other in the slab, and given up in the same order.
+//! The places of the BLOBs of a stream: one behind the other in the slab, and freed in the same
+//! order.
 //!
 //! ```text
-//!  0                 first.offset              last.end        size
-//!  |      free       | BLOB | BLOB |    BLOB   |     free      |
-//!  | BLOB | BLOB |       free      | BLOB      |-- too short --|      once the next did not fit before the end
-//!         └ last.end               └ first.offset
+//!   0                 first.offset              last.end        size
+//!   |      free       | BLOB | BLOB |    BLOB   |     free      |
+//!   | BLOB | BLOB |       free      | BLOB      |-- too short --|   after a BLOB wrapped around
+//!          └ last.end               └ first.offset
 //! ```
 //!
-//! Each begins at a multiple of 64 and is contiguous. Where the next goes follows from those that are kept, so a
-//! walk over the records finds the same places again ([`put`](Blobs::put)).
+//! Each begins at a multiple of 64 and is contiguous. The next place follows from those that are
+//! kept, so a walk over the records finds the same places again ([`put`](Blobs::put)).
 //!
 //! # Invariants
 //!
@@ -29,25 +30,25 @@ pub(super) struct Blobs {
 
 #[derive(Debug)]
 struct PlacedBlob {
-    /// Where its record ends.
+    /// The end of its record.
     record_end: Position,
     offset: u64,
-    /// Where the next may begin.
+    /// The offset where the next BLOB may begin.
     end: u64,
 }
 
 impl Blobs {
-    /// None, in a slab of `size` bytes.
+    /// An empty slab of `size` bytes.
     pub(super) const fn new(size: u64) -> Self {
         Self { size, kept: VecDeque::new() }
     }
 
-    /// The longest there can be, in bytes.
+    /// The length in bytes of the largest BLOB.
     pub(super) const fn length_max(&self) -> u64 {
         self.size
     }
 
-    /// Where a BLOB of `length` bytes goes now; `None` if there is no room.
+    /// The offset for a BLOB of `length` bytes; `None` if there is no room.
     pub(super) fn place(&self, length: u64) -> Option<u64> {
         let taken = length.checked_next_multiple_of(SLOT_BYTES)?;
         let (Some(first), Some(last)) = (self.kept.front(), self.kept.back()) else {
@@ -65,7 +66,7 @@ impl Blobs {
 
     /// Keeps a BLOB at `offset`; `false`, and nothing changed, if it cannot lie there.
     ///
-    /// The first may lie anywhere: those before it were given up.
+    /// The first may lie anywhere, because those before it were freed.
     #[must_use]
     pub(super) fn put(&mut self, record_end: Position, offset: u64, length: u64) -> bool {
         let place = if self.kept.is_empty() { Some(offset) } else { self.place(length) };
@@ -78,14 +79,14 @@ impl Blobs {
         is_right
     }
 
-    /// Forgets those whose records begin at `tail` or behind.
+    /// Drops those whose records begin at `tail` or behind.
     pub(super) fn cut(&mut self, tail: Position) {
         while self.kept.back().is_some_and(|kept| kept.record_end > tail) {
             self.kept.pop_back();
         }
     }
 
-    /// Gives up those whose records end before `base`, or there.
+    /// Frees those whose records end at `base` or before.
     pub(super) fn trim(&mut self, base: Position) {
         while self.kept.front().is_some_and(|kept| kept.record_end <= base) {
             self.kept.pop_front();

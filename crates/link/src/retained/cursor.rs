@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Where a socket reads a stream: from any boundary, straight out of ring and slab, stopping anywhere.
+//! Where a socket reads a stream: from any boundary, straight out of ring and slab, stopping
+//! anywhere.
 //!
 //! ```text
 //!   ring     │header│prefix, message│unused│header│prefix, blob│unused│PAD header│ · · ·
-//!   socket   │header│prefix, message│header│prefix, blob│ bytes from the slab │PAD header│      a compact record has no prefix
-//!                      ▲
+//!   socket   │header│prefix, message│header│prefix, blob│ bytes of the slab │PAD header│
+//!                      ▲              (a compact record has no prefix)
 //!   SendCursor { next ─┘ this record, sent: this many of its bytes }
 //! ```
 //!
-//! A cursor holds nothing of the stream. It stays right while messages are appended, and its use fails once
-//! its record was freed.
+//! A cursor holds nothing of the stream. It stays right while messages are appended, and its use
+//! fails once its record was freed.
 
 use super::{Retained, as_usize, at};
 use partywall_layout::RecordHeader;
@@ -47,7 +48,8 @@ impl SendCursor {
         self.sent == 0
     }
 
-    /// Fills `slices` with the next bytes to send, at most `bytes_max`; returns how many slices are used.
+    /// Fills `slices` with the next bytes to send, at most `bytes_max`; returns how many slices are
+    /// used.
     ///
     /// It is 0 if everything that is published was sent.
     ///

@@ -1,22 +1,24 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A stream as its last owner left it: each record is judged, from the base up to the end (SPEC 14.4).
+//! A stream as its last owner left it: each record is checked, from the base up to the end (SPEC
+//! 14.4).
 //!
 //! ```text
 //!   base                                        tail
 //!   ┼────────┬──────────┬────────┬──────────────┼────────
-//!   │ whole  │ whole    │ whole  │ whole        │ 0          the end
-//!   │ whole  │ anything else ───────────────────────▶        damage at this position
-//!   │ whole record of another stream, at the base 0 ─▶      the end: a new stream in which nothing was published
+//!   │ valid  │ valid    │ valid  │ valid        │ 0        the end
+//!   │ valid  │ anything else ───────────────────────▶      damage at this position
+//!   │ valid record of another stream, at the base 0 ─▶    the end: a new stream, nothing published
 //! ```
 //!
-//! The bytes are our own, but may have rotted, or been written by a version with a fault: they are taken for a
-//! lie like those of a neighbour. Nothing is changed before everything was judged.
+//! The bytes are our own, but may have rotted, or come from a faulty version: they are checked like
+//! those of a peer. Nothing is changed before everything was checked.
 //!
 //! # Invariants
 //!
-//! - A record that was published and is damaged is never silently the end. One exception: at the positions 0, 64, 128
-//!   and 192 the first word has one byte that is not 0, and if just that one rots to 0 the record reads as
-//!   one that was being written. A neighbour that has received it finds out (SPEC 12.3: the receiver is ahead).
+//! - A published record that is damaged never silently counts as the end. One exception: at the
+//!   positions 0, 64, 128 and 192 the first word has one byte that is not 0. If just that byte rots
+//!   to 0, the record reads as one that was being written. A peer that has received it finds out
+//!   (SPEC 12.3: the receiver is ahead).
 
 use super::blobs::Blobs;
 use super::{Boundaries, Boundary, as_usize, at};
@@ -29,29 +31,29 @@ use partywall_reconcile::{Position, RecordDigest, StreamId};
 use partywall_ring::OwnMem;
 use std::fmt;
 
-/// A stream that nobody can go on with: the link is quarantined, and all bytes stay (SPEC 12.3).
+/// A damaged stream: the link is quarantined, and all bytes stay (SPEC 12.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Damage {
-    /// Where.
+    /// The position of the damage.
     pub position: Position,
-    /// What is wrong there.
+    /// The fault at this position.
     pub what: Flaw,
 }
 
-/// What is wrong with the memory of a stream.
+/// A fault in the memory of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flaw {
-    /// No stream can have this base, or this proof at it.
+    /// No stream can have this base, or this digest at it.
     Base,
     /// A record is damaged.
     Record(RecordFault),
-    /// The bytes of a BLOB are not where they can be.
+    /// A BLOB is not where it can be.
     BlobPlace,
     /// The bytes of a BLOB are damaged.
     BlobBytes,
-    /// Behind a PAD there is no record.
+    /// A PAD without a record behind it.
     PadAlone,
-    /// More records than the ring has room for.
+    /// There are more records than the ring has room for.
     NoEnd,
 }
 
@@ -72,7 +74,8 @@ impl fmt::Display for Damage {
 
 impl std::error::Error for Damage {}
 
-/// Checks each record of `stream` in this memory, from `base` on: the boundaries, the BLOBs, and the tail.
+/// Checks each record of `stream` in this memory, from `base` on: the boundaries, the BLOBs, and
+/// the tail.
 ///
 /// # Errors
 ///
@@ -104,7 +107,7 @@ pub(super) fn walk(
     Ok((boundaries, blobs, tail))
 }
 
-/// Positions beyond this are never reached, and everything added to one below it has a sum.
+/// No position reaches this bound, so sums of a position and a length do not overflow.
 const BASE_MAX: u64 = u64::MAX / 2;
 
 struct Walk<'a> {
@@ -119,7 +122,8 @@ struct Walk<'a> {
 }
 
 impl Walk<'_> {
-    /// Goes over one record; `false` at the end. Each step is a slot at least, and a ring has so many.
+    /// Checks one record; `false` at the end. Each step passes at least one slot, so the ring
+    /// bounds their number.
     fn step(&mut self, base: Position) -> Result<bool, Damage> {
         let position = self.next;
         let damage = |what| Damage { position, what };
@@ -142,7 +146,7 @@ impl Walk<'_> {
             if !self.blobs.put(end, offset, length) {
                 return Err(damage(Flaw::BlobPlace));
             }
-            // `put` has found it within the slab.
+            // `put` has checked that it lies within the slab.
             let bytes = self.slab.slice(as_usize(offset), as_usize(length));
             if record::blob_crc(bytes) != crc && !seeded_fault("link_blob_unchecked") {
                 return Err(damage(Flaw::BlobBytes));
@@ -158,8 +162,8 @@ impl Walk<'_> {
         Ok(true)
     }
 
-    /// Whether the first slot holds a whole record of another stream: its owner died between the commit that named this
-    /// stream and the zero that begins it (see [`super`]).
+    /// Whether the first slot holds a complete record of another stream: the owner died after the
+    /// commit that named this stream, and before the zero that begins it (see [`super`]).
     fn is_of_a_former_stream(&self, bytes: &[u8]) -> bool {
         let word = |start: usize| {
             let word = bytes.get(start..).and_then(|rest| rest.first_chunk::<8>());

@@ -1,49 +1,61 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The outgoing stream of one link, in its sender's own memory until the receiver has consumed it (SPEC 14).
+//! The outgoing stream of one link, in its sender's store until the receiver has acknowledged it
+//! (SPEC 14).
 //!
 //! ```text
-//!            base           acked                        tail     open batch
-//!  ──────────┼──────────────┼────────────────────────────┼────────┼──────▶ position
-//!   free     │ consumed     │ kept for the receiver      │ being  │ free
-//!            └ trim_to ─────▶                              written  └ the slot at the tail begins with 0
+//!             base           acked                        tail    open batch
+//!   ──────────┼──────────────┼────────────────────────────┼───────┼──────▶ position
+//!    free     │ acknowledged │ kept for the receiver      │ being │ free
+//!             └ trim_to ─────▶                              written └ the next slot begins with 0
 //!
-//!  mod.rs       publish, acknowledge, trim; a stream begins and ends
-//!  appending.rs messages become records
-//!  found.rs     the stream that a memory holds, each record judged
-//!  unsent.rs    what of it goes over a socket next
-//!  boundary.rs  where records end: up to where the base may rise
-//!  blobs.rs     where in the slab large messages lie
+//!   append, append_compact       DATA or COMPACT, or BLOB with the bytes in the slab
+//!     each is      place ─▶ append_placed: `fill` writes the message
+//!     but mostly   place_short_compact ─▶ append_short_compact: for a short compact record
+//!
+//!   short messages   assembled and sealed elsewhere, then written at once
+//!   long messages    written and sealed in place
+//!
+//!   found.rs     the stream that a memory holds, each record checked
+//!   cursor.rs    the next bytes of it for a socket
+//!   blobs.rs     the places of large messages in the slab
 //! ```
 //!
-//! The memory is a ring and a slab. Nothing here knows files, sockets or the neighbour, and nothing is stored but
-//! records: base, `acked` and the stream's id are for the owner to commit in its state (SPEC 13.4).
+//! The memory is a ring and a slab. Nothing here knows files, sockets or the peer, and only records
+//! are stored here: the owner commits base, `acked` and the stream id in its state (SPEC 13.4). A
+//! DATA or BLOB record carries the ack of the other direction, a compact record does not; the
+//! caller knows which is needed.
 //!
 //! # Killed between any two stores
 //!
-//! One store publishes a batch: the `word0` of its first record. Before it everything is written that it makes
-//! visible, and 0 into the slot behind. So from the base on there are whole records and then a slot that begins with 0,
-//! whatever of the next batch is written already: its first word is held back. The base is committed *before* the
-//! room below it is used again, so the records from it on are whole too.
+//! One store publishes a batch: the `word0` of its first record. Everything that it makes visible
+//! is written before, and 0 into the slot behind. So from the base on there are complete records
+//! and then a slot that begins with 0, however much of the next batch is written already, because
+//! its first word is held back. The base is committed *before* the room below it is used again, so
+//! the records from it on are complete too.
 //!
 //! A new stream begins at position 0 in the same ring, over the records of the former:
 //!
 //! ```text
-//!   end(next)     1. the slot at offset 0 := 0, unless a record that is kept begins there
-//!   the caller    2. commits the state that names `next`, base 0          before this: the former stream, whole
-//!   begin         3. the slot at offset 0 := 0                            after it: `next`, with nothing in it
+//!   end(next)     1. the slot at offset 0 := 0, unless a kept record begins there
+//!   the caller    2. commits the state that names `next`, base 0   before: the former stream
+//!   begin         3. the slot at offset 0 := 0                     after: `next`, empty
 //! ```
 //!
-//! 1 changes nothing of the former stream: what it zeroes is free. Who is killed between 2 and 3 leaves at offset 0
-//! either 0, or a *whole* record of the former stream: it was published, and a record always begins at that offset. Its
-//! tag is not that of `next`, which [`end`](Retained::end) insists on. So for a stream with base 0 a first slot with a
-//! whole record of another tag is the end, and anything else that is no record is damage. Without 1 there could
-//! be a half of a record there, which nobody could tell from a damaged one. A record that has no tag to be read, a BARE one,
-//! never lies there. Behind the first slot nothing of the former stream can come alive: each publish zeroes the next slot before.
+//! Step 1 changes nothing of the former stream, because it zeroes free room. If the process dies
+//! between steps 2 and 3, offset 0 holds 0 or a *complete* record of the former stream: it was
+//! published, and a record always begins at that offset. Its tag is not that of `next`, as
+//! [`end`](Retained::end) asserts. So for a stream with base 0, a first slot with a complete record
+//! of another tag is the end of the stream, and any other invalid record is damage. Without step 1
+//! there could be an incomplete record, which could not be distinguished from a damaged one. A
+//! compact record has no tag to be read, so none ever lies there. Behind the first slot no record
+//! of the former stream can become valid, because each publish zeroes the next slot before.
 //!
 //! # Invariants
 //!
-//! - `base ≤ acked ≤ tail`; base and tail are where DATA, BLOB or BARE records end, or the start.
-//! - What is below the tail and not below the base never changes, in the ring or in the slab.
+//! - `base ≤ acked ≤ tail`; base and tail are where DATA, BLOB or COMPACT records end, or the
+//!   start.
+//! - Records from the base up to the tail never change, in the ring or in the slab.
+//! - A compact record never begins where the ring does: a first slot is checked by the tag in it.
 
 mod blobs;
 mod cursor;
@@ -63,7 +75,7 @@ use std::collections::VecDeque;
 use std::fmt;
 use zerocopy::{FromBytes, IntoBytes};
 
-/// The messages of one direction that the other side may still need, and those it has not yet been sent.
+/// The messages of one direction that the receiver may still need.
 #[derive(Debug)]
 pub struct Retained {
     stream: StreamId,
@@ -74,22 +86,23 @@ pub struct Retained {
     boundaries: Boundaries,
     acked: Position,
     inline_max: usize,
-    /// Where short messages are put together.
+    /// Where short messages are assembled.
     gathered: Gathered,
 }
 
 /// Why a message was not appended. Nothing changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refused {
-    /// There is no room until more was acknowledged and trimmed; an open batch has to be published before that.
+    /// There is no room until more is acknowledged and trimmed; an open batch has to be published
+    /// before that.
     Full,
-    /// The open batch would be more than half the ring: publish it first.
+    /// The open batch would take more than half the ring: publish it first.
     BatchFull,
-    /// It fits neither ring nor slab, ever.
+    /// The message never fits, neither into the ring nor into the slab.
     TooLarge {
-        /// How long it is.
+        /// Its length in bytes.
         len: usize,
-        /// How long a message may be.
+        /// The length in bytes of the largest that fits.
         max: usize,
     },
 }
@@ -109,7 +122,8 @@ impl fmt::Display for Refused {
 impl std::error::Error for Refused {}
 
 impl Retained {
-    /// A new stream in memory that holds none; one that follows another is begun by [`end`](Self::end).
+    /// A new stream in memory that holds none. A stream that follows another is begun by
+    /// [`end`](Self::end).
     ///
     /// # Panics
     ///
@@ -131,7 +145,8 @@ impl Retained {
 
     /// The stream that this memory holds from `base` on, as its state says.
     ///
-    /// A state that says `acked` beyond the tail found here is damaged too: [`acknowledged`](Self::acknowledged) tells.
+    /// If the state's `acked` lies beyond the tail found here, it is damaged too:
+    /// [`acknowledged`](Self::acknowledged) fails then.
     ///
     /// # Errors
     ///
@@ -158,54 +173,55 @@ impl Retained {
         Ok(Self { stream, tag, producer, slab, blobs, boundaries, acked, inline_max, gathered })
     }
 
-    /// Messages up to `bytes` go into the ring, larger ones into the slab; never more than a quarter of the ring.
+    /// Sets the limit in bytes up to which messages go into the ring and not into the slab; at most
+    /// a quarter of the ring.
     #[must_use]
     pub fn with_inline_max(mut self, bytes: usize) -> Self {
         self.inline_max = bytes.min(inline_limit(self.producer.size()));
         self
     }
 
-    /// The stream.
+    /// The id of the stream.
     #[must_use]
     #[inline]
     pub const fn stream(&self) -> StreamId {
         self.stream
     }
 
-    /// The first position that is kept.
+    /// The position of the first record that is kept.
     #[must_use]
     #[inline]
     pub const fn base(&self) -> Position {
         self.boundaries.base().position
     }
 
-    /// Up to where the receiver has consumed, as far as is known here.
+    /// How far the receiver has acknowledged, as far as is known here.
     #[must_use]
     #[inline]
     pub const fn acked(&self) -> Position {
         self.acked
     }
 
-    /// Where the last record ends that was published.
+    /// The end of the last published record.
     #[must_use]
     #[inline]
     pub const fn tail(&self) -> Position {
         self.boundaries.tail().position
     }
 
-    /// The size of the ring: what a receiver needs to know to judge the records.
+    /// The size of the ring, which a receiver needs to check the records.
     #[must_use]
     pub const fn ring_size(&self) -> RingSize {
         self.producer.size()
     }
 
-    /// How many bytes of ring the published records take that are kept.
+    /// The bytes of ring that the published and kept records take.
     #[must_use]
     pub const fn live_bytes(&self) -> u64 {
         self.tail().since(self.base())
     }
 
-    /// How long a message may be.
+    /// The length in bytes of the largest message that fits.
     #[must_use]
     pub fn message_max(&self) -> usize {
         self.inline_max.max(as_usize(self.blobs.length_max()))
@@ -217,8 +233,8 @@ impl Retained {
         self.place(len, false).is_ok()
     }
 
-    /// Appends a message, given in parts, to the open batch; where its record ends. `ack` is how far this side has
-    /// consumed the other direction as of this message.
+    /// Appends a message, given in parts, to the open batch; returns the end of its record. `ack`
+    /// is how far this side has acknowledged the other direction as of this message.
     ///
     /// # Errors
     ///
@@ -233,7 +249,8 @@ impl Retained {
         Ok(self.append_placed(place, len, |room| join(parts, room), ack))
     }
 
-    /// As [`append`](Self::append), but without `ack` where that saves its room: for who says it in another place, before.
+    /// As [`append`](Self::append), but as a compact record without `ack` where possible: the
+    /// caller has stored it in the consumed record before.
     ///
     /// # Errors
     ///
@@ -248,8 +265,9 @@ impl Retained {
         Ok(self.append_placed(place, len, |room| join(parts, room), ack))
     }
 
-    /// Appends a short message at a place that [`place_short_compact`](Self::place_short_compact) gave. `fill` writes it, every byte: this is the
-    /// way of nearly all messages where two processes are in step.
+    /// Appends a short message at the place that [`place_short_compact`](Self::place_short_compact)
+    /// gave. `fill` writes every byte of it. Nearly all messages take this path while two processes
+    /// exchange them in step.
     #[inline(always)]
     pub fn append_short_compact(
         &mut self,
@@ -268,7 +286,8 @@ impl Retained {
         self.appended(begin, len, crc, false)
     }
 
-    /// Appends a message at a place that [`place`](Self::place) gave; `fill` writes it, every byte.
+    /// Appends a message at the place that [`place`](Self::place) gave; `fill` writes every byte of
+    /// it.
     pub fn append_placed(
         &mut self,
         place: Place,
@@ -276,7 +295,8 @@ impl Retained {
         fill: impl FnOnce(&mut [u8]),
         ack: Option<AckedOffset>,
     ) -> Position {
-        // Whoever waits for a short message looks at its line all the time, and would take it away between two stores.
+        // A receiver that spins for a short message polls its cache line all the time, and would
+        // take it away between two stores. So the record is written at once.
         match place {
             Place::Ring if len <= SHORT_MAX => self.append_short(len, fill, ack),
             Place::CompactRecord if len <= SHORT_MAX => {
@@ -309,7 +329,7 @@ impl Retained {
         self.appended(begin, payload, sealed.crc.get(), false)
     }
 
-    /// The record is in the open batch; where it ends.
+    /// Notes that the record is in the open batch; returns its end.
     #[inline(always)]
     fn appended(
         &mut self,
@@ -323,8 +343,8 @@ impl Retained {
         position
     }
 
-    /// Room for a message of `len` bytes, to be written in place and then committed to the open batch. If it is
-    /// dropped instead, nothing changes.
+    /// Reserves room for a message of `len` bytes, to be written in place and then committed to the
+    /// open batch. Dropping the reservation changes nothing.
     ///
     /// # Errors
     ///
@@ -334,19 +354,20 @@ impl Retained {
         Ok(Reservation { retained: self, len, place })
     }
 
-    /// Where a message goes now, until anything else is done here. `is_said`: how far was consumed is said elsewhere.
+    /// The place of the next message, until anything else is done here. `may_be_compact`: its
+    /// record need carry no ack.
     ///
     /// # Errors
     ///
     /// [`Refused`]; nothing changed.
-    pub fn place(&mut self, len: usize, is_said: bool) -> Result<Place, Refused> {
+    pub fn place(&mut self, len: usize, may_be_compact: bool) -> Result<Place, Refused> {
         let is_inline = len <= self.inline_max;
         if !is_inline && len as u64 > self.blobs.length_max() {
             return Err(Refused::TooLarge { len, max: self.message_max() });
         }
-        let place = match (is_inline, is_said) {
+        let place = match (is_inline, may_be_compact) {
             (false, _) => Place::Slab { offset: 0 },
-            (true, true) if self.may_be_compact(self.producer.next_position(len)) => {
+            (true, true) if self.is_compact_at(self.producer.next_position(len)) => {
                 Place::CompactRecord
             }
             (true, _) => Place::Ring,
@@ -366,7 +387,8 @@ impl Retained {
         Ok(Place::Slab { offset })
     }
 
-    /// Where a BARE record of a short message begins now, until anything else is done here. `None`: it is not short, or may not be BARE.
+    /// The position of a compact record of a short message, until anything else is done here.
+    /// `None`: the message is not short, or its record may not be compact.
     ///
     /// # Errors
     ///
@@ -380,7 +402,7 @@ impl Retained {
             return Ok(None);
         }
         let (begin, has_room) = self.producer.place(len).map_err(|_| Refused::Full)?;
-        if !self.may_be_compact(begin) {
+        if !self.is_compact_at(begin) {
             return Ok(None);
         }
         let batch = self.producer.open_bytes() + footprint(len as u64);
@@ -390,38 +412,39 @@ impl Retained {
         if has_room { Ok(Some(begin)) } else { Err(Refused::Full) }
     }
 
-    /// Whether a record that begins there, perhaps behind a PAD, may be BARE. If not, one with a prefix lies there too: it
-    /// is longer.
+    /// Whether a record that begins there, perhaps behind a PAD, may be compact. If not, one with a
+    /// prefix fits there as well, because it is longer.
     #[inline(always)]
-    fn may_be_compact(&self, begin: record_ring::Position) -> bool {
+    fn is_compact_at(&self, begin: record_ring::Position) -> bool {
         record::may_be_compact(begin, self.producer.size()) || seeded_fault("link_compact_first")
     }
 
-    /// Makes the messages of the open batch exist, all at once.
+    /// Publishes the messages of the open batch, all at once.
     #[inline]
     pub fn publish(&mut self) {
         self.producer.publish();
         self.boundaries.publish();
     }
 
-    /// Prepares the room that the next messages will take, once the neighbour was told of the last.
+    /// Prepares the room of the next messages, once the peer was notified of the last.
     #[inline]
     pub fn prepare_ahead(&mut self) {
         self.producer.prepare_ahead();
     }
 
-    /// Forgets the open batch.
+    /// Drops the open batch.
     pub fn abort(&mut self) {
         self.producer.abort();
         self.boundaries.abort();
         self.blobs.cut(self.tail());
     }
 
-    /// Hears that the receiver has consumed up to `position`. What was heard before is no news.
+    /// Applies an acknowledgement up to `position`. An older one changes nothing.
     ///
     /// # Errors
     ///
-    /// [`AckUnfit::BeyondTail`]: a violation, or, of a state, that it is damaged; nothing changed.
+    /// [`AckUnfit::BeyondTail`]: a violation by the peer, or damage of the state that it comes
+    /// from; nothing changed.
     pub fn acknowledged(&mut self, position: Position) -> Result<(), AckUnfit> {
         if position > self.tail() {
             return Err(AckUnfit::BeyondTail);
@@ -430,18 +453,19 @@ impl Retained {
         Ok(())
     }
 
-    /// Up to where the base may rise now, if that is news. To be committed in the state, together with the mark
-    /// (SPEC 12.5); only then [`trimmed`](Self::trimmed).
+    /// The base up to which acknowledged records can be freed, if it is higher than the present
+    /// one. The caller commits it in the state, together with the acked offset (SPEC 12.5), and
+    /// then calls [`trimmed`](Self::trimmed).
     #[must_use]
     pub fn trim_to(&mut self) -> Option<Boundary> {
         self.boundaries.trim_to(self.acked)
     }
 
-    /// The base has risen: the state that says so was committed. The room below is used again.
+    /// Frees the room below a base that was committed in the state.
     ///
     /// # Panics
     ///
-    /// If it is nothing that [`trim_to`](Self::trim_to) can have offered.
+    /// If [`trim_to`](Self::trim_to) cannot have returned this base.
     pub fn trimmed(&mut self, base: Boundary) {
         let is_boundary = self.digest_at(base.position) == Some(base.digest);
         assert!(is_boundary && base.position <= self.acked, "only what was offered is trimmed");
@@ -451,7 +475,8 @@ impl Retained {
         self.blobs.trim(base.position);
     }
 
-    /// What proves `position`; `None` if no record ends there that is kept, and it is not the base.
+    /// The digest at `position`; `None` if it is neither the base nor the end of a record that is
+    /// kept.
     #[must_use]
     pub fn digest_at(&self, position: Position) -> Option<RecordDigest> {
         let known = self.boundaries.before(position)?;
@@ -467,14 +492,15 @@ impl Retained {
         digest.filter(|_| next == position)
     }
 
-    /// A cursor at `from`; `None` unless that is the base, the tail, or the end of a record between them.
+    /// A cursor at `from`; `None` unless that is the base, the tail, or the end of a record between
+    /// them.
     #[must_use]
     pub fn cursor(&self, from: Position) -> Option<SendCursor> {
         self.digest_at(from).map(|_| SendCursor::new(from))
     }
 
-    /// What the last record committed that says how far `stream`, of the other direction, was consumed: for
-    /// [`recover`](partywall_reconcile::recover). BARE records say nothing, and commit nothing.
+    /// The acked offset of `stream`, of the other direction, in the last published record that
+    /// carries one: for [`recover`](partywall_reconcile::recover). Compact records carry none.
     #[must_use]
     pub fn prepared(&self, stream: StreamId) -> Option<Prepared> {
         let tag = record::tag(stream.0.get());
@@ -494,19 +520,19 @@ impl Retained {
         last
     }
 
-    /// Whether records of this stream and of `next` can be told apart. If not, by a chance of 1 in 2³², another id
-    /// has to be drawn.
+    /// Whether the records of this stream and of `next` have different tags. If not, with a
+    /// probability of 1 in 2³², another id has to be drawn.
     #[must_use]
     pub const fn is_distinct_from(&self, next: StreamId) -> bool {
         self.tag != record::tag(next.0.get())
     }
 
-    /// Ends this stream, so that another may begin in its memory; the open batch is forgotten. Until the state that names
-    /// the other is committed, the memory is still found to hold this stream.
+    /// Ends this stream, so that another may begin in its memory, and drops the open batch. The
+    /// memory still holds this stream until the state that names the other is committed.
     ///
     /// # Panics
     ///
-    /// If records of the two could not [be told apart](Self::is_distinct_from).
+    /// If the streams are not [distinct](Self::is_distinct_from).
     pub fn end(&mut self, next: StreamId) {
         assert!(self.is_distinct_from(next), "a stream id with another tag has to be drawn");
         self.abort();
@@ -519,7 +545,7 @@ impl Retained {
         }
     }
 
-    /// Begins the next stream, after [`end`](Self::end): its name was committed.
+    /// Begins the next stream after [`end`](Self::end), once its id is committed.
     pub fn begin(&mut self, next: StreamId) {
         self.producer.restart();
         self.stream = next;
@@ -529,26 +555,26 @@ impl Retained {
         self.acked = Position::START;
     }
 
-    /// The base, and what proves it.
+    /// The base with its digest.
     #[must_use]
     pub const fn base_boundary(&self) -> Boundary {
         self.boundaries.base()
     }
 
-    /// Bytes of the ring.
+    /// The size of the ring in bytes.
     #[must_use]
     pub const fn ring_bytes(&self) -> u64 {
         self.producer.size().bytes()
     }
 
-    /// Bytes of the slab.
+    /// The size of the slab in bytes.
     #[must_use]
     pub const fn slab_bytes(&self) -> u64 {
         self.slab.len() as u64
     }
 }
 
-/// Room for a message.
+/// Reserved room for a message.
 #[derive(Debug)]
 pub struct Reservation<'a> {
     retained: &'a mut Retained,
@@ -556,22 +582,22 @@ pub struct Reservation<'a> {
     place: Place,
 }
 
-/// Where a message goes.
+/// The kind of place for a message.
 #[derive(Clone, Copy, Debug)]
 pub enum Place {
-    /// With a prefix.
+    /// In a record with a prefix.
     Ring,
-    /// Without.
+    /// In a compact record.
     CompactRecord,
-    /// With a record that says where it lies.
+    /// In the slab, with a record that says where.
     Slab {
-        /// There.
+        /// The offset in the slab.
         offset: u64,
     },
 }
 
 impl Place {
-    /// How long the payload of the record is for a message of `len` bytes.
+    /// The length of the record's payload for a message of `len` bytes.
     #[inline]
     const fn payload(self, len: usize) -> usize {
         match self {
@@ -583,7 +609,7 @@ impl Place {
 }
 
 impl Reservation<'_> {
-    /// Where the message is to be written; holds anything before.
+    /// The room for the message; its contents are unspecified.
     #[must_use]
     pub fn bytes(&mut self) -> &mut [u8] {
         let payload = self.place.payload(self.len);
@@ -596,7 +622,7 @@ impl Reservation<'_> {
         }
     }
 
-    /// Appends the message to the open batch; where its record ends.
+    /// Appends the message to the open batch; returns the end of its record.
     pub fn commit(mut self, ack: Option<AckedOffset>) -> Position {
         if matches!(self.place, Place::CompactRecord) {
             return self.commit_compact();
@@ -632,7 +658,7 @@ impl Reservation<'_> {
         position
     }
 
-    /// The message lies where it is to be: the header needs its crc.
+    /// Seals a message that is already in place: the header needs its crc.
     fn commit_compact(&mut self) -> Position {
         let begin = self.retained.producer.next_position(self.len);
         let (tag, bytes) = (self.retained.tag, self.bytes());
@@ -644,13 +670,13 @@ impl Reservation<'_> {
     }
 }
 
-/// How long the parts are together.
+/// The length of all parts together.
 #[inline(always)]
 pub fn len_of(parts: &[&[u8]]) -> usize {
     parts.iter().map(|part| part.len()).sum()
 }
 
-/// Copies the parts one behind the other; the room is as long as all of them.
+/// Copies the parts one behind the other into `room`, which is as long as all of them.
 #[inline(always)]
 pub fn join(parts: &[&[u8]], mut room: &mut [u8]) {
     for part in parts {
@@ -668,8 +694,8 @@ fn ack_of(acked_offset: AckedOffset) -> Ack {
     }
 }
 
-/// The payload of a record that is put together, or header and payload. It is kept, because making its bytes zero each time takes longer
-/// than writing them.
+/// The bytes of a record that is assembled: its payload, or header and payload. They are kept,
+/// because zeroing them for each message takes longer than writing them.
 #[derive(Debug)]
 #[repr(align(64))]
 struct Gathered([u8; GATHERED_BYTES]);
@@ -680,34 +706,48 @@ impl Default for Gathered {
     }
 }
 
-/// Where a record ends, or a stream begins.
+/// The end of a record, or the start of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Boundary {
-    /// The place.
+    /// The position of the boundary.
     pub position: Position,
-    /// What proves it.
+    /// The digest of the record that ends there.
     pub digest: RecordDigest,
 }
 
 impl Boundary {
-    /// Where each stream begins.
+    /// The start of every stream.
     pub const START: Self = Self { position: Position::START, digest: RecordDigest::START };
 }
 
+/// Boundaries with their digests: as many as are needed to free records, and no more.
+///
+/// ```text
+///  base       inner           inner  inner (BLOB)       tail      open
+///  ┼──────────┼───────────────┼──────┼──────────────────┼─────────┼──▶ position
+///             └ at least ring/16 apart, and at each BLOB          └ end of the open batch
+/// ```
+///
+/// An acknowledgement frees up to the last boundary that it reaches: up to the tail if everything
+/// is acknowledged, and up to the end of each BLOB. A message in between costs a comparison and no
+/// store.
+///
+/// `base ≤ inner, rising ≤ open`, and at each of them a DATA, BLOB or COMPACT record ends, never a
+/// PAD.
 #[derive(Debug)]
 struct Boundaries {
     base: Boundary,
     tail: Boundary,
     open: Boundary,
-    marks: VecDeque<Boundary>,
-    /// The next mark is at least so many bytes behind the last.
+    inner: VecDeque<Boundary>,
+    /// The least distance in bytes between two of them.
     apart: u64,
 }
 
 impl Boundaries {
     const fn new(base: Boundary, size: RingSize) -> Self {
         let apart = size.bytes() / APART;
-        Self { base, tail: base, open: base, marks: VecDeque::new(), apart }
+        Self { base, tail: base, open: base, inner: VecDeque::new(), apart }
     }
 
     #[inline]
@@ -720,13 +760,13 @@ impl Boundaries {
         self.tail
     }
 
-    /// A record was appended that ends at `end`.
+    /// Notes a record that was appended and ends at `end`.
     #[inline]
     fn append(&mut self, end: Boundary, is_blob: bool) {
         self.open = end;
-        let last = self.marks.back().unwrap_or(&self.base).position;
+        let last = self.inner.back().unwrap_or(&self.base).position;
         if is_blob || end.position.since(last) >= self.apart {
-            self.marks.push_back(end);
+            self.inner.push_back(end);
         }
     }
 
@@ -735,38 +775,33 @@ impl Boundaries {
         self.tail = self.open;
     }
 
-    /// What was appended since the last publish never was.
+    /// Drops the boundaries of the open batch.
     fn abort(&mut self) {
         self.open = self.tail;
-        while self
-            .marks
-            .back()
-            .is_some_and(|acked_offset| acked_offset.position > self.tail.position)
-        {
-            self.marks.pop_back();
+        while self.inner.back().is_some_and(|boundary| boundary.position > self.tail.position) {
+            self.inner.pop_back();
         }
     }
 
-    /// Up to where the base may rise when everything below `acked` was consumed.
+    /// The base up to which records can be freed when everything below `acked` is acknowledged.
     fn trim_to(&mut self, acked: Position) -> Option<Boundary> {
         if acked == self.tail.position {
             return (self.tail.position > self.base.position).then_some(self.tail);
         }
-        while self.marks.get(1).is_some_and(|next| next.position <= acked) {
-            self.marks.pop_front();
+        while self.inner.get(1).is_some_and(|next| next.position <= acked) {
+            self.inner.pop_front();
         }
-        self.marks.front().copied().filter(|first| first.position <= acked)
+        self.inner.front().copied().filter(|first| first.position <= acked)
     }
 
     fn trim(&mut self, base: Boundary) {
         self.base = base;
-        while self.marks.front().is_some_and(|acked_offset| acked_offset.position <= base.position)
-        {
-            self.marks.pop_front();
+        while self.inner.front().is_some_and(|boundary| boundary.position <= base.position) {
+            self.inner.pop_front();
         }
     }
 
-    /// The last that is known at `position` or before it; `None` before the base and beyond the tail.
+    /// The last known boundary at `position` or before; `None` before the base and beyond the tail.
     fn before(&self, position: Position) -> Option<Boundary> {
         if position < self.base.position || position > self.tail.position {
             return None;
@@ -774,13 +809,13 @@ impl Boundaries {
         if position == self.tail.position {
             return Some(self.tail);
         }
-        let count = self.marks.partition_point(|acked_offset| acked_offset.position <= position);
-        let acked_offset = count.checked_sub(1).and_then(|last| self.marks.get(last));
-        Some(acked_offset.copied().unwrap_or(self.base))
+        let count = self.inner.partition_point(|boundary| boundary.position <= position);
+        let boundary = count.checked_sub(1).and_then(|last| self.inner.get(last));
+        Some(boundary.copied().unwrap_or(self.base))
     }
 }
 
-/// What a record that was judged proves at its end; `None` of a PAD.
+/// The digest of a checked record; `None` for a PAD.
 fn digest_of(header: &RecordHeader, record: &[u8]) -> Option<RecordDigest> {
     match header.kind {
         Kind::CompactRecord => Some(RecordDigest(header.stream)),
@@ -788,7 +823,7 @@ fn digest_of(header: &RecordHeader, record: &[u8]) -> Option<RecordDigest> {
     }
 }
 
-/// The prefix of a record that was judged; `None` of a PAD, and of a BARE one.
+/// The prefix of a checked record; `None` for a PAD or a compact record.
 fn prefix_of(kind: Kind, record: &[u8]) -> Option<LinkPrefix> {
     if matches!(kind, Kind::Pad | Kind::CompactRecord) {
         return None;
@@ -797,7 +832,7 @@ fn prefix_of(kind: Kind, record: &[u8]) -> Option<LinkPrefix> {
     LinkPrefix::read_from_prefix(payload).ok().map(|(prefix, _)| prefix)
 }
 
-/// The longest message that a ring takes.
+/// The length in bytes of the largest message that the ring takes.
 fn inline_limit(size: RingSize) -> usize {
     as_usize(size.payload_max().saturating_sub(PREFIX_BYTES))
 }
@@ -814,7 +849,7 @@ const fn as_usize(value: u64) -> usize {
     value as usize
 }
 
-/// Messages up to so many bytes are put together elsewhere.
+/// Messages up to this many bytes are assembled elsewhere.
 const SHORT_MAX: usize = 104;
 const GATHERED_BYTES: usize = PREFIX + SHORT_MAX;
 const PREFIX: usize = as_usize(PREFIX_BYTES);
@@ -822,5 +857,5 @@ const HEADER: usize = as_usize(HEADER_BYTES);
 
 const _: () = assert!(HEADER <= PREFIX, "one or the other stands before the message");
 
-/// So many marks in a ring of messages without BLOBs.
+/// The number of boundaries in a full ring of messages without BLOBs.
 const APART: u64 = 16;

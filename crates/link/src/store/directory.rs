@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The directory of links: given by the user, ours, and written by us alone.
+//! The directory of the files of links: the application names it, and only this user writes to it.
 //!
-//! It is not made here, and nothing in it is removed here.
+//! Nothing here makes the directory, or removes anything from it.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ use partywall_sys::{MakeError, PersistentDirectory, UnnamedFile};
 use super::error::StorageError;
 use super::key::FILE_NAME_END;
 
-/// A directory that was found fit to keep links in.
+/// A directory that was checked to be fit for the files of links.
 #[derive(Debug)]
 pub struct Directory {
     kept: PersistentDirectory,
@@ -24,7 +24,8 @@ impl Directory {
     ///
     /// # Errors
     ///
-    /// [`StorageError::NoDirectory`], [`StorageError::DirectoryNotOurs`], [`StorageError::DirectoryWritable`].
+    /// [`StorageError::NoDirectory`], [`StorageError::DirectoryNotOurs`],
+    /// [`StorageError::DirectoryWritable`].
     pub fn open(path: impl AsRef<Path>) -> Result<Self, StorageError> {
         let path = path.as_ref();
         let missing = |source| StorageError::NoDirectory { path: path.to_owned(), cause: source };
@@ -40,12 +41,12 @@ impl Directory {
         Ok(Self { kept })
     }
 
-    /// As it was given.
+    /// The path, as it was given.
     pub fn path(&self) -> &Path {
         self.kept.path()
     }
 
-    /// The files in it that are called like those of links, by name.
+    /// The names of the files that are named like those of links.
     pub(crate) fn files(&self) -> Result<Vec<String>, StorageError> {
         let failed = |source| StorageError::System {
             path: self.path().to_owned(),
@@ -65,7 +66,7 @@ impl Directory {
         self.path().join(name)
     }
 
-    /// Opens a file of a link, and judges what it is; `None` if there is none.
+    /// Opens a file of a link and checks its type and owner; `None` if there is none.
     pub(crate) fn open_file(
         &self,
         name: &str,
@@ -78,7 +79,7 @@ impl Directory {
                 use std::io::ErrorKind as Kind;
                 return match error.kind() {
                     Kind::NotFound => Ok(None),
-                    // A symbolic link, a directory, a socket or device.
+                    // The name is that of a symbolic link, a directory, a socket or device.
                     Kind::IsADirectory => Err(StorageError::NotAFile { path: path() }),
                     _ if is_no_file(&error) => Err(StorageError::NotAFile { path: path() }),
                     _ => Err(StorageError::System { path: path(), what: "opening", cause: error }),
@@ -98,7 +99,7 @@ impl Directory {
         Ok(Some((file, stat)))
     }
 
-    /// A file of `size` zeros without a name.
+    /// Makes a file of `size` zeros without a name.
     pub(crate) fn make(&self, size: u64) -> Result<UnnamedFile, StorageError> {
         let path = || self.path().to_owned();
         self.kept.make(usize::try_from(size).unwrap_or(usize::MAX)).map_err(|error| match error {
@@ -114,7 +115,7 @@ impl Directory {
         })
     }
 
-    /// Gives the file its name; `false` if something has it already.
+    /// Gives the file its name; `false` if another file has it already.
     pub(crate) fn name(&self, file: &UnnamedFile, name: &str) -> Result<bool, StorageError> {
         match self.kept.name(file, name) {
             Ok(()) => Ok(true),
@@ -128,7 +129,7 @@ impl Directory {
     }
 }
 
-/// Whether opening failed because of what lies there: `ELOOP`, `ENXIO`, `ENODEV`.
+/// Whether opening failed because no regular file is there: `ELOOP`, `ENXIO`, `ENODEV`.
 fn is_no_file(error: &std::io::Error) -> bool {
     matches!(error.raw_os_error(), Some(ELOOP | ENXIO | ENODEV))
 }
@@ -144,7 +145,7 @@ const HASH_DIGITS: usize = 16;
 const FILE_MODE: u32 = 0o600;
 const WRITABLE_BY_OTHERS: u32 = 0o022;
 
-// The same on every architecture of Linux.
+// These numbers are the same on every architecture of Linux.
 const ENXIO: i32 = 6;
 const ENODEV: i32 = 19;
 const ELOOP: i32 = 40;

@@ -1,17 +1,19 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The books of a link: its state in the terms of `partywall_reconcile`, as it is found in a file and put back.
+//! The durable state of a link: its state image in the terms of `partywall_reconcile`.
 //!
 //! ```text
-//!  StateImage (bytes, SPEC 13.4)  ── read, with the tail from the ring ──▶  Books ─▶ views, decisions, settlements
-//!                                 ◀── write ──────────────────────────────
+//!   StateImage (bytes, SPEC 13.4)  ── read, with the tail from the ring ──▶  DurableState
+//!                                  ◀── write ──────────────────────────────    ─▶ views, decisions
 //! ```
 //!
-//! It commits nothing and decides nothing. `write` leaves sequence and seal to whoever commits (`state.rs`).
+//! It commits nothing and decides nothing. `write` leaves sequence and seal to `slots.rs`.
 //!
 //! # Invariants
 //!
-//! - What `read` gives, `write` makes again, but for what has no meaning there.
-//! - No report vanishes silently: it is kept, is part of another, or is counted in `reports_dropped`.
+//! - `write` makes the fields again that `read` takes, except those without a meaning in that
+//!   state.
+//! - No report vanishes silently: it is kept, is part of another, or is counted in
+//!   `reports_dropped`.
 
 use partywall_layout::link::state::{
     DELIVERED_MAX, QUARANTINE_RECEIVING, REPORT_INEXACT, REPORT_OPEN, REPORT_RECEIVING, REPORTS_MAX,
@@ -26,44 +28,44 @@ use zerocopy::little_endian::{U32, U64};
 
 use crate::protocol::codec;
 
-/// Everything that a side stores beside its records (SPEC 12.1).
+/// Everything that a side stores besides its records (SPEC 12.1).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DurableState {
-    /// Where it is.
+    /// The epoch of the link.
     pub epoch: Epoch,
-    /// What it sends; `None` before its first stream.
+    /// The watermarks of the stream that it sends; `None` before its first stream.
     pub outgoing: Option<Outgoing>,
-    /// The proof at the base of what it sends.
+    /// The digest at the base of the stream that it sends.
     pub base_digest: RecordDigest,
     /// How far it had consumed when this was stored; see [`catch_up`](Self::catch_up).
     pub acked_offset: Option<AckedOffset>,
-    /// What it left of the last epoch.
+    /// The streams of the last epoch, as it left them.
     pub past: Option<Past>,
-    /// The neighbour, if one was ever met.
+    /// The peer, once a first one was met.
     pub peer: Option<Peer>,
-    /// What it went past last.
+    /// The last range that it skipped.
     pub skip: Option<Skip>,
-    /// What it was told last that its neighbour went past.
+    /// The last skip of its peer that it reported.
     pub skip_reported: Option<Skip>,
-    /// Why it stands until a person decides.
+    /// Why it keeps all bytes until an operator decides.
     pub quarantine: Option<Quarantine>,
-    /// How many reports there was no room for.
+    /// The number of reports that found no room.
     pub reports_dropped: u64,
     reports: Vec<Report>,
     delivered: Vec<Position>,
 }
 
-/// A contradiction between the two memories.
+/// A contradiction between the two stores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Quarantine {
-    /// Of which direction.
+    /// The direction whose views contradict each other.
     pub direction: Direction,
-    /// Which one.
+    /// The contradiction.
     pub why: Impossible,
 }
 
 impl DurableState {
-    /// The books of a side that never was anywhere.
+    /// The state of a side that was never attached.
     #[must_use]
     pub const fn new() -> Self {
         Self {
@@ -82,7 +84,8 @@ impl DurableState {
         }
     }
 
-    /// The books in a state; `tail` is where the records in the ring end, which has no meaning without a sending stream.
+    /// The state in an image; `tail` is where the records in the ring end. Without a sending stream
+    /// it has no meaning.
     ///
     /// # Errors
     ///
@@ -117,12 +120,12 @@ impl DurableState {
         })
     }
 
-    /// The state that says the same, to be committed.
+    /// The image of this state, to be committed.
     #[must_use]
     pub fn write(&self) -> StateImage {
         let (out, acked_offset) = (self.outgoing.as_ref(), self.acked_offset.as_ref());
         let base = out.map_or(Position::START, Outgoing::base);
-        // Where a stream begins there is nothing to prove, and no state that says otherwise is taken.
+        // At the start of a stream there is no digest, and an image that has one is refused.
         let base_digest =
             if base == Position::START { RecordDigest::START } else { self.base_digest };
         let delivered = if acked_offset.is_some() { self.delivered.as_slice() } else { &[] };
@@ -161,7 +164,7 @@ impl DurableState {
         state
     }
 
-    /// Takes over what was consumed of the same stream since the state was stored (SPEC 13.5).
+    /// Applies what was consumed of the same stream since the state was stored (SPEC 13.5).
     pub fn catch_up(&mut self, consumed: &Consumed) {
         let (position, digest) = (Position(consumed.position), RecordDigest(consumed.digest));
         if let Some(acked_offset) = &mut self.acked_offset {
@@ -173,18 +176,19 @@ impl DurableState {
         }
     }
 
-    /// What the application has still to be told.
+    /// The reports that the application has not taken.
     pub fn reports(&self) -> &[Report] {
         &self.reports
     }
 
-    /// The application was told of the reports that `is_seen` knows, and of `dropped` for which there was no room.
+    /// Forgets the reports that `is_seen` selects, and `dropped` of those that found no room.
     pub fn forget_reports(&mut self, mut is_seen: impl FnMut(&Report) -> bool, dropped: u64) {
         self.reports.retain(|report| !is_seen(report));
         self.reports_dropped = self.reports_dropped.saturating_sub(dropped);
     }
 
-    /// Keeps a report. If there is no room, two of the same kind become one; if there are none, the oldest is dropped.
+    /// Keeps a report. If there is no room, two reports of the same kind are merged; without such a
+    /// pair, the oldest is dropped.
     pub fn report(&mut self, report: Report) {
         self.reports.push(report);
         if self.reports.len() <= REPORTS_MAX {
@@ -204,13 +208,13 @@ impl DurableState {
         reports.iter().for_each(|report| self.report(report));
     }
 
-    /// Up to where earlier owners had each handed the receiving stream to their application, the latest last.
+    /// The end of what each earlier owner delivered of the receiving stream, the latest last.
     pub fn delivered(&self) -> &[Position] {
         &self.delivered
     }
 
-    /// Notes that one more owner had handed its application everything up to `position`. Of too many the oldest is
-    /// forgotten.
+    /// Notes that one more owner delivered everything up to `position`. If there are too many, the
+    /// oldest note is dropped.
     pub fn note_delivered(&mut self, position: Position) {
         if self.delivered.len() >= DELIVERED_MAX {
             self.delivered.remove(0);
@@ -218,12 +222,13 @@ impl DurableState {
         self.delivered.push(position);
     }
 
-    /// All up to `position` is consumed: who had handed out no more than that handed out nothing that matters.
+    /// Drops the notes of owners that delivered nothing beyond `position`, up to which all is
+    /// consumed.
     pub fn forget_delivered_to(&mut self, position: Position) {
         self.delivered.retain(|delivered| *delivered > position);
     }
 
-    /// Another stream is received, of which nothing was delivered yet.
+    /// Drops all notes, because another stream is received.
     pub fn forget_delivered(&mut self) {
         self.delivered.clear();
     }
@@ -280,7 +285,7 @@ fn report(fields: &ReportFields) -> Option<Report> {
     })
 }
 
-/// A span with an end is known up to there; one without is not exact.
+/// A span with an end is known up to there; one without an end is not exact.
 fn report_fields(report: &Report) -> ReportFields {
     let span = &report.span;
     let mut flags = 0;
@@ -310,7 +315,7 @@ fn report_fields(report: &Report) -> ReportFields {
     }
 }
 
-/// The first two reports that can become one.
+/// The first two reports that can be merged.
 fn alike(reports: &[Report]) -> Option<(usize, usize)> {
     let kind = |report: &Report| (report.direction, report.cause, report.epoch, report.stream);
     reports.iter().enumerate().find_map(|(older, one)| {
@@ -319,7 +324,7 @@ fn alike(reports: &[Report]) -> Option<(usize, usize)> {
     })
 }
 
-/// One report for two: no position of either is missing.
+/// Merges two reports: no position of either is missing.
 fn united(one: &Report, other: &Report) -> Report {
     let (a, b) = (&one.span, &other.span);
     let (first, second) = if a.from <= b.from { (a, b) } else { (b, a) };

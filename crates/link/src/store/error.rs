@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Why the file of a link was not opened, and what to do about it.
 //!
-//! Whatever the reason, nothing that existed was changed.
+//! Nothing that existed was changed, whatever the reason.
 //!
-//! An error text names its cause, so `source` returns none: a report of the whole chain would name the cause twice.
+//! An error text names its cause, so `source` returns none: a report of the whole chain would name
+//! the cause twice.
 
 use std::fmt;
 use std::io;
@@ -16,48 +17,48 @@ use partywall_layout::link::FileFault;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StorageError {
-    /// There is no such directory, or it cannot be opened.
+    /// The directory does not exist, or cannot be opened.
     #[error(
         "{} cannot be opened as the directory of links ({cause}): make it, for this user alone (mkdir -m 700)",
         path.display()
     )]
     NoDirectory {
-        /// As it was given.
+        /// The path, as it was given.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the system.
         cause: io::Error,
     },
-    /// Somebody else could put other files in the place of ours.
+    /// Another user owns the directory, and could replace our files.
     #[error(
         "the directory {} belongs to user {owner}, not to {user}: choose one of your own",
         path.display()
     )]
     DirectoryNotOurs {
-        /// As it was given.
+        /// The path, as it was given.
         path: PathBuf,
-        /// To whom it belongs.
+        /// The user that owns it.
         owner: u32,
         /// The effective user of this process.
         user: u32,
     },
-    /// As above.
+    /// Other users may write to the directory, and could replace our files.
     #[error(
         "others may write to the directory {} (mode {mode:03o}): take that right from them (chmod go-w)",
         path.display()
     )]
     DirectoryWritable {
-        /// As it was given.
+        /// The path, as it was given.
         path: PathBuf,
-        /// Its permissions.
+        /// The permissions of the directory.
         mode: u32,
     },
-    /// A directory, device, pipe, socket or symbolic link lies where the file belongs.
+    /// A directory, device, pipe, socket or symbolic link is in the place of the file.
     #[error(
         "{} is no regular file: move it away; whatever it is, no link made it",
         path.display()
     )]
     NotAFile {
-        /// Where.
+        /// The path in question.
         path: PathBuf,
     },
     /// The file belongs to another user.
@@ -66,34 +67,34 @@ pub enum StorageError {
         path.display()
     )]
     NotOurs {
-        /// Which file.
+        /// The path of the file.
         path: PathBuf,
-        /// To whom it belongs.
+        /// The user that owns it.
         owner: u32,
         /// The effective user of this process.
         user: u32,
     },
-    /// Others may read or write the file.
+    /// Other users may read or write the file.
     #[error(
         "{} has mode {mode:03o}, not 600: find out who changed it, and who read or wrote the messages; \
          then chmod 600",
         path.display()
     )]
     Mode {
-        /// Which file.
+        /// The path of the file.
         path: PathBuf,
-        /// Its permissions.
+        /// The permissions of the file.
         mode: u32,
     },
-    /// What is in the file cannot be believed.
+    /// The contents of the file are refused.
     #[error("{} is not opened: {fault}. {}", path.display(), advice(fault))]
     File {
-        /// Which file.
+        /// The path of the file.
         path: PathBuf,
         /// The first rule of SPEC 13.6 that it breaks.
         fault: FileFault,
     },
-    /// The link has an owner that lives, or of which nobody can tell whether it does.
+    /// The link has an owner that is alive, or that cannot be shown to be dead.
     #[error(
         "{} is owned by process {pid} since {}: end that process, or use another link name; if it is in another \
          container or on another machine it cannot be judged from here",
@@ -101,24 +102,24 @@ pub enum StorageError {
         Ago(*since)
     )]
     Busy {
-        /// Which file.
+        /// The path of the file.
         path: PathBuf,
         /// The owner, as its own pid namespace counts.
         pid: u32,
-        /// Since when.
+        /// The time when it became the owner.
         since: SystemTime,
     },
-    /// Another process is about to become the owner, and did not get on with it.
+    /// Another process is about to become the owner, and has not finished in time.
     #[error(
         "{} is being opened by another process: try again. If this stays, that process was killed in the middle of \
          it while a child that it had forked lives on: end that child (see /proc/locks)",
         path.display()
     )]
     Opening {
-        /// Which file.
+        /// The path of the file.
         path: PathBuf,
     },
-    /// There is no room for a new file. None was made.
+    /// There is no room for a new file, and none was made.
     #[error(
         "no room for {size} bytes in {} ({}{cause}): make room, raise the limit (size= of the tmpfs, quota, \
          ulimit -f), or ask for a smaller ring and slab",
@@ -126,26 +127,26 @@ pub enum StorageError {
         available.map(|bytes| format!("{bytes} are left; ")).unwrap_or_default()
     )]
     NoSpace {
-        /// The directory.
+        /// The path of the directory.
         path: PathBuf,
-        /// What the file takes, in bytes.
+        /// The size of the file in bytes.
         size: u64,
-        /// What the file system has left, in bytes, if it says.
+        /// The free bytes of the file system, if it reports them.
         available: Option<u64>,
-        /// What the system said.
+        /// The error of the system.
         cause: io::Error,
     },
-    /// The file system lacks what such files need.
+    /// The file system lacks a feature that such files need.
     #[error(
         "the file system of {} does not offer {what} ({cause}): use a directory on tmpfs, ext4, xfs or btrfs",
         path.display()
     )]
     Unsupported {
-        /// The directory.
+        /// The path of the directory.
         path: PathBuf,
-        /// What it lacks.
+        /// The missing feature.
         what: &'static str,
-        /// What the system said.
+        /// The error of the system.
         cause: io::Error,
     },
     /// Sizes that no file can have.
@@ -154,21 +155,21 @@ pub enum StorageError {
          from 4096 to 2^30, the entries one from 8 to 2^20, the slab at most 2^40"
     )]
     Sizes {
-        /// Bytes of the record ring.
+        /// The size of the record ring in bytes.
         ring: u64,
-        /// Entries of the release ring.
+        /// The number of entries of the release ring.
         entries: u64,
-        /// Bytes of slab.
+        /// The size of the slab in bytes.
         slab: u64,
     },
-    /// A call failed that has no reason to.
+    /// A system call failed that is not expected to.
     #[error("{what} failed for {}: {cause}", path.display())]
     System {
-        /// Which file, or the directory.
+        /// The path of the file or the directory.
         path: PathBuf,
-        /// The call.
+        /// The name of the call.
         what: &'static str,
-        /// What the system said.
+        /// The error of the system.
         cause: io::Error,
     },
 }
@@ -190,7 +191,7 @@ fn advice(fault: &FileFault) -> &'static str {
     }
 }
 
-/// A moment, as how long ago, and as seconds since 1970.
+/// A time, printed as how long ago it was and as seconds since 1970.
 struct Ago(SystemTime);
 
 impl fmt::Display for Ago {

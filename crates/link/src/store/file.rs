@@ -1,18 +1,19 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Our own file of a link: made whole, judged, owned, mapped and cut into parts.
+//! Our own file of a link: made whole, checked, owned, mapped and cut into parts.
 //!
 //! ```text
-//!   none there ─▶ nameless ─▶ room for all of it ─▶ first pages ─▶ the name ┐ (another was faster: its file)
-//!   there ──────────────────────────────────────────────────────────────────┴▶ whose? header? owner gone?
-//!        ─▶ all pages (SPEC 13.6) ─▶ own it (owner.rs) ─▶ map ─▶ state, consumed, sleepers, rings, slab
+//!   none there ─▶ nameless ─▶ all its room ─▶ first pages ─▶ the name ┐ (or that of a faster one)
+//!   there ────────────────────────────────────────────────────────────┴▶ whose? header? owner?
+//!        ─▶ all pages (SPEC 13.6) ─▶ own it (owner.rs) ─▶ map ─▶ state, consumed, rings, slab
 //! ```
 //!
-//! It does not look into ring and slab: the records there say themselves what they are, and a link checks them.
+//! Ring and slab are not read here: the records describe themselves, and `retained/` checks them.
 //!
 //! # Invariants
 //!
 //! - Before the file is owned it is only read.
-//! - It is owned for as long as any part of its memory lives, because the parts keep what owns it.
+//! - It is owned for as long as any part of its memory lives, because each part holds the
+//!   ownership.
 
 use std::fs::File;
 use std::io;
@@ -40,37 +41,37 @@ use super::owner::{self, Attempt, Ownership};
 use super::slots::{ConsumedSlots, StateSlots};
 use partywall_sys::nonce;
 
-/// How large the parts of a new file are; of one that exists they stay as they are.
+/// The sizes of the parts of a new file; a file that exists keeps its sizes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sizes {
-    /// Bytes of the record ring.
+    /// The size of the record ring in bytes.
     pub ring: u64,
-    /// Entries of the release ring.
+    /// The number of entries of the release ring.
     pub entries: u64,
-    /// Bytes of slab, at least.
+    /// The least size of the slab in bytes.
     pub slab: u64,
 }
 
 /// A file that this process owns, and its parts, each with one owner.
 #[derive(Debug)]
 pub struct OwnFile {
-    /// How many owners there were, this one included.
+    /// The number of owners so far, this one included.
     pub incarnation: u64,
-    /// What was found in the file when it was taken over.
+    /// The contents of the file when it was taken over.
     pub image: Box<Image>,
-    /// The state, to be committed.
+    /// The slots of the state.
     pub state: StateSlots,
-    /// How far was consumed, to be committed.
+    /// The slots of how far was consumed.
     pub consumed: ConsumedSlots,
     /// The rest of the control page, from `asleep_records` on (SPEC 3.3).
     pub control: OwnMem,
-    /// The record ring.
+    /// The memory of the record ring.
     pub ring: OwnMem,
-    /// The release ring.
+    /// The memory of the release ring.
     pub release_ring: OwnMem,
-    /// The slab.
+    /// The memory of the slab.
     pub slab: OwnMem,
-    /// The file itself.
+    /// A handle of the file.
     pub handle: FileHandle,
 }
 
@@ -88,7 +89,7 @@ pub(crate) struct Cut {
 }
 
 impl Cut {
-    /// `memory` is all of it, and the geometry was checked.
+    /// Cuts `memory`, which is the whole file, along a geometry that was checked.
     pub(crate) fn new(memory: OwnMem, geometry: &LinkGeometry) -> Self {
         let (_header_and_owner, rest) = memory.split_at(size(STATE_OFFSET));
         let (state_page, rest) = rest.split_at(size(PAGE_BYTES));
@@ -149,23 +150,24 @@ const _: () = {
     assert!(ASLEEP_RECORDS == LINE_BYTES);
 };
 
-/// A way to the file, as long as it is owned; it does not keep it so.
+/// A way to the file while it is owned; it does not keep it owned.
 #[derive(Debug)]
 pub struct FileHandle(Weak<Ownership>);
 
 impl FileHandle {
-    /// Another descriptor of the file, which can only read it: for a neighbour that maps it.
+    /// Another descriptor of the file, through which a peer can only read it.
     ///
     /// # Errors
     ///
-    /// What the system says; [`io::ErrorKind::NotFound`] if nothing of its memory is left.
+    /// The error of the system; [`io::ErrorKind::NotFound`] once every part of its memory is
+    /// dropped.
     pub fn read_only(&self) -> io::Result<OwnedFd> {
         let ownership = self.0.upgrade().ok_or(io::ErrorKind::NotFound)?;
         reopen_read_only(ownership.file().as_fd())
     }
 }
 
-/// What keeps the memory mapped, and owned. The mapping goes first.
+/// Keeps the memory mapped and the file owned. The mapping is dropped first.
 struct Pages {
     map: FileMap,
     _ownership: Arc<Ownership>,
@@ -177,7 +179,7 @@ impl Writable for Pages {
     }
 }
 
-/// The file of `key`, which exists when this returns.
+/// Opens the file of `key`, or makes it.
 fn found_or_made(
     directory: &Directory,
     key: &Key,
@@ -188,7 +190,7 @@ fn found_or_made(
         if let Some(found) = directory.open_file(&name, true)? {
             return Ok(found);
         }
-        // Whoever is faster, by name or by hand, has made the file that is opened.
+        // If another process is faster, its file is opened in the next round.
         directory.name(&made(directory, key, sizes)?, &name)?;
     }
     let source = io::Error::other("it comes and goes");
@@ -217,7 +219,7 @@ fn made(directory: &Directory, key: &Key, sizes: Sizes) -> Result<UnnamedFile, S
     Ok(file)
 }
 
-/// Judges the file and becomes its owner.
+/// Checks the file and becomes its owner.
 fn own(
     mut file: File,
     stat: FileStat,
@@ -241,14 +243,14 @@ fn own(
     }
 }
 
-/// What an owner that is gone left behind, all of it checked.
+/// Reads and checks the contents that an owner left which is gone.
 fn last_image(file: &File, stat: FileStat, key: &Key, path: &Path) -> Result<Image, StorageError> {
     let read = || read_pages(file, stat.size).map_err(|e| system(path, "reading", e));
     let mut pages = read()?;
     for _ in 0..ATTEMPTS_MAX {
         let judged = judge_owner(&pages, stat.size, key).and_then(|record| {
             owner::ensure_gone(file, &record, path).map_err(Refusal::Error)?;
-            // Only now: until it was gone it may have committed.
+            // Read again, because the owner may have committed until it was gone.
             pages = read().map_err(Refusal::Error)?;
             let image = Image::check(&pages, stat.size, Some(key.names()));
             image.map(|image| (record, image)).map_err(Refusal::Fault)
@@ -258,7 +260,7 @@ fn last_image(file: &File, stat: FileStat, key: &Key, path: &Path) -> Result<Ima
             Ok(_) => {} // another came, and went
             Err(Refusal::Error(error)) => return Err(error),
             Err(Refusal::Fault(fault)) => {
-                // Read while another became the owner, and wrote? Then it looks different now.
+                // If another process became the owner meanwhile and wrote, the pages differ now.
                 let again = read()?;
                 if again == pages {
                     return Err(StorageError::File { path: path.to_owned(), fault });
@@ -275,7 +277,8 @@ enum Refusal {
     Error(StorageError),
 }
 
-/// The owner, of a file whose header is in order: that the rest is not is no news while somebody owns it.
+/// The owner of a file whose header is valid. While the file is owned, its other pages may be in
+/// any state.
 fn judge_owner(pages: &[u8], file_bytes: u64, key: &Key) -> Result<OwnerRecord, Refusal> {
     use partywall_layout::link::{header, owner};
     header::check(pages, file_bytes, Some(key.names())).map_err(Refusal::Fault)?;
@@ -284,7 +287,7 @@ fn judge_owner(pages: &[u8], file_bytes: u64, key: &Key) -> Result<OwnerRecord, 
     owner::check(page.ok_or(Refusal::Fault(short))?).map_err(Refusal::Fault)
 }
 
-/// The pages before the parts, as far as they are there.
+/// Reads the pages before the parts, as far as the file has them.
 pub(crate) fn read_pages(file: &File, file_bytes: u64) -> io::Result<Vec<u8>> {
     let mut pages = vec![0; size(file_bytes.min(PARTS_OFFSET))];
     let mut done = 0;
@@ -310,11 +313,11 @@ const fn size(bytes: u64) -> usize {
     bytes as usize
 }
 
-/// How often a file may come and go, or change while it is read, before that is a failure.
+/// How often a file may appear and vanish, or change while it is read, before that is an error.
 const ATTEMPTS_MAX: u32 = 16;
 
-/// How long another process may take from the lock to the record, which is three system calls.
+/// How long another process may take from the lock to the record, which are three system calls.
 const OPENING_MAX: Duration = Duration::from_secs(1);
 
-/// Between two looks whether it has.
+/// The pause between two checks for that record.
 const OPENING_PAUSE: Duration = Duration::from_millis(1);

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Looking into the files of links without a lock, without writing, and while others work on them.
+//! Inspects the files of links without a lock, without writing, and while their owners work on
+//! them.
 //!
 //! ```text
 //!   directory ─▶ each *.link ─▶ pages (read, not mapped) ─▶ Inspection
-//!                                       └ damaged ─▶ looked at again, if somebody may just be writing ─▶ StorageError
+//!                                       └ damaged ─▶ read again while it changes ─▶ StorageError
 //! ```
 //!
-//! One damaged file says nothing about the others. What is found is of no single moment if its owner is at work.
+//! A damaged file says nothing about the others. While the owner works, the fields may be of
+//! different moments.
 
 use std::fmt;
 use std::os::unix::fs::FileExt;
@@ -27,52 +29,52 @@ use super::file::read_pages;
 use super::key::Key;
 use super::owner::{self, OwnerState};
 
-/// One file that was looked at.
+/// One file that was inspected.
 #[derive(Debug)]
 pub struct Found {
-    /// Where it lies.
+    /// The path of the file.
     pub path: PathBuf,
-    /// What is in it, or why it cannot be believed.
+    /// The contents of the file, or why they are refused.
     pub inspection: Result<Box<Inspection>, StorageError>,
 }
 
-/// What is in the file of a link.
+/// The contents of the file of a link.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Inspection {
-    /// Whose file it is.
+    /// The names of the end that the file belongs to.
     pub key: Key,
-    /// A file that was lost and made anew has another.
+    /// The store id: a file that was lost and made anew has another one.
     pub store_id: [u8; 16],
-    /// When it was made.
+    /// The time when it was made.
     pub created: SystemTime,
-    /// How many owners it has had.
+    /// The number of its owners so far.
     pub incarnation: u64,
-    /// The last of them.
+    /// The last owner.
     pub owner: Owner,
-    /// Chosen by the application.
+    /// The epoch, which the application chooses.
     pub epoch: u64,
     /// The stream that is sent in this epoch; 0 if there is none yet.
     pub sending_stream: u64,
-    /// Records are kept from here on.
+    /// The position of the first record that is kept.
     pub base: u64,
-    /// Up to here the peer has consumed, as far as was known when the state was last committed.
+    /// How far the peer had acknowledged when the state was last committed.
     pub acked: u64,
     /// The stream that is consumed in this epoch; 0 if there is none yet.
     pub receiving_stream: u64,
-    /// Up to here this end has consumed.
+    /// How far this end has acknowledged.
     pub consumed: u64,
-    /// Lineage and incarnation of the peer, if it was ever met.
+    /// Store id and incarnation of the peer, if one was ever met.
     pub peer: Option<([u8; 16], u64)>,
     /// The last epoch that was left.
     pub previous: Option<PreviousStream>,
-    /// Why the link stands until a person decides; `None` if it does not.
+    /// Why the link is in quarantine; `None` if it is not.
     pub quarantine: Option<QuarantineSnapshot>,
-    /// What the application has still to be told.
+    /// The reports that the application has not taken.
     pub reports: Vec<ReportSnapshot>,
-    /// How many reports more there were, for which there was no room.
+    /// The number of further reports, which found no room.
     pub reports_dropped: u64,
-    /// In bytes.
+    /// The sizes in bytes.
     pub sizes: MemorySizes,
 }
 
@@ -80,27 +82,27 @@ pub struct Inspection {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Owner {
-    /// As its own pid namespace counts; 0 if there was never one.
+    /// The process id in its own pid namespace; 0 if the file was never owned.
     pub pid: u32,
-    /// Since when.
+    /// The time when it became the owner.
     pub since: SystemTime,
-    /// What has become of it.
+    /// Whether it still owns the file.
     pub status: OwnerStatus,
 }
 
-/// What has become of an owner.
+/// Whether the owner of a file still owns it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum OwnerStatus {
     /// The file was made, and never owned.
     Never,
-    /// It has left by itself.
+    /// The owner has left by itself.
     Left,
-    /// It died.
+    /// The owner died.
     Dead,
-    /// It lives; stopped, perhaps.
+    /// The owner is alive, or stopped by a signal.
     Alive,
-    /// It has the lock, and cannot be seen from here.
+    /// The owner holds the lock, but its process is not visible from here.
     Unknown,
 }
 
@@ -108,25 +110,25 @@ pub enum OwnerStatus {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PreviousStream {
-    /// Its number.
+    /// The number of the epoch.
     pub epoch: u64,
-    /// Up to here the peer had consumed, as far as is known.
+    /// How far the peer had acknowledged, as far as is known.
     pub acked: u64,
     /// The end of what was sent.
     pub tail: u64,
-    /// Up to here this end had consumed.
+    /// How far this end had acknowledged.
     pub consumed: u64,
-    /// Whether what nobody will consume of it was reported.
+    /// Whether the messages of it that will never be consumed were reported.
     pub is_settled: bool,
 }
 
-/// Why a link stands: the memories of its two ends contradict each other.
+/// Why a link is in quarantine: the stores of its two ends contradict each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct QuarantineSnapshot {
     /// `receiver ahead`, `no boundary` or `other record`.
     pub why: &'static str,
-    /// Whether it is about what this end receives, not what it sends.
+    /// Whether it concerns the stream that this end receives, not the one that it sends.
     pub is_receiving: bool,
 }
 
@@ -136,21 +138,22 @@ pub struct QuarantineSnapshot {
 pub struct ReportSnapshot {
     /// `gap`, `lost`, `undelivered` or `quarantined`.
     pub kind: &'static str,
-    /// Whether it concerns what this end receives, not what it sends.
+    /// Whether it concerns the stream that this end receives, not the one that it sends.
     pub is_receiving: bool,
     /// Whether the range is exactly what was dropped.
     pub is_exact: bool,
-    /// Whether nobody knows the end of the range; then it is at least up to `to`.
+    /// Whether the end of the range is unknown; it is at least `to`.
     pub is_open: bool,
-    /// In which epoch.
+    /// The epoch of the range.
     pub epoch: u64,
-    /// The first position: that of a [message](crate::Message::position), or where one would have been.
+    /// The first position: that of a [message](crate::Message::position), or where one would have
+    /// been.
     pub from: u64,
     /// The position behind the last.
     pub to: u64,
 }
 
-/// In one line: what became of which positions, as far as is known.
+/// One line: which positions were skipped or dropped, and why.
 impl fmt::Display for ReportSnapshot {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { kind, epoch, from, to, .. } = self;
@@ -164,36 +167,37 @@ impl fmt::Display for ReportSnapshot {
     }
 }
 
-/// How large a file and its parts are, in bytes.
+/// The sizes of a file and its parts, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct MemorySizes {
-    /// The whole file.
+    /// The size of the file.
     pub file: u64,
-    /// The record ring.
+    /// The size of the record ring.
     pub ring: u64,
-    /// The release ring.
+    /// The size of the release ring.
     pub release_ring: u64,
-    /// The slab.
+    /// The size of the slab.
     pub slab: u64,
 }
 
-/// Looks at all files of links in a directory, in the order of their file names.
+/// Inspects all files of links in a directory, in the order of their file names.
 ///
 /// # Errors
 ///
-/// The directory is not one for links, or cannot be read. What is wrong with a file is in its [`Found`].
+/// The directory is not fit for links, or cannot be read. The fault of a single file is in its
+/// [`Found`].
 pub fn inspect(directory: &Path) -> Result<Vec<Found>, StorageError> {
     let directory = Directory::open(directory)?;
     let names = directory.files()?;
     Ok(names.iter().filter_map(|name| inspect_file(&directory, name, None)).collect())
 }
 
-/// Looks at the file of one end of a link; `None` if there is none.
+/// Inspects the file of one end of a link; `None` if there is none.
 ///
 /// # Errors
 ///
-/// As [`inspect`].
+/// The errors of [`inspect`].
 pub fn inspect_link(directory: &Path, key: &Key) -> Result<Option<Found>, StorageError> {
     let directory = Directory::open(directory)?;
     Ok(inspect_file(&directory, &key.file_name(), Some(key)))
@@ -219,7 +223,7 @@ fn inspect_open_file(
         |what| move |source| StorageError::System { path: path.to_owned(), what, cause: source };
     let mut fault = FileFault::Foreign;
     let mut seen = Vec::new();
-    for _ in 0..LOOKS_MAX {
+    for _ in 0..READS_MAX {
         let pages = read_pages(file, stat.size).map_err(system("reading"))?;
         match Image::check(&pages, stat.size, key.map(Key::names)) {
             Ok(image) if !is_still(file, &image.consumed).map_err(system("reading"))? => {
@@ -233,15 +237,18 @@ fn inspect_open_file(
                 fault = found;
                 break;
             }
-            // Read while its owner wrote, perhaps.
+            // Its owner may have been writing.
             Err(found) => (fault, seen) = (found, pages),
         }
     }
     Err(StorageError::File { path: path.to_owned(), fault })
 }
 
-/// Whether the record that was read is in force, or was just now: its owner may have put others in force meanwhile, and the word that was read
-/// may be of one of these (SPEC 13.5). What is left is shown to people, and nothing follows from it.
+/// Whether the record that was read is still in force, or was a moment ago.
+///
+/// Its owner may have put others in force meanwhile, and the word that was read may be of one of
+/// these (SPEC 13.5). The remaining inaccuracy is acceptable: operators read the result, and no
+/// decision follows from it.
 fn is_still(file: &std::fs::File, found: &Consumed) -> std::io::Result<bool> {
     let mut seal = [0; 8];
     file.read_exact_at(&mut seal, LINK_CONTROL_OFFSET + found.seal_offset())?;
@@ -254,7 +261,7 @@ fn snapshot(image: &Image, status: OwnerState, path: &Path) -> Result<Inspection
         |_| StorageError::File { path: path.to_owned(), fault: FileFault::Name { which: "local" } };
     let key = Key::new(local, remote, link).map_err(no_name)?;
     if path.file_name().is_none_or(|name| name != key.file_name().as_str()) {
-        // It was renamed: no owner would open it.
+        // The file was renamed: no owner would open it.
         return Err(StorageError::File { path: path.to_owned(), fault: FileFault::OtherLink });
     }
     let (record, state) = (&image.owner, &image.state);
@@ -304,7 +311,7 @@ fn snapshot(image: &Image, status: OwnerState, path: &Path) -> Result<Inspection
 }
 
 impl QuarantineSnapshot {
-    /// That of a state.
+    /// The quarantine in a state.
     pub(crate) fn in_force(state: &StateImage) -> Option<Self> {
         quarantine(state.quarantine.get())
     }
@@ -359,5 +366,5 @@ impl From<&partywall_reconcile::Report> for ReportSnapshot {
     }
 }
 
-/// How often a file that looks damaged is read, as long as it changes.
-const LOOKS_MAX: u32 = 16;
+/// How often a file that seems damaged is read again while it changes.
+const READS_MAX: u32 = 16;

@@ -2,7 +2,7 @@
 //! The name of one end of a link.
 //!
 //! ```text
-//!   (local, remote, link)      alice's end: (alice, bob, orders)        bob's end: (bob, alice, orders)
+//!   (local, remote, link)      alice's end: (alice, bob, orders)      bob's: (bob, alice, orders)
 //! ```
 //! The names are never joined: `("a", "bc")` and `("ab", "c")` are two keys.
 
@@ -11,7 +11,7 @@ use std::fmt;
 use partywall_layout::link::file_name_hash;
 use partywall_layout::link::header::{NAME_BYTES_MAX, NAME_FIELDS};
 
-/// Which end of which link.
+/// The names of one end of a link.
 ///
 /// ```
 /// use partywall_link::Key;
@@ -44,28 +44,28 @@ impl Key {
         Ok(Self { names: [local, remote, link].map(str::to_owned) })
     }
 
-    /// What this end is called.
+    /// The name of this end.
     pub fn local(&self) -> &str {
         &self.names[0]
     }
 
-    /// What the other end is called.
+    /// The name of the peer.
     pub fn remote(&self) -> &str {
         &self.names[1]
     }
 
-    /// What the link is called.
+    /// The name of the link.
     pub fn link(&self) -> &str {
         &self.names[2]
     }
 
-    /// The key of the other end.
+    /// The key of the peer's end.
     pub fn mirrored(&self) -> Self {
         let [local, remote, link] = self.names.clone();
         Self { names: [remote, local, link] }
     }
 
-    /// What its file is called (SPEC 13.1).
+    /// The name of its file (SPEC 13.1).
     pub fn file_name(&self) -> String {
         format!("{:016x}{FILE_NAME_END}", file_name_hash(self.names()))
     }
@@ -85,18 +85,18 @@ impl fmt::Display for Key {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum KeyError {
-    /// A name without a single byte.
+    /// A name is empty.
     #[error("the {which} name is empty: each end and the link need a name of 1 to 255 bytes")]
     Empty {
         /// `local`, `remote` or `link`.
         which: &'static str,
     },
-    /// More than a file has room for.
+    /// A name is longer than a file has room for.
     #[error("the {which} name has {len} bytes: choose one of at most 255")]
     TooLong {
         /// `local`, `remote` or `link`.
         which: &'static str,
-        /// In bytes.
+        /// The length of the name in bytes.
         len: usize,
     },
 }

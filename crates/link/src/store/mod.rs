@@ -15,8 +15,8 @@
 //!  durable.rs    the state in the terms of `partywall_reconcile`
 //! ```
 //!
-//! [`Store`] holds the parts but the ring and the slab, which `retained/` writes, and commits what a later
-//! owner must find.
+//! [`Store`] holds the parts but the ring and the slab, which `retained/` writes, and commits what
+//! a later owner must find.
 
 mod directory;
 pub(crate) mod durable;
@@ -73,23 +73,24 @@ pub(crate) struct StoreParts {
     pub slab: OwnMem,
     /// Messages up to this many bytes go into the ring.
     pub inline_max: usize,
-    /// What a peer needs to map the store; `None` if it cannot be mapped.
+    /// The parts that a peer needs to map the store; `None` if it cannot be mapped.
     pub export: Option<Export>,
 }
 
-/// What a store needs so that a peer can read it.
+/// The parts of a store that let a peer read it.
 #[derive(Debug)]
 pub(crate) struct Export {
     /// The control page from `asleep_records` on.
     pub control: OwnMem,
-    /// What a peer maps.
+    /// The file or memfd that a peer maps.
     pub source: ExportSource,
 }
 
 /// Where a descriptor for a peer comes from.
 #[derive(Debug)]
 pub(crate) enum ExportSource {
-    /// A file, opened again for each connection: thousands of links keep no further descriptor each.
+    /// A file, opened again for each connection: thousands of links keep no further descriptor
+    /// each.
     File(FileHandle),
     /// A descriptor through which nothing can be written.
     Descriptor(OwnedFd),
@@ -239,7 +240,8 @@ impl Store {
         }
     }
 
-    /// Names the stream whose records are in the ring, before the first record of another is written.
+    /// Names the stream whose records are in the ring, before the first record of another is
+    /// written.
     pub(crate) fn publish_stream(&mut self, stream: StreamId) {
         if let Some(exported) = &mut self.exported {
             exported.stream.publish(0, stream.0.get());
@@ -288,7 +290,8 @@ impl Store {
     }
 }
 
-/// Zeros, of which `len` from `start` on are aligned as `OwnMem` requires. The bytes are never moved.
+/// Zeros, of which `len` from `start` on are aligned as `OwnMem` requires. The bytes are never
+/// moved.
 struct Heap {
     bytes: Vec<u8>,
     start: usize,

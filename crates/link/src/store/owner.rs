@@ -1,34 +1,36 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! One owner at a time, and how the next one comes (SPEC 13.3).
+//! One owner of a file at a time, and how the next one takes over (SPEC 13.3).
 //!
 //! ```text
 //!   record n in force ──▶ is owner n gone?
-//!                           it has left ───────────────────────────────────────────────▶ yes
-//!                           nobody has the lock of byte n ─────────────────────────────▶ yes
-//!                           somebody has, and process n is dead for certain            ▶ yes   (a forked child of its
-//!                           else ──────────────────────────────────▶ Busy              keeps the lock, but not the memory)
-//!              yes ──▶ the pages are judged ──▶ lock of byte n + 1 ──▶ is record n still in force?
-//!                                                  │ refused               no: give it back, begin again
-//!                                                  ▼                       yes: only we can write record n + 1
-//!                                       another opens: look again            ▼
-//!                                                                      record n + 1: WE OWN IT
-//!   leaving:  record n + 1 "left" ──▶ give the lock back
+//!                           it has left ───────────────────────────────────▶ yes
+//!                           the lock of byte n is free ────────────────────▶ yes
+//!                           it is held, but process n is certainly dead ───▶ yes (its forked child
+//!                           else ───▶ Busy                                        holds the lock)
+//!     yes ──▶ the pages are checked ──▶ lock of byte n + 1 ──▶ is record n still in force?
+//!                                          │ refused              no:  release it, begin again
+//!                                          ▼                      yes: only we write record n + 1
+//!                               another opens: check again          ▼
+//!                                                              record n + 1: this process owns it
+//!   leaving:  record n + 1 "left" ──▶ release the lock
 //! ```
 //!
-//! Every incarnation has a byte of its own to lock, so a lock that a dead owner's child keeps stands in nobody's way.
-//! Of two openers that saw record n, the kernel gives byte n + 1 to one; if that one is killed before its record is
-//! whole, record n is in force as before and its lock is free. Whoever gets the lock of n + 1 later than the record
-//! n + 1 finds another record in force than it began with. So there is never a second owner.
+//! Every incarnation locks a byte of its own, so a lock that a child of a dead owner holds blocks
+//! no later one. If two openers saw record n, the kernel gives byte n + 1 to one of them. If that
+//! one is killed before its record is complete, record n is in force as before, and its lock is
+//! free. An opener that gets the lock of n + 1 after record n + 1 was written finds another record
+//! in force than it began with. So there is never a second owner.
 //!
-//! What remains: an opener that is killed between lock and record, three system calls, while another thread of it
-//! forked in just that time; its child keeps byte n + 1 without a record. Then [`StorageError::Opening`] lasts until the
-//! child ends. To skip a locked byte on any guess would be a second owner.
+//! One case remains: an opener is killed between lock and record (three system calls), and another
+//! thread of it forked in just that time. The child then holds byte n + 1 without a record, and
+//! [`StorageError::Opening`] lasts until it ends. Skipping a locked byte on a guess could make a
+//! second owner.
 //!
 //! # Invariants
 //!
-//! - Record n is only written by who has the lock of byte n and saw record n - 1 in force under it, or by owner n when
-//!   it leaves.
-//! - Nothing is decided by time.
+//! - Record n is only written by the holder of the lock of byte n that saw record n - 1 in force
+//!   under it, or by owner n when it leaves.
+//! - No decision depends on time.
 
 use partywall_layout::seeded_fault;
 use std::fs::File;
@@ -47,7 +49,7 @@ use zerocopy::little_endian::{U32, U64};
 
 use super::error::StorageError;
 
-/// What keeps everybody else from owning the file; dropped, it leaves.
+/// The ownership of a file. Dropping it leaves the file.
 #[derive(Debug)]
 pub(super) struct Ownership {
     file: File,
@@ -56,7 +58,7 @@ pub(super) struct Ownership {
 }
 
 impl Ownership {
-    /// How many owners there were, this one included.
+    /// The number of owners so far, this one included.
     pub(super) fn incarnation(&self) -> u64 {
         self.record.incarnation.get()
     }
@@ -73,24 +75,27 @@ impl Drop for Ownership {
         }
         let sequence = self.record.sequence.get() + 1;
         let left = OwnerRecord { sequence: U64::new(sequence), left: U32::new(1), ..self.record };
-        // If this fails, the free lock says the same.
+        // If this fails, the free lock has the same meaning.
         let _ = write(&self.file, &left.sealed());
-        // Not only by closing: a forked child would keep it.
+        // Closing is not enough: a forked child would keep the lock.
         let _ = byte_lock::unlock(&self.file, self.record.incarnation.get());
     }
 }
 
-/// One attempt to become the owner.
+/// The result of one attempt to become the owner.
 pub(super) enum Attempt {
-    /// We own the file.
+    /// This process owns the file.
     Taken(Ownership),
-    /// Another was faster: begin again.
+    /// Another process was faster: begin again.
     Again(File),
-    /// Another has the lock of the next incarnation, and no record yet.
+    /// Another process has the lock of the next incarnation, and no record yet.
     Opening(File),
 }
 
-/// Says that the owner of this record may be alive; else it is gone for good.
+/// Checks that the owner of this record is gone for good.
+///
+/// # Errors
+/// [`StorageError::Busy`] if it may be alive.
 pub(super) fn ensure_gone(
     file: &File,
     record: &OwnerRecord,
@@ -106,7 +111,7 @@ pub(super) fn ensure_gone(
     }
 }
 
-/// What is known of the owner that a record names.
+/// Whether the owner that a record names still owns the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum OwnerState {
     Left,
@@ -115,7 +120,7 @@ pub(super) enum OwnerState {
     Unknown,
 }
 
-/// Asks the lock, then the system. Takes nothing.
+/// Checks the lock, then the process. It takes no lock.
 pub(super) fn status(file: &File, record: &OwnerRecord) -> io::Result<OwnerState> {
     if record.left.get() == 1 {
         return Ok(OwnerState::Left);
@@ -130,7 +135,7 @@ pub(super) fn status(file: &File, record: &OwnerRecord) -> io::Result<OwnerState
     })
 }
 
-/// Tries to follow the owner of `seen`, which is gone.
+/// Tries to take over from the owner of `seen`, which is gone.
 pub(super) fn follow(file: File, seen: &OwnerRecord, path: &Path) -> Result<Attempt, StorageError> {
     let lock = |source| system(path, "a lock", source);
     let incarnation = seen.incarnation.get() + 1;
@@ -163,13 +168,13 @@ pub(super) fn follow(file: File, seen: &OwnerRecord, path: &Path) -> Result<Atte
         return Ok(Attempt::Again(file));
     }
     if let Err(source) = write(&file, &record) {
-        // Half a record is none; the lock goes with the file.
+        // A record that is written in part is not in force; the lock is released with the file.
         return Err(system(path, "writing the owner", source));
     }
     Ok(Attempt::Taken(Ownership { file, record, maker }))
 }
 
-/// The record in force; `None` if that cannot be told at this moment, because somebody writes, or it is damaged.
+/// The record in force; `None` while another process writes it, or if it is damaged.
 fn read(file: &File, path: &Path) -> Result<Option<OwnerRecord>, StorageError> {
     let mut page = [0; OWNER_PAGE_BYTES];
     file.read_exact_at(&mut page, OWNER_OFFSET)
@@ -180,7 +185,7 @@ fn read(file: &File, path: &Path) -> Result<Option<OwnerRecord>, StorageError> {
 const OWNER_PAGE_BYTES: usize = 4096;
 const _: () = assert!(OWNER_PAGE_BYTES as u64 == PAGE_BYTES);
 
-/// Into the slot that is not in force: the body, then the seal.
+/// Writes the slot that is not in force: the body, then the seal.
 fn write(file: &File, record: &OwnerRecord) -> io::Result<()> {
     let slot = index_of(record.sequence.get()) as u64;
     let offset = OWNER_OFFSET + slot * PAGE_SLOT_STRIDE;
@@ -203,7 +208,7 @@ fn system(path: &Path, what: &'static str, source: io::Error) -> StorageError {
     StorageError::System { path: PathBuf::from(path), what, cause: source }
 }
 
-/// Nanoseconds since 1970, for people.
+/// The time in nanoseconds since 1970, to be printed.
 pub(crate) fn now_ns() -> u64 {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     u64::try_from(now.as_nanos()).unwrap_or(u64::MAX)

@@ -1,37 +1,41 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a person can do about a link that stands: give up what this end sends, or accept what the other end has.
+//! Repairs by an operator, for a link in quarantine: give up what this end sends, or accept what
+//! the peer has.
 //!
 //! ```text
-//!            this end sends                         this end receives
-//!  reset     another stream, from position 0;       as it is; in quarantine for it, the mark is forgotten
-//!            the file as it was lies beside it
-//!  adopt     as it is                               in quarantine for it: the mark is forgotten, so that the sender decides
-//!                                                   at the next attach: from the start, or behind a gap, which is reported
+//!            this end sends                       this end receives
+//!  reset     another stream, from position 0;     as it is; if it is in quarantine,
+//!            the file as it was becomes a copy    the acked offset is forgotten
+//!  adopt     as it is                             if it is in quarantine, the acked offset is
+//!                                                 forgotten: the sender resumes at the next attach
+//!                                                 from the start, or behind a reported gap
 //! ```
 //!
-//! Both end the quarantine of *this* end, which keeps to itself as long as it lasts; the other end needs one of the two,
-//! too. Neither changes the protocol: if the two memories still contradict each other, both ends are in quarantine again, and
-//! nothing is lost.
+//! Both end the quarantine of *this* end, which attaches to no peer while it lasts; the peer needs
+//! one of the two, too. Neither changes the protocol: if the two stores still contradict each
+//! other, both ends are in quarantine again, and nothing is lost.
 //!
-//! # Forgetting a mark
+//! # Forgetting an acked offset
 //!
-//! What was consumed is in three places: the state, the consumed slots, and the records that this end sent, of which a
-//! reply commits what it answers (SPEC 12.5). A later owner believes whichever is ahead. So
+//! It is in three places: the state, the consumed slots, and the records that this end sent, of
+//! which a reply acknowledges its request (SPEC 12.5). A later owner believes the highest of the
+//! three. Therefore:
 //!
 //! ```text
-//!   1. state     the mark of the three that is ahead       killed before 3: as before, in quarantine
+//!   1. state     the highest of the three            killed before 3: as before, in quarantine
 //!   2. slots     nothing
-//!   3. state     no mark, no quarantine                    from here on: forgotten
+//!   3. state     no acked offset, no quarantine      from here on: forgotten
 //! ```
 //!
-//! and if a record that is kept speaks of that stream, `adopt` forgets nothing: after the next restart the record
-//! would be believed, and messages of the sender would be skipped in silence. The quarantine ends all the same: once the
-//! other end has been reset, its stream is another one, of which no record speaks.
+//! If a record that is kept acknowledges that stream, `adopt` forgets nothing: a later owner would
+//! believe the record, and silently skip messages of the sender. The quarantine ends all the same.
+//! Once the peer has been reset, its stream is another one, which no record acknowledges.
 //!
 //! # Invariants
 //!
-//! - Nothing is changed in a file that a living process owns; of one that is, only the owner is another, unless `is_real`.
-//! - What is given up lies in a copy before it is given up.
+//! - A file of a living process is not changed. In another one, only the owner changes, unless
+//!   `is_real`.
+//! - Whatever is given up is in a copy before it is given up.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -52,34 +56,36 @@ use super::slots::{ConsumedSlots, StateSlots};
 use crate::retained::Retained;
 use partywall_sys::nonce;
 
-/// What [`reset`] did, or would do.
+/// The effect of [`reset`], done or only computed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Reset {
-    /// The file.
+    /// The path of the file.
     pub path: PathBuf,
-    /// Where it lies as it was; `None` if nothing was done.
+    /// The path of the copy; `None` if nothing was done.
     pub copy: Option<PathBuf>,
-    /// Positions from the first that the other end is not known to have consumed to the end of what was sent: given up. `None` if
-    /// there are none.
+    /// The range that is given up: from the first position that the peer is not known to have
+    /// acknowledged, to the end of what was sent. `None` if it is empty.
     pub undelivered: Option<(u64, u64)>,
-    /// Why it stood.
+    /// Why the link was in quarantine.
     pub quarantine: Option<QuarantineSnapshot>,
-    /// Up to where what is received was consumed, if that is forgotten.
+    /// The acked offset of the received stream, if it is forgotten.
     pub forgotten: Option<u64>,
 }
 
-/// What [`adopt`] did, or would do.
+/// The effect of [`adopt`], done or only computed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Adopted {
-    /// The file.
+    /// The path of the file.
     pub path: PathBuf,
-    /// Why it stood.
+    /// Why the link was in quarantine.
     pub quarantine: QuarantineSnapshot,
-    /// Up to where what is received was consumed, if that is forgotten: what the other end still has of it comes again.
+    /// The acked offset of the received stream, if it is forgotten: the peer sends again what it
+    /// still has of it.
     pub forgotten: Option<u64>,
-    /// What was consumed is not forgotten, because a record that this end keeps speaks of it: the other end has to be reset.
+    /// The acked offset is not forgotten, because a record that this end keeps holds it: the peer
+    /// has to be reset.
     pub needs_reset: bool,
 }
 
@@ -87,49 +93,50 @@ pub struct Adopted {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RepairError {
-    /// It was not opened: it has a living owner, or is damaged.
+    /// The file was not opened: it has a living owner, or is damaged.
     #[error(transparent)]
     File(#[from] StorageError),
-    /// No such link has a file there.
+    /// The link has no file in this directory.
     #[error("{} does not exist: look with `partywall link inspect` which links there are", path.display())]
     Missing {
-        /// Where it would lie.
+        /// The path of the missing file.
         path: PathBuf,
     },
-    /// Its records contradict its state.
+    /// The records contradict the state.
     #[error(
         "{} cannot be used: {words}. Move it away: a new one begins empty, and the peer reports that messages were lost",
         path.display()
     )]
     Damaged {
-        /// Which file.
+        /// The path of the file.
         path: PathBuf,
-        /// How.
+        /// The contradiction.
         words: String,
     },
-    /// There is nothing to adopt.
+    /// The link is not in quarantine.
     #[error("{} is not in quarantine: there is nothing to adopt; `reset` would give up what it sends", path.display())]
     NotQuarantined {
-        /// Which file.
+        /// The path of the file.
         path: PathBuf,
     },
-    /// No copy of the file could be made, and so it was left as it is.
+    /// No copy of the file could be made, so it was left as it is.
     #[error("{} was not copied, and so not reset: {cause}", path.display())]
     Copy {
-        /// Where the copy would lie.
+        /// The path of the copy.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the system.
         cause: io::Error,
     },
 }
 
-/// Gives up what this end of a link sends: another stream begins, and the quarantine ends. The file as it was is kept beside it,
-/// as `….link.reset-1` and so on. Unless `is_real`, only says what it would do.
+/// Gives up what this end of a link sends: another stream begins, and the quarantine ends.
 ///
-/// What is given up is a report of the link, too. The other end will report that the former stream was lost.
+/// The file as it was is kept in the same directory, as `….link.reset-1` and so on. The link
+/// reports what is given up, and the peer will report that the former stream was lost. Unless
+/// `is_real`, nothing is done but computing the effect.
 ///
 /// # Errors
-/// See [`RepairError`].
+/// [`RepairError`]; nothing but the owner was changed.
 pub fn reset(directory: &Path, key: &Key, is_real: bool) -> Result<Reset, RepairError> {
     let mut taken = Taken::over(directory, key)?;
     let quarantine = taken.quarantine();
@@ -156,11 +163,14 @@ pub fn reset(directory: &Path, key: &Key, is_real: bool) -> Result<Reset, Repair
     Ok(result)
 }
 
-/// Ends the quarantine of this end of a link: for what it receives by forgetting what it had consumed, so that it takes what the
-/// other end has. What it sends is kept. Unless `is_real`, only says what it would do.
+/// Ends the quarantine of this end of a link.
+///
+/// If the received stream is in quarantine, its acked offset is forgotten, so that this end takes
+/// what the peer has. Its own stream is kept. Unless `is_real`, nothing is done but computing the
+/// effect.
 ///
 /// # Errors
-/// See [`RepairError`].
+/// [`RepairError`]; nothing but the owner was changed.
 pub fn adopt(directory: &Path, key: &Key, is_real: bool) -> Result<Adopted, RepairError> {
     let mut taken = Taken::over(directory, key)?;
     let Some(quarantine) = taken.quarantine() else {
@@ -237,12 +247,12 @@ impl Taken {
         self.durable.quarantine.is_some_and(|quarantine| quarantine.direction == direction)
     }
 
-    /// Whether a record that is kept says how far this stream was consumed.
+    /// Whether a record that is kept acknowledges this stream.
     fn is_acked_by_record(&self, stream: StreamId) -> bool {
         self.retained.as_ref().is_some_and(|retained| retained.prepared(stream).is_some())
     }
 
-    /// What was sent and is not known to be consumed.
+    /// The range that was sent and is not known to be acknowledged.
     fn undelivered(&self) -> Option<(Position, Position)> {
         let acked = self.durable.outgoing.as_ref()?.acked();
         let tail = self.retained.as_ref()?.tail();
@@ -253,22 +263,24 @@ impl Taken {
         self.state.commit(&self.durable.write());
     }
 
-    /// Forgets what was consumed; in force with the next commit.
+    /// Forgets the acked offset, with the next commit.
     fn unlearn(&mut self) {
-        // What is ahead goes into the state first, so that nothing is forgotten before all is.
+        // The highest offset goes into the state first, so that the others can be forgotten one by
+        // one.
         self.commit();
         self.consumed.commit(0, 0, 0);
         self.durable.acked_offset = None;
         self.durable.forget_delivered();
     }
 
-    /// Another stream, in one commit with the report of what is given up and the end of the quarantine.
+    /// Begins another stream, in one commit with the report of what is given up and the end of the
+    /// quarantine.
     fn begin_another(&mut self, undelivered: Option<(Position, Position)>) {
         self.durable.quarantine = None;
         let Some(retained) = &mut self.retained else { return self.commit() };
-        let stream = peer_stream_file(retained);
+        let stream = other_stream(retained);
         if let Some((from, to)) = undelivered {
-            // The receiver may have consumed more of it than this end has heard.
+            // The receiver may have consumed more than this end knows.
             let span = Span { from, to: Some(to), known_to: to, exact: false };
             let (direction, cause) = (Direction::Outgoing, Cause::Undelivered);
             let (epoch, stream) = (self.durable.epoch, Some(retained.stream()));
@@ -282,8 +294,8 @@ impl Taken {
     }
 }
 
-/// A stream whose records cannot be taken for those that are there.
-fn peer_stream_file(retained: &Retained) -> StreamId {
+/// A stream whose records are distinct from those in the ring.
+fn other_stream(retained: &Retained) -> StreamId {
     loop {
         let bytes = nonce();
         let (half, _) = bytes.split_at(8);
@@ -296,7 +308,7 @@ fn peer_stream_file(retained: &Retained) -> StreamId {
     }
 }
 
-/// A copy of the file beside it, under the first name that is free.
+/// Copies the file into its directory, under the first name that is free.
 fn copied(path: &Path) -> Result<PathBuf, RepairError> {
     for number in 1..=COPIES_MAX {
         let mut name = path.as_os_str().to_owned();
@@ -311,7 +323,7 @@ fn copied(path: &Path) -> Result<PathBuf, RepairError> {
         };
         let written = File::open(path).and_then(|mut file| io::copy(&mut file, &mut made));
         if let Err(source) = written {
-            // Half a copy is none, and would only take room.
+            // An incomplete copy is useless, and takes room.
             let _ = fs::remove_file(&copy);
             return Err(failed(source));
         }
@@ -321,7 +333,7 @@ fn copied(path: &Path) -> Result<PathBuf, RepairError> {
     Err(RepairError::Copy { path: path.to_owned(), cause: source })
 }
 
-/// As that of the file.
+/// The permissions of the file.
 const COPY_MODE: u32 = 0o600;
-/// Copies of one file.
+/// The most copies of one file.
 const COPIES_MAX: u32 = 1000;

@@ -1,19 +1,20 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Images in a file that replace each other whole (SPEC 13.2): the state, and how far was consumed, with the word of what was
-//! consumed since (SPEC 13.5).
+//! Images in a file that replace each other whole (SPEC 13.2): the state, and how far was consumed.
 //!
 //! ```text
 //!   commit(n + 1)     slot of n - 1   ◀─ body, word by word        killed here: n is in force
 //!                     its seal        ◀─ one store, Release        from here on: n + 1
 //! ```
 //!
-//! They know no meaning: what the images say is for whoever commits them. They are read once, when the file is
-//! opened; from then on this process is the only one that changes them. A neighbour may look at what was consumed at any time.
+//! A slot of `consumed` has one word more, for what was consumed since its record (SPEC 13.5).
+//!
+//! The slots know no meaning of the images. They are read once, when the file is opened; from then
+//! on only this process changes them. A peer may read how far was consumed at any time.
 //!
 //! # Invariants
 //!
 //! - The bodies of two commits never mix: each begins only when the seal before it is in memory.
-//! - A word says something of the record of its slot only: it is 0 when that is put in force.
+//! - A word counts from the record of its slot only: it is 0 when that record is put in force.
 
 use partywall_layout::link::consumed::{self, SINCE, since_word, slot_offset};
 use partywall_layout::link::slot::index_of;
@@ -42,11 +43,11 @@ impl StateSlots {
         &self.in_force
     }
 
-    /// Puts `state` in force, whole. Its sequence and seal are set here.
+    /// Puts `state` in force, whole, with the next sequence and its seal.
     ///
     /// # Panics
     ///
-    /// If the state contradicts itself: no later owner would take it.
+    /// If the state contradicts itself: no later owner would accept it.
     #[inline]
     pub fn commit(&mut self, state: &StateImage) {
         let sequence = self.in_force.sequence.get() + 1;
@@ -65,19 +66,19 @@ impl StateSlots {
 ///
 /// ```text
 ///   commit     same stream, and near     the word of the slot in force     one store
-///              else                      the other slot: its word 0, then its record, then its seal
+///              else                      the other slot: its word 0, its record, its seal
 /// ```
 #[derive(Debug)]
 pub struct ConsumedSlots<W = OwnMem> {
     line: W,
-    /// As it was when this owner came.
+    /// The contents when this owner took over.
     found: Consumed,
-    /// Of the record in force, as are the next three.
+    /// The sequence of the record in force. The next three fields belong to that record, too.
     sequence: u64,
     stream: u64,
-    /// Up to where it says that was consumed.
+    /// The position up to which the record says that was consumed.
     start: u64,
-    /// Where the word of its slot lies.
+    /// The offset of the word in its slot.
     since: usize,
 }
 
@@ -89,16 +90,16 @@ impl<W: Words> ConsumedSlots<W> {
         Self { line, found, sequence, stream, start, since }
     }
 
-    /// What was in force when this owner came.
+    /// The contents when this owner took over.
     pub fn found(&self) -> &Consumed {
         &self.found
     }
 
-    /// Puts in force that `stream` is consumed up to `position`, and only then tells the neighbour, which may
-    /// forget what lies before.
+    /// Puts in force that `stream` is consumed up to `position`, and only then publishes it to the
+    /// peer, which may free everything before.
     #[inline]
     pub fn commit(&mut self, stream: u64, position: u64, digest: u32) {
-        // What lies before the start is far from it.
+        // A position before the start wraps, and so is far from it.
         let bytes = position.wrapping_sub(self.start);
         match since_word(bytes, digest) {
             Some(word) if bytes <= NEAR && stream == self.stream => {
@@ -106,7 +107,7 @@ impl<W: Words> ConsumedSlots<W> {
             }
             _ => self.begin(stream, position, digest),
         }
-        self.tell(position);
+        self.publish(position);
     }
 
     /// Puts a new record in force, with nothing consumed since.
@@ -115,7 +116,8 @@ impl<W: Words> ConsumedSlots<W> {
         self.sequence += 1;
         (self.stream, self.start) = (stream, position);
         self.since = since_index(self.sequence);
-        // Before the seal, which puts it in force: what is there was consumed since another record.
+        // Before the seal, which puts the record in force: the word that is there counts from
+        // another record.
         let is_late = seeded_fault("link_since_later");
         if !is_late {
             self.line.publish(self.since, 0);
@@ -130,18 +132,19 @@ impl<W: Words> ConsumedSlots<W> {
         }
     }
 
-    /// How far messages of `stream` were handed to the application, committed or not, as an earlier owner noted it.
+    /// How far messages of `stream` were delivered to the application, acknowledged or not, as an
+    /// earlier owner noted it.
     pub fn delivered(&self, stream: u64) -> Option<u64> {
         let of = self.line.load(index(DELIVERED_STREAM));
         (of == stream && of != 0).then(|| self.line.load(index(DELIVERED)))
     }
 
-    /// Notes how far messages of `stream` are handed to the application; those that are handed out again were so already.
-    /// Only counts of attempts depend on it.
+    /// Notes how far messages of `stream` are delivered to the application. Messages that are
+    /// delivered again do not count. Only the delivery attempts depend on it.
     #[inline(always)]
     pub fn note_delivered(&mut self, stream: u64, position: u64) {
         if self.line.load(index(DELIVERED_STREAM)) != stream {
-            // Never an old position with the new stream.
+            // A position of the old stream is never there together with the new stream.
             self.forget_delivered();
             self.line.publish(index(DELIVERED_STREAM), stream);
         }
@@ -151,20 +154,20 @@ impl<W: Words> ConsumedSlots<W> {
         }
     }
 
-    /// What the owner before handed out is counted: this one has handed out nothing yet.
+    /// Notes that this owner has delivered nothing yet; the note of the owner before is counted.
     pub fn forget_delivered(&mut self) {
         self.line.publish(index(DELIVERED), 0);
     }
 
-    /// Sets the word that the living neighbour reads, which nobody believes after a restart.
+    /// Publishes the word that the living peer reads. No owner believes it after a restart.
     #[inline]
-    pub fn tell(&mut self, position: u64) {
+    pub fn publish(&mut self, position: u64) {
         self.line.publish(index(CONSUMED), position);
     }
 }
 
 impl ConsumedSlots {
-    /// Of a memory that is new: nothing is consumed, and the memory says so.
+    /// The slots of a new memory: nothing is consumed, and the memory says so.
     pub fn fresh(mut line: OwnMem) -> Self {
         let nothing = ConsumedRecord::new(1, 0, 0, 0);
         line.write(index(slot_offset(index_of(1))), nothing.as_bytes());
@@ -172,15 +175,15 @@ impl ConsumedSlots {
     }
 }
 
-/// Where slots lie; beside the memory itself, tests have one that looks at it after each store.
+/// The memory of the slots. Tests implement it with a memory that is inspected after each store.
 pub trait Words {
-    /// As of [`OwnMem`], like the others.
+    /// As the method of [`OwnMem`], like the others.
     fn load(&self, offset: usize) -> u64;
     /// Stores words one behind the other.
     fn store_all(&mut self, offset: usize, words: impl ExactSizeIterator<Item = u64>);
-    /// Stores one after all that was stored before.
+    /// Stores a word after all words that were stored before.
     fn publish(&mut self, offset: usize, value: u64);
-    /// What is stored later is not seen before what was stored.
+    /// Orders later stores behind the earlier ones.
     fn order_stores(&self);
 }
 
@@ -206,19 +209,21 @@ impl Words for OwnMem {
     }
 }
 
-/// What is in force on the control page of a neighbour; `None`: it is just being written, or damaged.
+/// How far a peer has consumed, as its control page says; `None` if that is just being written, or
+/// damaged.
 pub fn consumed_of(control: &PeerMem) -> Option<Consumed> {
     let records = |line: &mut [u8]| control.copy(index(CONSUMED), line);
     consumed_by(records, |word| {
-        // ORDER: a fence before each of the three keeps the looks in this order (SPEC 16.5). The words come after the records: a record whose seal
-        // was copied is followed by a word that is 0, or of it. The seal comes once more after them: a word that is of the record that
-        // followed in this slot is followed by the seal of that.
+        // ORDER: a fence before each of the three keeps the loads in this order (SPEC 16.5). The
+        // words are loaded after the records: a record whose seal was copied is followed by a word
+        // that is 0, or of it. The seal is loaded once more after the words: a word of the record
+        // that followed in this slot is followed by the seal of that record.
         control.order_loads();
         control.peek(word)
     })
 }
 
-/// The same, by one look at all, and others at single words afterwards: what they find was there later.
+/// As [`consumed_of`]: `records` copies the line once, and `word` loads single words of it later.
 fn consumed_by(
     records: impl FnOnce(&mut [u8]),
     mut word: impl FnMut(usize) -> u64,
@@ -260,7 +265,8 @@ const fn index(offset: u64) -> usize {
 }
 
 const LINE: usize = index(LINE_BYTES);
-/// So far from where a record was put in force its word says what was consumed. It could say more; what happens seldom is tested little.
+/// How far from the position of a record, in bytes, its word counts. It could count further, but a
+/// rarely replaced record would be a rarely tested one.
 const NEAR: u64 = 64 << 10;
 
 const _: () = assert!(NEAR <= consumed::SINCE_MAX);

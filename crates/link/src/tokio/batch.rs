@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Messages that appear at once, or not at all.
+//! Messages that are sent all or none.
 
 use std::fmt;
 
 use super::notices::Notices;
 use crate::{SendError, TrySendError};
 
-/// Messages that are sent together. Dropped, none of them is.
+/// Messages that are sent together. If the batch is dropped, none is sent.
 ///
-/// The peer may receive some of them before others, but a restart of either end finds all or none of them sent.
+/// The peer may receive some of them before others, but a restart of either end finds all or none
+/// sent.
 #[must_use = "a batch that is dropped is not sent"]
 pub struct Batch<'a> {
     batch: crate::Batch<'a>,
@@ -20,30 +21,30 @@ impl<'a> Batch<'a> {
         Self { batch, notices }
     }
 
-    /// Puts a message behind the others.
+    /// Appends a message.
     pub fn send(&mut self, message: &[u8]) -> &mut Self {
         self.batch.send(message);
         self
     }
 
-    /// How many messages there are.
+    /// Number of messages in the batch.
     #[must_use]
     pub fn len(&self) -> usize {
         self.batch.len()
     }
 
-    /// Whether there is none.
+    /// Whether the batch has no message.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.batch.is_empty()
     }
 
-    /// Sends them; waits until there is room for all.
+    /// Sends all messages; waits until there is room for all.
     ///
-    /// Cancel-safe: dropped before it is ready, none of them was sent.
+    /// Cancel-safe: if the future is dropped before it is ready, none of them was sent.
     ///
     /// # Errors
-    /// See [`SendError`]; none of them was sent.
+    /// [`SendError`] lists the reasons; none of them was sent.
     pub async fn commit(mut self) -> Result<(), SendError> {
         let publish = || match self.batch.try_commit() {
             Ok(()) => Some(Ok(())),
@@ -53,10 +54,10 @@ impl<'a> Batch<'a> {
         self.notices.until_done(publish).await?
     }
 
-    /// Sends them if there is room now; else the batch is still there.
+    /// Sends all messages if there is room now; otherwise the batch stays as it is.
     ///
     /// # Errors
-    /// See [`TrySendError`].
+    /// [`TrySendError`] lists the reasons.
     pub fn try_commit(&mut self) -> Result<(), TrySendError> {
         self.notices.act(|| self.batch.try_commit())
     }

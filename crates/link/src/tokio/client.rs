@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The end of links that connects.
+//! A client, which connects links to servers.
 
 use super::group::{Group, Hold};
 use super::link::Link;
 use crate::{Config, OpenError, Storage};
 use partywall::{Address, AddressError};
 
-/// Opens links to servers. See [`Client`](crate::Client) there, and [the module](super) for an example.
+/// Opens links to servers, as [`Client`](crate::Client). [The module](super) has an example.
 #[derive(Debug)]
 pub struct Client {
     client: crate::Client,
@@ -14,13 +14,15 @@ pub struct Client {
 }
 
 impl Client {
-    /// A client called `name`, whose links are kept in `place`, and are in one group of their own.
+    /// Makes a client called `name`, whose links are kept in `place` and have one group of their
+    /// own.
     ///
     /// # Errors
-    /// See [`OpenError`]: a setting, the name, or the directory is not possible, or no descriptor is left.
+    /// [`OpenError`]: a setting, the name, or the directory is not possible, or no descriptor is
+    /// left.
     ///
     /// # Panics
-    /// Outside a tokio runtime with I/O enabled.
+    /// If it is called outside a tokio runtime with I/O enabled.
     pub fn new(place: Storage, name: &str, config: Config) -> Result<Self, OpenError> {
         Self::new_in(&Group::new()?, place, name, config)
     }
@@ -28,7 +30,7 @@ impl Client {
     /// As [`new`](Self::new), with links in this group.
     ///
     /// # Errors
-    /// As there.
+    /// Those of [`new`](Self::new).
     pub fn new_in(
         group: &Group,
         place: Storage,
@@ -40,13 +42,14 @@ impl Client {
         Ok(Self { client, hold })
     }
 
-    /// Opens the link called `link` to the server called `server`, which is to be found at `address`. It does not wait for the
-    /// network: what is sent is kept until there is a connection, and after one is lost until there is another.
+    /// Opens the link called `link` to the server called `server` at `address`. It does not wait
+    /// for the network: messages are kept until there is a connection, and after it breaks until
+    /// the next one.
     ///
-    /// Opening a file, and looking up a host name, take the time they take, in the thread that calls.
+    /// The calling thread opens the file and resolves the host name, however long that takes.
     ///
     /// # Errors
-    /// See [`OpenError`].
+    /// [`OpenError`] lists the reasons.
     pub fn connect<A>(&self, address: A, server: &str, link: &str) -> Result<Link, OpenError>
     where
         A: TryInto<Address>,

@@ -1,26 +1,32 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The task that drives a group: an event loop as any other, with the group's descriptor and its next timer.
+//! The task that drives a group: an event loop with the group's descriptor and its next timer.
 //!
 //! ```text
-//!   turn ─▶ hand on the news ─▶ anything ready still? ─ yes ─▶ let the others run, turn again
+//!   turn ─▶ deliver notices ─▶ is anything still ready? ─ yes ─▶ let other tasks run, turn again
 //!                                   └ no ─▶ sleep: descriptor, timer, nudge ─▶ turn
 //! ```
 //!
 //! # No future is left asleep
 //!
-//! A future is registered with its link's news before it looks. So it is enough that after every change somebody tells the news.
+//! A future registers with its link's notices before it checks. So it is enough that every change
+//! is followed by a notice.
 //!
-//! - What the task's own turn changes, the group lists, and the task hands it on after the turn.
-//! - What an operation of another task changes at its own link, that task tells when it is done (`Notices::acted`).
-//! - An operation on a link without a connection makes a turn by itself, and so may find what is the task's to find: descriptors
-//!   that were ready, the bell, timers, links for a server. It nudges afterwards, and the task looks at everything: only the task takes
-//!   anything off the group's list, and it reads the next timer when the turn of the other is over.
-//! - Closing (`closing.rs`) has a thread that drives until all is out. Meanwhile the task looks at intervals, and is nudged at the end.
-//! - An acknowledgement that is owed rings the group's bell, whoever owes it; so does a link whose neighbour is to ring it from now
-//!   on, and one that has news which the task did not find.
+//! - Changes by the task's own turn are listed by the group, and the task delivers them after the
+//!   turn.
+//! - Changes that another task makes to its link are noticed by that task when it is done
+//!   (`Notices::acted`).
+//! - An operation on a link without a connection makes a turn by itself, and may find what the task
+//!   should find: ready descriptors, the doorbell, timers, links for a server. It nudges
+//!   afterwards, and the task checks everything. Only the task removes links from the group's list,
+//!   and it reads the next timer after the turn of the other.
+//! - Closing (`shutdown.rs`) has a thread that drives until all bytes are out. Meanwhile the task
+//!   checks at intervals, and it is nudged at the end.
+//! - The group's doorbell is notified for an acknowledgement to settle, for a link to arm, and for
+//!   a link with events that the task did not find.
 //!
-//! The runtime tells of the descriptor once, when it becomes ready; what a turn leaves, as when more is ready than it takes at a
-//! time, it would not tell of again. So the descriptor itself is asked before sleeping.
+//! The runtime reports the descriptor once, when it becomes ready. It does not report what a turn
+//! leaves, as when more is ready than one turn takes. So the task polls the descriptor itself
+//! before it sleeps.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -35,7 +41,7 @@ use tokio::task::yield_now;
 use super::group::GroupShared;
 use partywall::tokio::watch_readable;
 
-/// Starts the task of a group, of which there is a hold.
+/// Starts the task of a group that has a hold.
 pub(super) fn start(shared: Arc<GroupShared>) -> io::Result<()> {
     let clock = Clock::new()?;
     let mut drive = Drive {
@@ -45,7 +51,7 @@ pub(super) fn start(shared: Arc<GroupShared>) -> io::Result<()> {
         set_to: None,
         shared: Arc::clone(&shared),
     };
-    // A runtime that ends, or a callback that panics, ends the task without a word of its own.
+    // A runtime that ends, or a callback that panics, ends the task at any await.
     let over = Over(shared);
     tokio::spawn(async move {
         if let Err(fault) = drive.run().await {
@@ -55,7 +61,7 @@ pub(super) fn start(shared: Arc<GroupShared>) -> io::Result<()> {
     Ok(())
 }
 
-/// See the module.
+/// The task and its descriptors.
 struct Drive {
     shared: Arc<GroupShared>,
     descriptor: AsyncFd<OwnedFd>,
@@ -65,7 +71,7 @@ struct Drive {
     set_to: Option<Instant>,
 }
 
-/// Tells all who wait that nobody drives any more.
+/// Wakes all futures of the group when the task has ended.
 struct Over(Arc<GroupShared>);
 
 impl Drop for Over {
@@ -75,7 +81,7 @@ impl Drop for Over {
 }
 
 impl Drive {
-    /// Drives until nobody holds the group.
+    /// Drives until there is no hold of the group.
     async fn run(&mut self) -> io::Result<()> {
         let mut is_nudged = false;
         loop {
@@ -98,7 +104,7 @@ impl Drive {
         Ok(poll::wait(&mut descriptors, Some(Instant::now()))? > 0)
     }
 
-    /// Sleeps until there may be something to do; whether that is what the group does not know.
+    /// Sleeps until there may be work. Returns whether the group itself does not know of it.
     async fn sleep(&mut self) -> io::Result<bool> {
         let is_closing = self.shared.has_closings();
         let look = is_closing.then(|| Instant::now() + LOOKED_EVERY);
@@ -120,5 +126,5 @@ impl Drive {
     }
 }
 
-/// How often the task looks while a link is being closed.
+/// Interval of the task's checks while a link is being closed.
 const LOOKED_EVERY: Duration = Duration::from_millis(5);

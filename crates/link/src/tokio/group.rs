@@ -2,17 +2,18 @@
 //! Links that one task drives, and what their futures share with it.
 //!
 //! ```text
-//!   Group, Client, Server, handles of links ── Hold ──▶ GroupShared ◀── the task (drive.rs)
-//!   messages, links that are looked up ────────────────────────────▶  │  group    of threads, that nobody else has
-//!                                                                      │  links    news of each, while somebody has it
-//!                                                                      └─ nudge    look at everything again
+//!   Group, Client, Server, handles of links ─ Hold ─▶ GroupShared ◀── the task (drive.rs)
+//!   messages, observers ─────────────────────────▶      │  group   of threads, used by nothing else
+//!                                                       │  links   notices of each link in use
+//!                                                       └─ nudge   check everything again
 //! ```
 //!
 //! # Invariants
 //!
-//! - No thread waits for a link of the group or polls it, but the task and links that are being closed (`closing.rs`): what another
-//!   found ready, the descriptor would not tell the task.
-//! - The task ends when nobody holds.
+//! - No thread waits for a link of the group or polls the group, but the task and threads that
+//!   close links (`shutdown.rs`). The descriptor would not report to the task what another thread
+//!   found ready.
+//! - The task ends when there is no hold.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -23,7 +24,7 @@ use tokio::sync::Notify;
 
 use super::drive;
 use super::notices::Notices;
-use crate::{Config, LinkId, Observer, Stopped};
+use crate::{Config, MemberId, Observer, Stopped};
 use partywall_wait::Wait;
 
 /// Links that are driven by one task. Clones are the same group.
@@ -49,46 +50,46 @@ pub struct Group {
     pub(super) hold: Hold,
 }
 
-/// Keeps the task running. Whatever its holder did before it let go is looked at.
+/// Keeps the task running. The task checks what its holder did before the hold was dropped.
 pub(super) struct Hold {
     pub(super) shared: Arc<GroupShared>,
 }
 
-/// See the module.
+/// State of a group, shared by its task and its futures.
 pub(super) struct GroupShared {
     pub(super) group: crate::Group,
-    /// Somebody did what the descriptor may not tell of.
+    /// There may be work that the descriptor does not report.
     pub(super) nudge: Notify,
-    /// Servers may have links that nobody has.
+    /// Servers may have attached links without a handle.
     pub(super) offered: Notify,
-    book: Mutex<Book>,
+    registry: Mutex<Registry>,
 }
 
 #[derive(Default)]
-struct Book {
+struct Registry {
     holds: usize,
-    /// Links that are being closed by threads of the runtime, which drive meanwhile.
+    /// Links that threads of the runtime are closing; those threads drive meanwhile.
     closings: usize,
-    links: HashMap<LinkId, Weak<Notices>>,
-    /// Why nobody drives any more.
+    links: HashMap<MemberId, Weak<Notices>>,
+    /// Reason why the task has ended.
     fault: Option<Arc<io::Error>>,
 }
 
 impl Group {
-    /// A group without links, and its task.
+    /// Makes a group without links, and its task.
     ///
     /// # Errors
-    /// No descriptor is left: a group takes seven.
+    /// No descriptor is left. A group takes seven.
     ///
     /// # Panics
-    /// Outside a tokio runtime with I/O enabled.
+    /// If it is called outside a tokio runtime with I/O enabled.
     pub fn new() -> io::Result<Self> {
         let group = crate::Group::with_wait(Wait::Park)?;
         let shared = Arc::new(GroupShared {
             group,
             nudge: Notify::new(),
             offered: Notify::new(),
-            book: Mutex::default(),
+            registry: Mutex::default(),
         });
         let hold = Hold::new(&shared);
         drive::start(shared)?;
@@ -98,7 +99,7 @@ impl Group {
 
 impl Hold {
     fn new(shared: &Arc<GroupShared>) -> Self {
-        shared.book().holds += 1;
+        shared.registry().holds += 1;
         Self { shared: Arc::clone(shared) }
     }
 }
@@ -111,7 +112,7 @@ impl Clone for Hold {
 
 impl Drop for Hold {
     fn drop(&mut self) {
-        self.shared.book().holds -= 1;
+        self.shared.registry().holds -= 1;
         self.shared.nudge.notify_one();
     }
 }
@@ -125,14 +126,14 @@ impl fmt::Debug for Hold {
 impl GroupShared {
     /// The configuration of a link or server of this group.
     pub(super) fn adopt(&self, config: Config) -> Config {
-        // What is asked here with a deadline that has passed would spin first.
+        // With another strategy, a call whose deadline has passed would spin first.
         config.wait(Wait::Park).group(&self.group)
     }
 
     /// # Errors
-    /// Nobody drives the group any more, so that nobody would be woken.
+    /// The task has ended, so that no future would be woken.
     pub(super) fn is_driven(&self) -> Result<(), Arc<io::Error>> {
-        self.book().fault.clone().map_or(Ok(()), Err)
+        self.registry().fault.clone().map_or(Ok(()), Err)
     }
 
     /// As [`is_driven`](Self::is_driven), for links.
@@ -140,32 +141,32 @@ impl GroupShared {
         self.is_driven().map_err(Stopped::System)
     }
 
-    /// What the futures of this link wait for: the same for all its handles.
+    /// The notices of this link, the same for all its handles.
     pub(super) fn notices_of(self: &Arc<Self>, link: Observer) -> Arc<Notices> {
-        let mut book = self.book();
-        if let Some(notices) = book.links.get(&link.id()).and_then(Weak::upgrade) {
+        let mut registry = self.registry();
+        if let Some(notices) = registry.links.get(&link.id()).and_then(Weak::upgrade) {
             return notices;
         }
         let (id, notices) = (link.id(), Arc::new(Notices::new(link, Arc::clone(self))));
-        book.links.insert(id, Arc::downgrade(&notices));
+        registry.links.insert(id, Arc::downgrade(&notices));
         notices
     }
 
-    pub(super) fn forget(&self, id: LinkId) {
-        let mut book = self.book();
-        // There may be news of the same link again.
-        if book.links.get(&id).is_some_and(|notices| notices.strong_count() == 0) {
-            book.links.remove(&id);
+    pub(super) fn forget(&self, id: MemberId) {
+        let mut registry = self.registry();
+        // The link may have new notices.
+        if registry.links.get(&id).is_some_and(|notices| notices.strong_count() == 0) {
+            registry.links.remove(&id);
         }
     }
 
-    /// Hands on what the group knows. `is_nudged`: others may know more.
+    /// Delivers the changes that the group lists. `is_nudged`: there may be others.
     pub(super) fn deliver(&self, is_nudged: bool) {
         let mut is_anyone_s = is_nudged;
         for id in self.group.ready() {
-            let notices = self.book().links.get(&id).and_then(Weak::upgrade);
+            let notices = self.registry().links.get(&id).and_then(Weak::upgrade);
             match notices {
-                // One that a message still refers to may be nobody's, too.
+                // A link without a handle may have notices, too, as long as a message refers to it.
                 Some(notices) => is_anyone_s |= notices.arrived(),
                 None => is_anyone_s = true,
             }
@@ -176,35 +177,35 @@ impl GroupShared {
     }
 
     pub(super) fn is_held(&self) -> bool {
-        self.book().holds > 0
+        self.registry().holds > 0
     }
 
     pub(super) fn has_closings(&self) -> bool {
-        self.book().closings > 0
+        self.registry().closings > 0
     }
 
     pub(super) fn begin_closing(&self) {
-        self.book().closings += 1;
+        self.registry().closings += 1;
         self.nudge.notify_one();
     }
 
     pub(super) fn end_closing(&self) {
-        self.book().closings -= 1;
+        self.registry().closings -= 1;
         self.nudge.notify_one();
     }
 
-    /// From here on nobody drives: all who wait are told.
+    /// Notes that the task has ended, and wakes all futures.
     pub(super) fn over(&self, fault: io::Error) {
         let links: Vec<_> = {
-            let mut book = self.book();
-            book.fault.get_or_insert_with(|| Arc::new(fault));
-            book.links.values().filter_map(Weak::upgrade).collect()
+            let mut registry = self.registry();
+            registry.fault.get_or_insert_with(|| Arc::new(fault));
+            registry.links.values().filter_map(Weak::upgrade).collect()
         };
         links.iter().for_each(|notices| notices.over());
         self.offered.notify_waiters();
     }
 
-    fn book(&self) -> MutexGuard<'_, Book> {
-        self.book.lock().unwrap_or_else(PoisonError::into_inner)
+    fn registry(&self) -> MutexGuard<'_, Registry> {
+        self.registry.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

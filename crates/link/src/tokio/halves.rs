@@ -34,18 +34,18 @@ impl Sender {
         Self { handle }
     }
 
-    /// See [`Link::send`].
+    /// Does the same as [`Link::send`].
     ///
     /// # Errors
-    /// As there.
+    /// Those of that method.
     pub async fn send(&self, message: &[u8]) -> Result<(), SendError> {
         self.handle.send(message).await
     }
 
-    /// See [`Link::send_with`].
+    /// Does the same as [`Link::send_with`].
     ///
     /// # Errors
-    /// As there.
+    /// Those of that method.
     pub async fn send_with(
         &self,
         len: usize,
@@ -54,10 +54,10 @@ impl Sender {
         self.handle.send_with(len, fill).await
     }
 
-    /// See [`Link::try_send_with`].
+    /// Does the same as [`Link::try_send_with`].
     ///
     /// # Errors
-    /// As there.
+    /// Those of that method.
     pub fn try_send_with(
         &self,
         len: usize,
@@ -66,36 +66,36 @@ impl Sender {
         self.handle.try_send_with(len, fill)
     }
 
-    /// See [`Link::try_send`].
+    /// Does the same as [`Link::try_send`].
     ///
     /// # Errors
-    /// As there.
+    /// Those of that method.
     pub fn try_send(&self, message: &[u8]) -> Result<(), TrySendError> {
         self.handle.try_send(message)
     }
 
-    /// See [`Link::batch`].
+    /// Does the same as [`Link::batch`].
     pub fn batch(&self) -> Batch<'_> {
         self.handle.batch()
     }
 
-    /// See [`Link::wait_acked`].
+    /// Does the same as [`Link::wait_acked`].
     ///
     /// # Errors
-    /// As there.
+    /// Those of that method.
     pub async fn wait_acked(&self) -> Result<(), WaitError> {
-        self.handle.flush().await
+        self.handle.wait_acked().await
     }
 
-    /// See [`Link::unconsumed_bytes`].
+    /// Does the same as [`Link::unconsumed_bytes`].
     ///
     /// # Errors
-    /// As there.
+    /// Those of that method.
     pub fn unconsumed_bytes(&self) -> Result<u64, Stopped> {
         self.handle.link.unconsumed_bytes()
     }
 
-    /// The link, for all that is of neither direction. Dropping it is dropping one more handle.
+    /// A handle of the link, for operations of neither direction. Dropping it drops one handle.
     #[must_use]
     pub fn link(&self) -> Link {
         Link { handle: Arc::clone(&self.handle) }
@@ -107,26 +107,26 @@ impl Receiver {
         Self { handle }
     }
 
-    /// See [`Link::recv`].
+    /// Does the same as [`Link::recv`].
     ///
     /// # Errors
-    /// As there.
+    /// Those of that method.
     pub async fn recv(&mut self) -> Result<Option<Message>, RecvError> {
         self.handle.recv().await
     }
 
-    /// See [`Link::try_recv`].
+    /// Does the same as [`Link::try_recv`].
     ///
     /// # Errors
-    /// As there.
+    /// Those of that method.
     pub fn try_recv(&mut self) -> Result<Option<Message>, TryRecvError> {
         self.handle.try_recv()
     }
 
-    /// See [`Link::recv_with`].
+    /// Does the same as [`Link::recv_with`].
     ///
     /// # Errors
-    /// As there.
+    /// Those of that method.
     pub async fn recv_with<R>(
         &mut self,
         read: impl FnOnce(MessageView<'_>) -> R,
@@ -134,10 +134,10 @@ impl Receiver {
         self.handle.recv_with(read).await
     }
 
-    /// See [`Link::try_recv_with`].
+    /// Does the same as [`Link::try_recv_with`].
     ///
     /// # Errors
-    /// As there.
+    /// Those of that method.
     pub fn try_recv_with<R>(
         &mut self,
         read: impl FnOnce(MessageView<'_>) -> R,
@@ -145,23 +145,23 @@ impl Receiver {
         self.handle.try_recv_with(read)
     }
 
-    /// See [`Link::ack_to`].
+    /// Does the same as [`Link::ack_to`].
     ///
     /// # Errors
-    /// As there.
+    /// Those of that method.
     pub fn ack_to(&mut self, token: Token) -> Result<(), AckError> {
         self.link().ack_to(token)
     }
 
-    /// See [`Link::rewind`].
+    /// Does the same as [`Link::rewind`].
     ///
     /// # Errors
-    /// As there.
+    /// Those of that method.
     pub fn rewind(&mut self) -> Result<(), Stopped> {
         self.link().rewind()
     }
 
-    /// The link, for all that is of neither direction. Dropping it is dropping one more handle.
+    /// A handle of the link, for operations of neither direction. Dropping it drops one handle.
     #[must_use]
     pub fn link(&self) -> Link {
         Link { handle: Arc::clone(&self.handle) }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A message that was received, and what becomes of it: as [`crate::Message`], but a reply waits as a future.
+//! A received message, as [`crate::Message`], but a reply waits as a future.
 
 use std::fmt;
 use std::ops::Deref;
@@ -10,9 +10,10 @@ use bytes::Bytes;
 use super::notices::Notices;
 use crate::{AckError, ReplyError, SendError, Token};
 
-/// A message of a link. It is the application's own memory, however long it is kept.
+/// A message of a link, in memory of the application's own, however long it is kept.
 ///
-/// Dropped, it is not consumed: it is received again after a restart, or after [`rewind`](super::Link::rewind).
+/// A message that is dropped is not acknowledged: it comes again after a restart, or after
+/// [`rewind`](super::Link::rewind).
 pub struct Message {
     message: crate::Message,
     notices: Arc<Notices>,
@@ -23,54 +24,60 @@ impl Message {
         Self { message, notices }
     }
 
-    /// Where it begins in its stream. Positions rise, and each is of one message for ever; a new epoch is a new stream, whose positions begin anew.
+    /// Position of its beginning in its stream. Positions rise, and each belongs to one message for
+    /// ever. A new epoch is a new stream, with positions of its own.
     #[must_use]
     pub const fn position(&self) -> u64 {
         self.message.position()
     }
 
-    /// 1, and one more for each earlier owner of this end that was handed the message and did not commit it.
+    /// Delivery count: 1, and one more for each earlier owner of this end that received the message
+    /// and did not acknowledge it.
     #[must_use]
     pub const fn attempt(&self) -> u32 {
         self.message.attempt()
     }
 
-    /// Whether it is likely what its receivers died of: see [`is_poison`](crate::Message::is_poison) there.
+    /// Whether the message may be crashing its consumers, as
+    /// [`is_poison`](crate::Message::is_poison) says.
     #[must_use]
     pub fn is_poison(&self) -> bool {
         self.message.is_poison()
     }
 
-    /// Names the message, and all before it, to [`ack_to`](super::Link::ack_to) or to a restarted process.
+    /// Names the message, and all before it, for [`ack_to`](super::Link::ack_to) or a restarted
+    /// process.
     #[must_use]
     pub const fn token(&self) -> Token {
         self.message.token()
     }
 
-    /// Its bytes, without a copy.
+    /// Returns its bytes without a copy.
     #[must_use]
     pub fn bytes(&self) -> Bytes {
         self.message.bytes()
     }
 
-    /// Consumes the message and all before it. With [`Delivery::AtMostOnce`](crate::Delivery) it is consumed already.
+    /// Acknowledges the message and all before it. With [`Delivery::AtMostOnce`](crate::Delivery)
+    /// it is acknowledged already.
     ///
-    /// The sender is told by the next message, or by the group's task.
+    /// The sender learns of it by the next message, or by the group's task.
     ///
     /// # Errors
-    /// See [`AckError`].
+    /// [`AckError`] lists the reasons.
     pub fn ack(self) -> Result<(), AckError> {
         let Self { message, notices } = self;
         notices.act_on_received(|| message.ack())
     }
 
-    /// Sends `answer` over the same link and consumes the message and all before it: after a crash both have happened, or
-    /// neither. Waits for room first.
+    /// Sends `answer` over the same link, and acknowledges the message and all before it. After a
+    /// crash both have happened, or neither. Waits for room first.
     ///
-    /// Cancel-safe: dropped before it is ready, nothing was sent and nothing committed.
+    /// Cancel-safe: if the future is dropped before it is ready, nothing was sent and nothing
+    /// acknowledged.
     ///
     /// # Errors
-    /// See [`ReplyError`]; with any of them nothing was sent, and nothing committed.
+    /// [`ReplyError`] lists the reasons; then nothing was sent and nothing acknowledged.
     pub async fn reply(self, answer: &[u8]) -> Result<(), ReplyError> {
         let reply = || match self.message.try_reply(answer) {
             Err(ReplyError::Send(SendError::TimedOut)) => None,

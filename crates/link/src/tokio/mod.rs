@@ -37,20 +37,23 @@
 //!   an operation of another task ──────────── changed a link ──────────┘
 //! ```
 //!
-//! Each [`Group`] has one task, which makes connections, takes bytes and sends acknowledgements for all its links, whether a
-//! future waits or not. It ends with the last client, server, link and group that belongs to it. A group of links that are
-//! idle does nothing at all. All links of a client, and all of a server, are in one group, unless `new_in` and `bind_in` say which; the
-//! group that a [`Config`](crate::Config) names is for threads, and so are its `wait` and `spin_budget`: they
-//! mean nothing here.
+//! Each [`Group`] has one task, which makes connections, takes bytes and sends acknowledgements for
+//! all its links, whether a future waits or not. It ends with the last client, server, link and
+//! group that belongs to it. A group of links that are idle does nothing at all. All links of a
+//! client, and all of a server, are in one group, unless `new_in` and `bind_in` say which; the
+//! group that a [`Config`](crate::Config) names is for threads, and so are its `wait` and
+//! `spin_budget`: they mean nothing here.
 //!
-//! The task asks [`on_login`](crate::Config::on_login), opens files and looks up host names where it runs: a callback
-//! that takes long, or a name that does, keeps a thread of the runtime. Write IP addresses.
+//! The task asks [`on_login`](crate::Config::on_login), opens files and looks up host names where
+//! it runs: a callback that takes long, or a name that does, keeps a thread of the runtime. Write
+//! IP addresses.
 //!
 //! # Ending
 //!
-//! Dropping the last handle of a client's link closes it without waiting, as with threads. A runtime that shuts down drops the task:
-//! what waits elsewhere for a link of the group fails with [`Stopped::System`](crate::Stopped::System). What was sent and
-//! not consumed is kept or not as [`Storage`](crate::Storage) says.
+//! Dropping the last handle of a client's link closes it without waiting, as with threads. A
+//! runtime that shuts down drops the task: what waits elsewhere for a link of the group fails with
+//! [`Stopped::System`](crate::Stopped::System). What was sent and not consumed is kept or not as
+//! [`Storage`](crate::Storage) says.
 //!
 //! # Sharing a thread
 //!
@@ -58,8 +61,9 @@
 //!
 //! # Cancelling
 //!
-//! Every future here may be dropped at any time. A `send` or a `commit` that was dropped has sent all of it or nothing; a `recv`, an
-//! `accept` or a `next_event` that was dropped took nothing; a `reply` has sent and committed, or neither.
+//! Every future here may be dropped at any time. A `send` or a `commit` that was dropped has sent
+//! all of it or nothing; a `recv`, an `accept` or a `next_event` that was dropped took nothing; a
+//! `reply` has sent and committed, or neither.
 
 mod batch;
 mod client;

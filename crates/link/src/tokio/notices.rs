@@ -1,19 +1,22 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the futures of one link wait for, and who tells them.
+//! The events for which futures of one link wait, and who notifies them.
 //!
 //! ```text
-//!   the group's task: the group lists the link ──▶ arrived ─┬─▶ messages   recv
-//!   an operation, when it is done ───────────────▶ acted ───┼─▶ changes    send, flush, wait_attached, close, reply
-//!                                                           └─▶ events     next_event
-//!   commit, reply, rewind ─────────────────────────────────────▶ commits   reply, that may have nothing to answer any more
+//!   the group's task: the group lists the link ─▶ arrived ─┬─▶ messages   recv
+//!   an operation, when it is done ──────────────▶ acted ───┼─▶ changes    send, wait_acked, close, …
+//!                                                          └─▶ events     next_event
+//!   ack, reply, rewind ────────────────────────────────────▶ commits      a reply whose request may be
+//!                                                                         acknowledged by now
 //! ```
 //!
-//! A link whose messages nobody takes is listed at each turn, and what an operation changes only it knows; so `changes` is told by
-//! comparing how the link stands with how it stood when it was last told. Messages and events are not compared: who is told looks.
+//! A link with messages that are not received is listed at each turn, and only an operation knows
+//! what it changes. So `changes` is notified if the snapshot of the link differs from the one
+//! reported last. Messages and events are not compared: a future that is notified checks them.
 //!
 //! # Invariants
 //!
-//! - A look that finds nothing tells nobody. Else two that wait would wake each other for ever.
+//! - A check that finds nothing notifies no future. Otherwise two that wait would wake each other
+//!   for ever.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -21,9 +24,9 @@ use tokio::sync::Notify;
 use tokio::task::coop::consume_budget;
 
 use super::group::GroupShared;
-use crate::{Observed, Observer, Snapshot, Stopped, WaitError};
+use crate::{Observation, Observer, Snapshot, Stopped, WaitError};
 
-/// See the module.
+/// Notices for the futures of one link.
 pub(super) struct Notices {
     pub(super) observer: Observer,
     pub(super) shared: Arc<GroupShared>,
@@ -31,18 +34,19 @@ pub(super) struct Notices {
     pub(super) changes: Notify,
     pub(super) events: Notify,
     commits: Notify,
-    /// How it stood when that was last told; `None`: closed.
-    told: Mutex<Option<Snapshot>>,
+    /// The snapshot that was reported last; `None` if the link was closed.
+    reported: Mutex<Option<Snapshot>>,
 }
 
 impl Notices {
     pub(super) fn new(observer: Observer, shared: Arc<GroupShared>) -> Self {
-        let told = Mutex::new(observer.observe().ok().map(|look| look.snapshot));
+        let reported = Mutex::new(observer.observe().ok().map(|seen| seen.snapshot));
         let [messages, changes, events, commits] = [const { Notify::const_new() }; 4];
-        Self { observer, shared, messages, changes, events, commits, told }
+        Self { observer, shared, messages, changes, events, commits, reported }
     }
 
-    /// The group lists the link. Whether it has another connection.
+    /// Notifies futures because the group lists the link. Returns whether it has another
+    /// connection.
     pub(super) fn arrived(&self) -> bool {
         self.messages.notify_waiters();
         self.events.notify_waiters();
@@ -53,44 +57,46 @@ impl Notices {
         change == Change::Connection
     }
 
-    /// Something was done with the link, which stood as in `before`, that may have changed it.
-    pub(super) fn acted(&self, before: Option<&Observed>) {
+    /// Notifies futures after an operation that may have changed the link, which was as in
+    /// `before`.
+    pub(super) fn acted(&self, before: Option<&Observation>) {
         let (change, after) = self.take_change();
         if change != Change::None {
             self.over();
         } else if after.is_some_and(|after| after.has_next) {
             self.messages.notify_waiters();
         }
-        let was_attached = before.is_none_or(|look| look.snapshot.is_attached);
-        let is_attached = after.is_none_or(|look| look.snapshot.is_attached);
+        let was_attached = before.is_none_or(|seen| seen.snapshot.is_attached);
+        let is_attached = after.is_none_or(|seen| seen.snapshot.is_attached);
         if !was_attached || !is_attached || change == Change::Connection {
-            // It may have made a turn of the whole group; or who offers links would not hear of this one.
+            // The operation may have made a turn of the whole group; the server's offers would be
+            // missed.
             self.shared.nudge.notify_one();
         }
     }
 
-    /// Does something with the link, and tells of it.
+    /// Calls an operation, and notifies futures of its changes.
     pub(super) fn act<R>(&self, act: impl FnOnce() -> R) -> R {
-        // Also if the application's code panics in it.
+        // The guard notifies also if the application's code panics in `act`.
         let _acting = Acting { notices: self, before: self.observer.observe().ok() };
         act()
     }
 
-    /// Has all who wait look again.
+    /// Has all futures check again.
     pub(super) fn over(&self) {
         for notify in [&self.messages, &self.changes, &self.events] {
             notify.notify_waiters();
         }
     }
 
-    /// Waits until `act` does something, which it is asked again after each change.
+    /// Waits until `act` returns something; it is called again after each change.
     pub(super) async fn until_done<R>(
         &self,
         mut act: impl FnMut() -> Option<R>,
     ) -> Result<R, Stopped> {
         consume_budget().await;
         loop {
-            // It is told from here on, before it is looked for.
+            // Notices from here on are not lost, so the check comes after.
             let changed = self.changes.notified();
             if let Some(done) = self.act(&mut act) {
                 return Ok(done);
@@ -100,19 +106,20 @@ impl Notices {
         }
     }
 
-    /// Consumes something that was received, or has it received again, and tells of it.
+    /// Acknowledges received messages, or delivers them again, and notifies futures.
     pub(super) fn act_on_received<R>(&self, act: impl FnOnce() -> R) -> R {
         let done = self.act(act);
         self.committed();
         done
     }
 
-    /// Tells that something was consumed: a reply may wait for what there is no more.
+    /// Notifies replies: the message that one answers may be acknowledged now.
     pub(super) fn committed(&self) {
         self.commits.notify_waiters();
     }
 
-    /// As [`until_done`](Self::until_done), and `act`, a reply, is asked again after each commit, too.
+    /// As [`until_done`](Self::until_done) for a reply, which is called again after each
+    /// acknowledgement, too.
     pub(super) async fn until_replied<R>(
         &self,
         mut act: impl FnMut() -> Option<R>,
@@ -130,20 +137,23 @@ impl Notices {
         }
     }
 
-    /// Waits until `is_so`, by looking only.
-    pub(super) async fn until(&self, is_so: impl Fn(&Observed) -> bool) -> Result<(), WaitError> {
+    /// Waits until `is_so`, by checks alone.
+    pub(super) async fn until(
+        &self,
+        is_so: impl Fn(&Observation) -> bool,
+    ) -> Result<(), WaitError> {
         consume_budget().await;
         loop {
             let changed = self.changes.notified();
             if is_so(&self.observer.observe()?) {
                 return Ok(());
             }
-            self.observer.await_consumption()?;
-            let look = self.observer.observe()?;
-            if is_so(&look) {
+            self.observer.await_acks()?;
+            let seen = self.observer.observe()?;
+            if is_so(&seen) {
                 return Ok(());
             }
-            if let Some(stopped) = look.snapshot.stopped() {
+            if let Some(stopped) = seen.snapshot.stopped() {
                 return Err(stopped.into());
             }
             self.shared.goes_on()?;
@@ -151,13 +161,15 @@ impl Notices {
         }
     }
 
-    /// How it stands otherwise than was told last, which is told from now on; and how it stands, unless it is closed.
-    fn take_change(&self) -> (Change, Option<Observed>) {
-        // Held while it is looked: who comes later does not find what is older.
-        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
-        let look = self.observer.observe().ok();
-        let now = look.map(|look| look.snapshot);
-        let before = std::mem::replace(&mut *told, now);
+    /// The difference from the snapshot that was reported last, which this one replaces; and the
+    /// present observation, unless the link is closed.
+    fn take_change(&self) -> (Change, Option<Observation>) {
+        // The lock is held while the link is observed, so that a later caller does not find an
+        // older state.
+        let mut reported = self.reported.lock().unwrap_or_else(PoisonError::into_inner);
+        let seen = self.observer.observe().ok();
+        let now = seen.map(|seen| seen.snapshot);
+        let before = std::mem::replace(&mut *reported, now);
         let connections = |snapshot: Option<Snapshot>| snapshot.map(|s| s.connections);
         let change = if before == now {
             Change::None
@@ -166,16 +178,16 @@ impl Notices {
         } else {
             Change::Connection
         };
-        (change, look)
+        (change, seen)
     }
 }
 
-/// How a link stands otherwise than before.
+/// Difference between two snapshots.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Change {
     None,
     Some,
-    /// There were others meanwhile, or it is closed.
+    /// There was another connection meanwhile, or the link is closed.
     Connection,
 }
 
@@ -185,10 +197,10 @@ impl Drop for Notices {
     }
 }
 
-/// Something is being done with a link; it is told of when it was.
+/// Guard of an operation on a link; it notifies futures when it is dropped.
 struct Acting<'a> {
     notices: &'a Notices,
-    before: Option<Observed>,
+    before: Option<Observation>,
 }
 
 impl Drop for Acting<'_> {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The end of links that is found by others.
+//! A server of links.
 
 use std::io;
 use std::time::Instant;
@@ -11,26 +11,28 @@ use super::link::Link;
 use crate::{AcceptError, BindError, Config, OpenError, Storage};
 use partywall::{Address, AddressError};
 
-/// Serves links at an address. See [`Server`](crate::Server) there, and [the module](super) for an example.
+/// Serves links at an address, as [`Server`](crate::Server). [The module](super) has an example.
 ///
-/// Connections are taken and answered by the group's task, whether `accept` is awaited or not.
+/// The group's task accepts and answers connections, whether `accept` is awaited or not.
 ///
-/// Dropping it closes all its links, in the hands of whomever they are, and removes its socket file.
+/// Dropping the server closes all its links, including those that have a handle, and removes its
+/// socket file.
 #[derive(Debug)]
 pub struct Server {
-    // Dropped before the hold: the task looks when the links are closed.
+    // It is dropped before the hold, so that the task checks when the links are closed.
     server: crate::Server,
     hold: Hold,
 }
 
 impl Server {
-    /// Serves at `address` links of the end called `name`, which are kept in `place`, and are in one group of their own.
+    /// Serves at `address` links of the end called `name`, which are kept in `place` and have one
+    /// group of their own.
     ///
     /// # Errors
-    /// See [`BindError`].
+    /// [`BindError`] lists the reasons.
     ///
     /// # Panics
-    /// Outside a tokio runtime with I/O enabled.
+    /// If it is called outside a tokio runtime with I/O enabled.
     pub fn bind<A>(
         address: A,
         place: Storage,
@@ -47,7 +49,7 @@ impl Server {
     /// As [`bind`](Self::bind), with links in this group.
     ///
     /// # Errors
-    /// As there.
+    /// Those of [`bind`](Self::bind).
     pub fn bind_in<A>(
         group: &Group,
         address: A,
@@ -64,10 +66,10 @@ impl Server {
         Ok(Self { server, hold })
     }
 
-    /// Serves the same links at one more address: see [`listen_also`](crate::Server::listen_also) there.
+    /// Serves the same links at one more address, as [`listen_also`](crate::Server::listen_also).
     ///
     /// # Errors
-    /// As of [`bind`](Self::bind).
+    /// Those of [`bind`](Self::bind).
     pub fn listen_also<A>(&self, address: A) -> Result<Address, BindError>
     where
         A: TryInto<Address>,
@@ -76,29 +78,29 @@ impl Server {
         self.server.listen_also(address)
     }
 
-    /// The address, with the port that the system chose where 0 was asked for.
+    /// Address of the server, with the port that the system chose where 0 was asked for.
     #[must_use]
     pub fn local_address(&self) -> &Address {
         self.server.local_address()
     }
 
-    /// The group that all links of the server are in.
+    /// Group of all links of the server.
     #[must_use]
     pub fn group(&self) -> Group {
         Group { hold: self.hold.clone() }
     }
 
-    /// The next link that its client has attached and that nobody has; waits for one.
+    /// Returns the next link that its client has attached and that has no handle; waits for one.
     ///
-    /// Cancel-safe: dropped before it is ready, it took none.
+    /// Cancel-safe: if the future is dropped before it is ready, it took no link.
     ///
     /// # Errors
-    /// See [`AcceptError`].
+    /// [`AcceptError`] lists the reasons.
     pub async fn accept(&self) -> Result<Link, AcceptError> {
         let shared = &self.hold.shared;
         consume_budget().await;
         loop {
-            // It is told from here on, before it is looked for.
+            // Notices from here on are not lost, so the check comes after.
             let offered = shared.offered.notified();
             match self.try_accept() {
                 Err(AcceptError::TimedOut) => {}
@@ -109,17 +111,18 @@ impl Server {
         }
     }
 
-    /// The next such link if there is one now.
+    /// Returns the next such link if there is one now.
     ///
     /// # Errors
-    /// As [`accept`](Self::accept); [`AcceptError::TimedOut`] if there is none.
+    /// Those of [`accept`](Self::accept); [`AcceptError::TimedOut`] if there is none.
     pub fn try_accept(&self) -> Result<Link, AcceptError> {
-        // Not the call of that name: it makes a turn, which is the task's to make.
+        // `try_accept` of the server would make a turn, which is the task's part.
         let link = self.server.accept_deadline(Instant::now())?;
         Ok(Link::new(link, self.hold.clone()))
     }
 
-    /// The link called `link` of the client called `client`, whether it has attached or not: what is sent is kept for it.
+    /// Opens the link called `link` of the client called `client`, whether it has attached or not.
+    /// Messages sent before it attaches are kept for it.
     ///
     /// # Errors
     /// [`OpenError::AlreadyOpen`] if there is a handle for it; the others of [`OpenError`].
@@ -127,13 +130,13 @@ impl Server {
         Ok(Link::new(self.server.open(client, link)?, self.hold.clone()))
     }
 
-    /// How many connections were refused or given up before they attached.
+    /// Number of connections that were refused or closed before they attached.
     #[must_use]
     pub fn refused(&self) -> u64 {
         self.server.refused()
     }
 
-    /// Why the last of them was, if it was for a reason that can be told.
+    /// Reason of the last refusal, if there is one.
     #[must_use]
     pub fn last_refusal(&self) -> Option<String> {
         self.server.last_refusal()

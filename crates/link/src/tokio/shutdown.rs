@@ -2,12 +2,13 @@
 //! Closing a link in good order.
 //!
 //! ```text
-//!   waits for a connection, as a future ─▶ all out, LEAVE, the other side's system has it: a blocking thread, which drives the group
-//!        │ dropped: closed now                    │ dropped: closed now, and the thread ends
+//!   a future waits for a connection ─▶ a blocking thread drives the group: all bytes out, LEAVE,
+//!        │                             the peer's system has them
+//!        │ dropped: closed now            │ dropped: closed now, and the thread ends
 //! ```
 //!
-//! Nothing tells when bytes are out but the call of the front for threads; so a thread of the runtime makes it. A future of our
-//! own lost against the second set of rules for leaving that it would be.
+//! Only the blocking call reports when all bytes are out, so a thread of the runtime makes it. The
+//! alternative that lost, a future of its own, would be a second set of rules for leaving.
 
 use std::io;
 use std::sync::Arc;
@@ -15,11 +16,11 @@ use std::time::Instant;
 
 use super::link::Handle;
 use super::notices::Notices;
-use crate::{Observed, Stopped, WaitError};
+use crate::{Observation, Stopped, WaitError};
 
 pub(super) async fn close(handle: &Handle) -> Result<(), WaitError> {
     let mut closing = Closing { notices: &handle.notices, phase: Phase::Waiting };
-    // An error is that of what follows.
+    // The call below returns the same error.
     let _ = handle.notices.until(can_leave).await;
     closing.phase = Phase::Leaving;
     handle.notices.shared.begin_closing();
@@ -31,12 +32,12 @@ pub(super) async fn close(handle: &Handle) -> Result<(), WaitError> {
     left.map_err(|error| Stopped::System(Arc::new(io::Error::other(error))))?
 }
 
-/// Whether there is nothing to wait for but that bytes go out.
-fn can_leave(look: &Observed) -> bool {
-    look.snapshot.is_attached || look.snapshot.acked >= look.tail
+/// Whether nothing remains to wait for but that bytes go out.
+fn can_leave(seen: &Observation) -> bool {
+    seen.snapshot.is_attached || seen.snapshot.acked >= seen.tail
 }
 
-/// Closes the link at once if nobody waits for it any more.
+/// Closes the link at once when the future is dropped.
 struct Closing<'a> {
     notices: &'a Notices,
     phase: Phase,
@@ -44,7 +45,7 @@ struct Closing<'a> {
 
 enum Phase {
     Waiting,
-    /// A thread does it, and tells the server.
+    /// A thread closes the link, and reports that to the server.
     Leaving,
     Left,
 }
@@ -53,7 +54,8 @@ impl Drop for Closing<'_> {
     fn drop(&mut self) {
         match self.phase {
             Phase::Waiting => {
-                // With a deadline that has passed it waits for nothing; what it says is of no use to anybody.
+                // With a deadline that has passed it waits for nothing, and its result does not
+                // matter.
                 let _ = self.notices.observer.close(Some(Instant::now()));
             }
             Phase::Leaving => {

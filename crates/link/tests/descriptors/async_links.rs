@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Links as futures leave no descriptor and no task behind. A process of its own: descriptors are counted.
+//! Links as futures leave no descriptor and no task behind. A process of its own: descriptors are
+//! counted.
 #![cfg(feature = "tokio")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 

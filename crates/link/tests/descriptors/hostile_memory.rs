@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Whatever comes in the place of a neighbour's memory and bell, from whichever side: the link goes over its socket, messages flow, and
-//! no descriptor stays.
+//! Whatever comes in the place of a neighbour's memory and bell, from whichever side: the link goes
+//! over its socket, messages flow, and no descriptor stays.
 //!
 //! ```text
 //!   client ── ATTACH [memory, bell] ──▶ a foe between the two puts others in their place ──▶ server
@@ -42,8 +42,8 @@ const LIES: [(&str, Lie); 13] = [
     }),
     ("a sparse terabyte for memory", |[_, doorbell], path| vec![file(path, 1 << 40), doorbell]),
     ("other memory of a link", |[memory, doorbell], path| vec![altered(memory, path), doorbell]),
-    ("a file for a bell", |[memory, _], path| vec![memory, file(path, 4096)]),
-    ("a bell that blocks", |[memory, _], _| vec![memory, blocking_counter().unwrap()]),
+    ("a file for a doorbell", |[memory, _], path| vec![memory, file(path, 4096)]),
+    ("a doorbell that blocks", |[memory, _], _| vec![memory, blocking_counter().unwrap()]),
 ];
 
 fn file(directory: &Path, bytes: u64) -> OwnedFd {
@@ -95,15 +95,15 @@ impl Foe<'_> {
         let received = sockets[from].receive(&mut bytes, true)?;
         let mut descriptors = received.fds;
         if from == self.liar && !descriptors.is_empty() {
-            let both = <[OwnedFd; 2]>::try_from(descriptors).expect("a memory and a bell");
+            let both = <[OwnedFd; 2]>::try_from(descriptors).expect("a memory and a doorbell");
             descriptors = (self.lie)(both, self.directory);
         }
         let mut rest = &bytes[..received.bytes];
-        let mut beside: Vec<_> = descriptors.iter().map(AsFd::as_fd).collect();
+        let mut pending: Vec<_> = descriptors.iter().map(AsFd::as_fd).collect();
         while !rest.is_empty() {
-            let sent = sockets[1 - from].send(&[IoSlice::new(rest)], &beside, false, false)?;
+            let sent = sockets[1 - from].send(&[IoSlice::new(rest)], &pending, false, false)?;
             rest = &rest[sent..];
-            beside.clear();
+            pending.clear();
         }
         Ok(received.bytes > 0)
     }
@@ -114,7 +114,7 @@ fn is_over_the_socket(link: &Link) -> bool {
 }
 
 #[test]
-fn whatever_comes_for_memory_and_doorbell_messages_flow() {
+fn messages_flow_whatever_descriptors_come() {
     let _alone = alone();
     let mut before = 0;
     // The first of them makes what is kept for ever.
@@ -161,9 +161,10 @@ fn whatever_comes_for_memory_and_doorbell_messages_flow() {
     }
 }
 
-/// A bell that is rung again and again, and memory that says nothing, wear nobody out: who waits wakes at its deadline, and hears the next message.
+/// A bell that is rung again and again, and memory that says nothing, wear nobody out: who waits
+/// wakes at its deadline, and hears the next message.
 #[test]
-fn a_doorbell_that_is_notified_for_nothing_is_only_a_look() {
+fn needless_notifications_change_nothing() {
     let _alone = alone();
     let ground = Ground::new(Via::SharedMemory, true);
     let group = Group::new().unwrap();
@@ -196,10 +197,10 @@ fn a_doorbell_that_is_notified_for_nothing_is_only_a_look() {
                             partywall_sys::Doorbell::from_peer(doorbell.try_clone().unwrap());
                         tell.send(doorbell.unwrap()).unwrap();
                     }
-                    let beside: Vec<_> = received.fds.iter().map(AsFd::as_fd).collect();
+                    let pending: Vec<_> = received.fds.iter().map(AsFd::as_fd).collect();
                     let rest = &bytes[..received.bytes];
                     let sent = (!rest.is_empty()).then(|| {
-                        sockets[1 - from].send(&[IoSlice::new(rest)], &beside, false, false)
+                        sockets[1 - from].send(&[IoSlice::new(rest)], &pending, false, false)
                     });
                     is_over.set(!matches!(sent, Some(Ok(_))));
                 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Records without a prefix, among those that have one: where they may lie, what they take, and what they do not say.
+//! Records without a prefix, among those that have one: where they may lie, what they take, and
+//! what they do not say.
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "a test")]
 
@@ -8,7 +9,8 @@ use crate::support_retained;
 use partywall_reconcile::{AckedOffset, Position, RecordDigest, StreamId};
 use support_retained::{all_messages, message, stream};
 
-/// Messages of every length, over the end of the ring and on: where each begins and whether it is BARE.
+/// Messages of every length, over the end of the ring and on: where each begins and whether it is
+/// BARE.
 #[test]
 fn a_compact_record_never_begins_with_the_ring() {
     let (mut retained, memory, mut state) = stream(1024, 1024);
@@ -41,7 +43,7 @@ fn a_compact_record_never_begins_with_the_ring() {
         assert_eq!(found.digest_at(found.tail()), retained.digest_at(retained.tail()));
         assert_eq!(all_messages(&found, found.base()).last(), Some(&bytes));
     }
-    assert!(compact > 1500 && first > 100 && prefixed == first, "{compact} BARE, {first} first");
+    assert!(compact > 1500 && first > 100 && prefixed == first, "{compact} compact, {first} first");
 }
 
 #[test]
@@ -93,7 +95,7 @@ fn compact_records_say_nothing_of_what_was_consumed() {
     retained.append(&[b"first"], Some(of(64, 1))).unwrap();
     let reply_at = retained.append(&[b"a reply"], Some(of(128, 2))).unwrap();
     for number in 0..4 {
-        retained.append_compact(&[b"bare"], Some(of(192 + 64 * number, 3))).unwrap();
+        retained.append_compact(&[b"none"], Some(of(192 + 64 * number, 3))).unwrap();
     }
     retained.publish();
     let (found, _) = memory.image().found(state).unwrap();
@@ -101,5 +103,5 @@ fn compact_records_say_nothing_of_what_was_consumed() {
     assert_eq!((prepared.acked_offset, prepared.reply_at), (of(128, 2), Position(64)));
     assert_eq!(reply_at, Position(128));
     assert_eq!(found.digest_at(Position(192)), retained.digest_at(Position(192)));
-    assert!(found.digest_at(Position(192)).is_some(), "the end of a BARE record");
+    assert!(found.digest_at(Position(192)).is_some(), "the end of a compact record");
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The file of a link that is foreign, cut, old, new, damaged or somebody else's is refused, each with an error of its own,
-//! and not a byte of it is changed. A file for which there is no room is not made.
+//! The file of a link that is foreign, cut, old, new, damaged or somebody else's is refused, each
+//! with an error of its own, and not a byte of it is changed. A file for which there is no room is
+//! not made.
 
 use crate::support_link;
 
@@ -12,7 +13,7 @@ use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use support_link::{DIRECTORY, SIZES, directory, file, key, look, open, place};
+use support_link::{DIRECTORY, SIZES, directory, file, inspection_of, key, open, place};
 
 /// One row of `spec/links/INDEX.md`, with its file.
 struct Row {
@@ -190,13 +191,16 @@ fn a_full_tmpfs_is_an_error_and_never_a_signal() {
         println!("skipped: there is no unshare here");
         return;
     };
-    let (told, errors) =
+    let (printed, errors) =
         (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     if output.status.code() == Some(77) || errors.contains("unshare failed") {
         println!("skipped: no file system can be mounted here: {errors}");
         return;
     }
-    assert!(output.status.success() && told.contains("every page was there"), "{told}{errors}");
+    assert!(
+        output.status.success() && printed.contains("every page was there"),
+        "{printed}{errors}"
+    );
 }
 
 #[test]
@@ -204,13 +208,14 @@ fn a_file_that_was_never_owned_says_so() {
     let directory = directory();
     let row = rows().into_iter().find(|row| row.name == "link-new.bin").unwrap();
     place(directory.path(), &row.bytes, row.size);
-    assert_eq!(look(directory.path()).owner.status, OwnerStatus::Never);
+    assert_eq!(inspection_of(directory.path()).owner.status, OwnerStatus::Never);
 }
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
-    /// Any byte of any page: refused and left alone, or opened with the same state and only the owner page changed.
+    /// Any byte of any page: refused and left alone, or opened with the same state and only the
+    /// owner page changed.
     #[test]
     fn a_changed_byte_is_refused_or_means_nothing(index in 0_usize..16_384, change in 1_u8..) {
         let directory = directory();

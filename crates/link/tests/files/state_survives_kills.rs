@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A process that is killed at any instant while it commits leaves a state that it committed, whole, and none older than
-//! the last that it knew to be committed. The same holds for what it consumed.
+//! A process that is killed at any instant while it commits leaves a state that it committed,
+//! whole, and none older than the last that it knew to be committed. The same holds for what it
+//! consumed.
 
 use crate::support_link;
 
@@ -12,7 +13,7 @@ use std::fs;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
-use support_link::{DIRECTORY, directory, look, open};
+use support_link::{DIRECTORY, directory, inspection_of, open};
 
 const ROUNDS: u32 = 150;
 /// More than so many commits are seen in all.
@@ -102,7 +103,7 @@ fn log_in(directory: &Path) -> fs::File {
 }
 
 #[test]
-fn whatever_is_found_was_committed_and_nothing_confirmed_is_lost() {
+fn state_after_a_kill_was_committed_and_no_confirmed_one_is_lost() {
     let directory = directory();
     let log = log_in(directory.path());
     let mut chance = Random::new(u64::from(std::process::id()));
@@ -125,7 +126,7 @@ fn whatever_is_found_was_committed_and_nothing_confirmed_is_lost() {
         let kill_at = Instant::now() + Duration::from_micros(chance.size(5000) as u64);
         while Instant::now() < kill_at {
             // Whoever looks meanwhile, without a lock, sees a whole state, too.
-            look(directory.path());
+            inspection_of(directory.path());
         }
         signal::kill(second.pid(), Signal::KILL).unwrap();
         second.wait();

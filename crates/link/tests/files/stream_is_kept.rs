@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What was published is kept until it was acknowledged, through any order of appends, batches, acknowledgements,
-//! cuts and restarts; and a receiver gets each message once, in order.
+//! What was published is kept until it was acknowledged, through any order of appends, batches,
+//! acknowledgements, cuts and restarts; and a receiver gets each message once, in order.
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "a test")]
 
@@ -251,7 +251,8 @@ proptest! {
         for step in &steps {
             world.take(step);
         }
-        // Whatever came before: the rest arrives, is given up, and the largest messages have room again.
+        // Whatever came before: the rest arrives, is given up, and the largest messages have room
+        // again.
         world.take(&Step::Abort);
         while world.receiver.messages.len() < world.expected.len() {
             world.take(&Step::Send(usize::MAX));
@@ -299,7 +300,7 @@ fn an_acknowledgement_beyond_the_tail_is_refused() {
     retained.publish();
     assert_eq!(retained.acknowledged(Position(end.0 + 64)), Err(AckUnfit::BeyondTail));
     assert_eq!((retained.acknowledged(end), retained.acked()), (Ok(()), end));
-    assert_eq!(retained.acknowledged(Position::START), Ok(()), "no news");
+    assert_eq!(retained.acknowledged(Position::START), Ok(()), "nothing new");
     assert_eq!(retained.acked(), end);
 }
 

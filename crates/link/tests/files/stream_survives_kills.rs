@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! An owner that is killed between any two stores leaves the stream as it was before a batch was published, or as it is
-//! after, and never anything else.
+//! An owner that is killed between any two stores leaves the stream as it was before a batch was
+//! published, or as it is after, and never anything else.
 //!
 //! ```text
 //!  before ── stores of a step ──▶ after       found in before, in after, and in any mixture of the words that differ:
@@ -8,8 +8,8 @@
 //!  publish   all others, then the first word0: nothing without it, all with it
 //! ```
 //!
-//! That is more than killing after each store: the order of stores that nothing orders is tried both ways. A kill of a
-//! real process is in `link_state_survives_kills.rs`.
+//! That is more than killing after each store: the order of stores that nothing orders is tried
+//! both ways. A kill of a real process is in `link_state_survives_kills.rs`.
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "a test")]
 
@@ -49,8 +49,8 @@ fn copy(from: &Image, to: &mut Image, (in_ring, start): (bool, usize)) {
     to[start..start + 8].copy_from_slice(&from[start..start + 8]);
 }
 
-/// Calls `check` with images in which some of the words of `after` have come: each number of them from either end, each
-/// one alone, all but each one, and some by chance.
+/// Calls `check` with images in which some of the words of `after` have come: each number of them
+/// from either end, each one alone, all but each one, and some by chance.
 fn mixtures(
     before: &Image,
     after: &Image,
@@ -203,7 +203,8 @@ impl World {
         self.image = after;
     }
 
-    /// As after telling the neighbour, which may have consumed all of it by now: nothing of what is kept may go with it.
+    /// As after telling the neighbour, which may have consumed all of it by now: nothing of what is
+    /// kept may go with it.
     fn prepare(&mut self) {
         if self.random.below(2) == 0 {
             let tail = self.retained().tail();
@@ -296,9 +297,10 @@ fn killed_between_any_two_stores() {
     assert!(seen.kills > 100_000 && seen.zeros_ahead > 100, "{seen:?}");
 }
 
-/// Stale records of the former stream at the very positions of the new one, and whole: only the tag tells.
+/// Stale records of the former stream at the very positions of the new one, and whole: only the tag
+/// tells.
 #[test]
-fn a_former_stream_never_comes_alive() {
+fn former_stream_never_comes_back() {
     let image = Image::zeroed(1024, 64);
     let (ring, slab, memory) = image.memory();
     let (first, next) = (State::new(1), State::new(2));
@@ -318,13 +320,15 @@ fn a_former_stream_never_comes_alive() {
     World::expect(&memory.image(), next, &[]);
     retained.publish();
     World::expect(&memory.image(), next, &[message(9, 10)]);
-    // Right behind it a BARE one of the former, as if nothing had been zeroed: damage, and never a message.
+    // Right behind it a BARE one of the former, as if nothing had been zeroed: damage, and never a
+    // message.
     let mut image = memory.image();
     image.ring[64..128].copy_from_slice(&before.ring[64..128]);
     assert!(image.found(next).is_err());
 }
 
-/// A reservation that was dropped has written into a record that was given up, where the next stream begins.
+/// A reservation that was dropped has written into a record that was given up, where the next
+/// stream begins.
 #[test]
 fn half_a_record_is_not_left_where_the_next_stream_begins() {
     let image = Image::zeroed(1024, 64);
@@ -347,7 +351,7 @@ fn half_a_record_is_not_left_where_the_next_stream_begins() {
 
 #[test]
 #[should_panic(expected = "another tag")]
-fn streams_that_cannot_be_told_apart_do_not_follow_each_other() {
+fn streams_with_equal_bytes_do_not_follow_each_other() {
     let image = Image::zeroed(1024, 64);
     let (ring, slab, _) = image.memory();
     let mut retained = Retained::empty(ring, image.size(), slab, State::new(7).stream);
@@ -429,7 +433,8 @@ fn no_single_byte_is_damaged_unnoticed() {
             }
         }
         assert!(noticed > 8000, "{noticed}");
-        // The one exception, as `found.rs` says: the first word of the first positions has one byte that is not 0.
+        // The one exception, as `found.rs` says: the first word of the first positions has one byte
+        // that is not 0.
         assert!(
             taken_for_the_end
                 .iter()

@@ -10,7 +10,7 @@ use support_ends::{Ground, Via, message, number};
 use support_link_async::{Ends, config, echo, ends, on_runtimes};
 
 #[test]
-fn a_link_goes_over_to_another_address_while_messages_flow() {
+fn switch_to_another_address_while_messages_flow_loses_nothing() {
     on_runtimes(|| async {
         let ground = Ground::new(Via::SharedMemory, true);
         let Ends { server, client: _client, served, link } = ends(&ground, &config());

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Futures of links that are dropped at any of their awaits: nothing is lost, nothing happens twice, nothing is half done.
+//! Futures of links that are dropped at any of their awaits: nothing is lost, nothing happens
+//! twice, nothing is half done.
 #![cfg(feature = "tokio")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
@@ -34,7 +35,7 @@ async fn recv(link: &Link) -> Message {
 }
 
 #[test]
-fn a_recv_that_is_dropped_took_nothing() {
+fn recv_future_that_is_dropped_took_nothing() {
     on_runtimes(|| async {
         for via in [Via::SharedMemory, Via::Unix, Via::Tcp] {
             let ground = Ground::new(via, false);
@@ -57,7 +58,7 @@ fn a_recv_that_is_dropped_took_nothing() {
 }
 
 #[test]
-fn a_send_that_is_dropped_sent_nothing() {
+fn send_future_that_is_dropped_sent_nothing() {
     on_runtimes(|| async {
         for via in [Via::SharedMemory, Via::Unix, Via::Tcp] {
             let ground = Ground::new(via, false);
@@ -106,7 +107,7 @@ fn a_send_that_is_dropped_sent_nothing() {
 }
 
 #[test]
-fn a_reply_that_is_dropped_neither_sent_nor_committed() {
+fn reply_future_that_is_dropped_neither_sent_nor_acked() {
     on_runtimes(|| async {
         let ground = Ground::new(Via::SharedMemory, false);
         let config = config().ring_bytes(4096);
@@ -150,7 +151,7 @@ fn a_reply_that_is_dropped_neither_sent_nor_committed() {
 }
 
 #[test]
-fn an_accept_that_is_dropped_took_no_link() {
+fn accept_future_that_is_dropped_took_no_link() {
     on_runtimes(|| async {
         let ground = Ground::new(Via::SharedMemory, false);
         let (server, client) = (server(&ground, config()), client(&ground, config()));
@@ -170,7 +171,7 @@ fn an_accept_that_is_dropped_took_no_link() {
 }
 
 #[test]
-fn an_event_that_nobody_waited_for_to_the_end_is_told_the_next() {
+fn event_of_a_dropped_future_goes_to_the_next() {
     on_runtimes(|| async {
         let ground = Ground::new(Via::Tcp, false);
         let Ends { server: _server, client: _client, served, link } = ends(&ground, &config());
@@ -181,7 +182,7 @@ fn an_event_that_nobody_waited_for_to_the_end_is_told_the_next() {
                 round += 1;
                 let event = for_turns(timeout(round), served.next_event()).await;
                 match event.transpose().unwrap() {
-                    Some(Event::Epoch { epoch: told }) if told == epoch => break,
+                    Some(Event::Epoch { epoch: found }) if found == epoch => break,
                     _ => {}
                 }
             }
@@ -193,7 +194,7 @@ fn an_event_that_nobody_waited_for_to_the_end_is_told_the_next() {
 }
 
 #[test]
-fn a_link_that_is_closed_has_sent_everything() {
+fn close_sends_everything() {
     on_runtimes(|| async {
         for ground in Ground::all() {
             let config = config().ring_bytes(64 << 10);
@@ -217,7 +218,7 @@ fn a_link_that_is_closed_has_sent_everything() {
 }
 
 #[test]
-fn a_close_that_is_dropped_closes_at_once() {
+fn close_future_that_is_dropped_closes_at_once() {
     on_runtimes(|| async {
         let ground = Ground::new(Via::SharedMemory, true);
         let client = client(&ground, config());
@@ -240,7 +241,7 @@ fn a_close_that_is_dropped_closes_at_once() {
 }
 
 #[test]
-fn a_close_that_takes_long_holds_up_no_other_link_and_leaves_no_thread() {
+fn slow_close_delays_no_other_link_and_leaves_no_thread() {
     let ([asleep, awake], large) = (runtimes(), Config::default());
     let (ground, elsewhere) =
         (Ground::new(Via::Unix, false), Ground::new(Via::SharedMemory, false));

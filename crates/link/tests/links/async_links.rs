@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Links as futures: messages both ways over each wire, many links of one group, and a peer that dies and comes back.
+//! Links as futures: messages both ways over each wire, many links of one group, and a peer that
+//! dies and comes back.
 #![cfg(feature = "tokio")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
@@ -91,7 +92,7 @@ fn a_group_has_many_links_of_clients_and_servers() {
 }
 
 #[test]
-fn more_links_than_a_turn_takes_are_told_at_once() {
+fn links_beyond_one_turn_are_reported_at_once() {
     const LINKS: usize = 150;
     let ([asleep, awake], ground) = (runtimes(), Ground::new(Via::SharedMemory, false));
     let client = {
@@ -129,7 +130,7 @@ fn more_links_than_a_turn_takes_are_told_at_once() {
 }
 
 #[test]
-fn a_peer_that_dies_and_comes_back_is_gone_on_with() {
+fn link_resumes_with_a_peer_that_died_and_came_back() {
     on_runtimes(|| async {
         for via in [Via::SharedMemory, Via::Unix, Via::Tcp] {
             let ground = Ground::new(via, true);
@@ -181,7 +182,7 @@ fn a_peer_that_dies_and_comes_back_is_gone_on_with() {
 }
 
 #[test]
-fn a_flush_ends_only_when_all_is_consumed() {
+fn wait_acked_ends_only_when_all_is_acked() {
     on_runtimes(|| async {
         for via in [Via::SharedMemory, Via::Unix, Via::Tcp] {
             let ground = Ground::new(via, false);
@@ -190,13 +191,13 @@ fn a_flush_ends_only_when_all_is_consumed() {
                 link.send(&message(n, 8)).await.unwrap();
             }
             let is_consumed = Arc::new(AtomicBool::new(false));
-            let told = Arc::clone(&is_consumed);
+            let consumed = Arc::clone(&is_consumed);
             let consumes = tokio::spawn(async move {
                 served.recv().await.unwrap().unwrap().ack().unwrap();
                 served.recv().await.unwrap().unwrap().ack().unwrap();
                 let last = served.recv().await.unwrap().unwrap();
                 turns(100).await;
-                told.store(true, Ordering::SeqCst);
+                consumed.store(true, Ordering::SeqCst);
                 last.ack().unwrap();
                 served
             });
@@ -246,7 +247,7 @@ fn many_tasks_send_and_receive_over_one_link() {
 }
 
 #[test]
-fn what_is_not_committed_is_received_again() {
+fn message_without_ack_is_received_again() {
     on_runtimes(|| async {
         let ground = Ground::new(Via::SharedMemory, true);
         let config = config().attempts_max(2);
@@ -276,7 +277,7 @@ fn what_is_not_committed_is_received_again() {
 }
 
 #[test]
-fn events_tell_of_connections() {
+fn events_report_connections() {
     on_runtimes(|| async {
         let ground = Ground::new(Via::SharedMemory, false);
         let client = client(&ground, config());
@@ -324,7 +325,7 @@ fn recv_after_the_peer_closed_its_end_is_none_once() {
 }
 
 #[test]
-fn a_server_that_goes_wakes_who_waits_for_its_links() {
+fn server_that_is_dropped_wakes_all_that_wait_for_its_links() {
     on_runtimes(|| async {
         let ground = Ground::new(Via::SharedMemory, false);
         let Ends { server, client: _client, served, link } = ends(&ground, &config());
@@ -399,7 +400,7 @@ fn the_try_forms_never_wait() {
 }
 
 #[test]
-fn a_runtime_that_ends_tells_who_waits_elsewhere() {
+fn runtime_that_ends_wakes_futures_of_other_runtimes() {
     let [elsewhere, runtime] = runtimes();
     let ground = Ground::new(Via::SharedMemory, false);
     let (link, waits) = {

@@ -11,7 +11,7 @@ use support_ends::{Ground, Via};
 use support_link_async::{Ends, config, ends, on_runtimes, turns, within};
 
 #[test]
-fn a_reply_that_waits_for_room_ends_with_the_message_it_answers() {
+fn reply_that_waits_for_room_ends_when_its_message_is_acked() {
     on_runtimes(|| async {
         for via in [Via::SharedMemory, Via::Unix, Via::Tcp] {
             let ground = Ground::new(via, false);
@@ -37,12 +37,12 @@ fn a_reply_that_waits_for_room_ends_with_the_message_it_answers() {
                     _ => served.rewind().unwrap(),
                 }
                 let ended = within(reply).await.unwrap();
-                let is_told = match &ended {
+                let is_notified = match &ended {
                     Err(ReplyError::Commit(AckError::Consumed)) => round < 2,
                     Err(ReplyError::Commit(AckError::Stale)) => round == 2,
                     _ => false,
                 };
-                assert!(is_told, "{via:?}, {round}: {ended:?}");
+                assert!(is_notified, "{via:?}, {round}: {ended:?}");
             }
         }
     });

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A message that is lent is the same message: read, committed, answered, poisonous, received again; over each transport.
+//! A message that is lent is the same message: read, committed, answered, poisonous, received
+//! again; over each transport.
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "a test")]
 
 use crate::support_ends;
@@ -11,7 +12,7 @@ use support_ends::every_length::{LENS, attach, config, message};
 use support_ends::{Ground, Pair, soon};
 
 #[test]
-fn messages_of_every_length_are_lent_in_order() {
+fn messages_of_every_length_are_borrowed_in_order() {
     for ground in Ground::all() {
         let Pair { server: _server, served, link } = ground.pair(&config());
         let rounds = 40;
@@ -26,16 +27,19 @@ fn messages_of_every_length_are_lent_in_order() {
             let (_sender, mut receiver) = served.split();
             let mut last = None;
             for number in 0..rounds * LENS.len() {
-                let lent = receiver.recv_ref_deadline(soon()).unwrap().unwrap();
-                assert!(lent == message(number, LENS[number % LENS.len()]), "message {number}");
-                assert_eq!((lent.attempt(), lent.is_poison()), (1, false));
-                assert!(last < Some(lent.position()));
-                last = Some(lent.position());
-                let kept = lent.to_bytes();
-                assert_eq!(kept, &lent[..]);
+                let message_ref = receiver.recv_ref_deadline(soon()).unwrap().unwrap();
+                assert!(
+                    message_ref == message(number, LENS[number % LENS.len()]),
+                    "message {number}"
+                );
+                assert_eq!((message_ref.attempt(), message_ref.is_poison()), (1, false));
+                assert!(last < Some(message_ref.position()));
+                last = Some(message_ref.position());
+                let kept = message_ref.to_bytes();
+                assert_eq!(kept, &message_ref[..]);
                 // Some are committed with those behind them.
                 if number % 3 != 1 {
-                    lent.ack().unwrap();
+                    message_ref.ack().unwrap();
                 }
             }
             assert!(matches!(receiver.try_recv_ref(), Err(TryRecvError::Empty)));
@@ -45,7 +49,7 @@ fn messages_of_every_length_are_lent_in_order() {
 }
 
 #[test]
-fn what_was_lent_and_not_committed_is_lent_again() {
+fn borrowed_message_without_ack_is_received_again() {
     for ground in Ground::all() {
         let Pair { server: _server, served, link } = ground.pair(&config());
         let (_sender, mut receiver) = served.split();
@@ -58,16 +62,17 @@ fn what_was_lent_and_not_committed_is_lent_again() {
         for (from, to) in [(0, 3), (3, 9), (9, LENS.len())] {
             let mut tokens = Vec::new();
             for (number, len) in LENS.iter().enumerate().skip(from) {
-                let lent = receiver.recv_ref_deadline(soon()).unwrap().unwrap();
-                assert!(lent == message(number, *len), "message {number}");
-                tokens.push(lent.token());
+                let message_ref = receiver.recv_ref_deadline(soon()).unwrap().unwrap();
+                assert!(message_ref == message(number, *len), "message {number}");
+                tokens.push(message_ref.token());
             }
             receiver.ack_to(tokens[to - from - 1]).unwrap();
             let again = receiver.ack_to(tokens[to - from - 1]);
             assert!(matches!(again, Err(AckError::Consumed)), "{again:?}");
             receiver.rewind().unwrap();
         }
-        // The last acknowledgement goes when the receiver waits, and then the sender closes its end.
+        // The last acknowledgement goes when the receiver waits, and then the sender closes its
+        // end.
         let none = receiver.try_recv_ref();
         assert!(matches!(none, Err(TryRecvError::Empty) | Ok(None)), "{none:?}");
         let waited = receiver.recv_ref_deadline(Instant::now() + Duration::from_millis(1));
@@ -78,7 +83,7 @@ fn what_was_lent_and_not_committed_is_lent_again() {
 }
 
 #[test]
-fn lent_and_owned_messages_take_turns() {
+fn borrowed_and_owned_messages_take_turns() {
     for ground in Ground::all() {
         let Pair { server: _server, served, link } = ground.pair(&config());
         attach(&link, &served);
@@ -92,9 +97,9 @@ fn lent_and_owned_messages_take_turns() {
                 kept.push((number, len, owned.bytes()));
                 owned.ack().unwrap();
             } else {
-                let lent = receiver.recv_ref_deadline(soon()).unwrap().unwrap();
-                assert!(lent == message(number, len), "message {number}");
-                lent.ack().unwrap();
+                let message_ref = receiver.recv_ref_deadline(soon()).unwrap().unwrap();
+                assert!(message_ref == message(number, len), "message {number}");
+                message_ref.ack().unwrap();
             }
         }
         // What is owned stays what it was, whatever came later.
@@ -103,19 +108,19 @@ fn lent_and_owned_messages_take_turns() {
 }
 
 #[test]
-fn a_lent_message_is_answered() {
+fn borrowed_message_is_replied_to() {
     for ground in Ground::all() {
         let Pair { server: _server, served, link } = ground.pair(&config());
         thread::scope(|scope| {
             scope.spawn(|| {
                 let mut receiver: Receiver = served.split().1;
                 for number in 0..400 {
-                    let lent = receiver.recv_ref_deadline(soon()).unwrap().unwrap();
-                    let answer = message(number + 1, lent.len());
+                    let message_ref = receiver.recv_ref_deadline(soon()).unwrap().unwrap();
+                    let answer = message(number + 1, message_ref.len());
                     if number % 2 == 0 {
-                        lent.reply(&answer)
+                        message_ref.reply(&answer)
                     } else {
-                        lent.reply_deadline(&answer, soon())
+                        message_ref.reply_deadline(&answer, soon())
                     }
                     .unwrap();
                 }
@@ -133,7 +138,7 @@ fn a_lent_message_is_answered() {
 }
 
 #[test]
-fn at_most_once_is_consumed_as_it_is_lent() {
+fn borrowed_message_at_most_once_is_acked_before_it_is_read() {
     for ground in Ground::all() {
         let config = config().delivery(Delivery::AtMostOnce);
         let Pair { server: _server, served, link } = ground.pair(&config);
@@ -141,10 +146,10 @@ fn at_most_once_is_consumed_as_it_is_lent() {
         let (_sender, mut receiver) = served.split();
         for number in 0..100 {
             link.send_deadline(&message(number, LENS[number % 9]), soon()).unwrap();
-            let lent = receiver.recv_ref_deadline(soon()).unwrap().unwrap();
-            assert!(lent == message(number, LENS[number % 9]), "message {number}");
+            let message_ref = receiver.recv_ref_deadline(soon()).unwrap().unwrap();
+            assert!(message_ref == message(number, LENS[number % 9]), "message {number}");
             if number % 2 == 0 {
-                lent.ack().unwrap();
+                message_ref.ack().unwrap();
             }
         }
         receiver.rewind().unwrap();
@@ -154,7 +159,7 @@ fn at_most_once_is_consumed_as_it_is_lent() {
 }
 
 #[test]
-fn waiting_for_one_ends_at_the_deadline() {
+fn recv_without_a_message_ends_at_the_deadline() {
     for ground in Ground::all() {
         let Pair { server: _server, served, link: _link } = ground.pair(&config());
         let (_sender, mut receiver) = served.split();

@@ -36,7 +36,7 @@ fn is_epoch_over(link: &Link, is_receiving: bool) -> bool {
 }
 
 #[test]
-fn an_epoch_begun_at_either_end_empties_both_and_is_reported_at_both() {
+fn epoch_begun_at_either_end_empties_and_reports_at_both() {
     for ground in Ground::all() {
         for from_client in [true, false] {
             let group = Group::new().unwrap();
@@ -72,7 +72,7 @@ fn an_epoch_begun_at_either_end_empties_both_and_is_reported_at_both() {
 }
 
 #[test]
-fn a_login_is_answered_and_its_answer_is_told() {
+fn login_reply_reaches_the_client() {
     for ground in [Ground::new(Via::SharedMemory, false), Ground::new(Via::Tcp, true)] {
         let group = Group::new().unwrap();
         let config = config(&group).on_login(|request| {
@@ -81,19 +81,19 @@ fn a_login_is_answered_and_its_answer_is_told() {
             assert_eq!(request.peer.credentials.is_some(), is_unix);
             match &request.login[..] {
                 b"secret" => LoginAnswer::Accept(b"welcome".to_vec()),
-                b"flood" => LoginAnswer::Accept(vec![0; 5000]),
+                b"long" => LoginAnswer::Accept(vec![0; 5000]),
                 other => {
                     LoginAnswer::Reject(format!("{} is no secret", String::from_utf8_lossy(other)))
                 }
             }
         });
         let server = ground.server(config.clone());
-        for (login, reason) in [("wrong", "wrong is no secret"), ("flood", "5000 bytes")] {
+        for (login, reason) in [("wrong", "wrong is no secret"), ("long", "5000 bytes")] {
             let client = ground.client(config.clone().login(login));
             let link = client.connect(server.local_address(), "bob", login).unwrap();
             until(&group, "a refusal", || {
                 link.events().iter().any(|event| match event {
-                    Event::Refused { reason: told } => told.contains(reason),
+                    Event::Refused { reason: text } => text.contains(reason),
                     _ => false,
                 })
             });
@@ -126,7 +126,7 @@ fn refusal(server: &Server, config: Config, called: &str) -> String {
 }
 
 #[test]
-fn a_client_of_another_server_is_told_so() {
+fn client_of_another_server_is_refused_with_the_name() {
     let ground = Ground::new(Via::SharedMemory, false);
     let group = Group::new().unwrap();
     let server = ground.server(config(&group));
@@ -136,7 +136,7 @@ fn a_client_of_another_server_is_told_so() {
 }
 
 #[test]
-fn a_server_that_asks_nobody_who_it_is_does_not_listen_over_tcp() {
+fn server_without_login_does_not_listen_over_tcp() {
     let group = Group::new().unwrap();
     let bind = |address: &str, config| Server::bind(address, Storage::Memory, "bob", config);
     let nobody_asked = bind("tcp:127.0.0.1:0", config(&group)).unwrap_err();
@@ -159,7 +159,7 @@ fn server_listens(bound: Result<Server, BindError>) {
 }
 
 #[test]
-fn a_client_that_wants_to_keep_too_much_here_is_refused() {
+fn client_with_a_window_too_large_is_refused() {
     let ground = Ground::new(Via::SharedMemory, false);
     let group = Group::new().unwrap();
     let server = ground.server(config(&group).peer_max(32 << 10, 0));
@@ -168,7 +168,7 @@ fn a_client_that_wants_to_keep_too_much_here_is_refused() {
 }
 
 #[test]
-fn a_server_that_wants_to_keep_too_much_here_is_refused() {
+fn server_with_a_window_too_large_is_refused() {
     let ground = Ground::new(Via::SharedMemory, false);
     let group = Group::new().unwrap();
     let server = ground.server(config(&group));
@@ -183,7 +183,7 @@ fn a_server_that_wants_to_keep_too_much_here_is_refused() {
 }
 
 #[test]
-fn what_is_received_at_most_once_is_consumed_by_receiving() {
+fn message_at_most_once_is_acked_by_recv() {
     let ground = Ground::new(Via::SharedMemory, true);
     let group = Group::new().unwrap();
     let config = config(&group).delivery(Delivery::AtMostOnce);
@@ -201,7 +201,7 @@ fn what_is_received_at_most_once_is_consumed_by_receiving() {
 }
 
 #[test]
-fn what_its_receivers_die_of_is_called_poison() {
+fn message_above_attempts_max_is_poison() {
     let ground = Ground::new(Via::SharedMemory, true);
     let group = Group::new().unwrap();
     let config = config(&group).attempts_max(2);
@@ -242,7 +242,7 @@ fn a_link_larger_than_all_memory_is_an_error() {
 
 /// There is room for sixteen.
 #[test]
-fn a_report_that_came_after_the_look_is_not_acknowledged_with_the_others() {
+fn report_merged_after_read_is_kept() {
     let ground = Ground::new(Via::Tcp, true);
     let link = ground.client(Config::default()).connect("unix:/nowhere", "bob", "orders");
     let link = link.unwrap();

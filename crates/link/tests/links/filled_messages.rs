@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A message that the application writes itself is the same message; and one that is not sent was not written.
+//! A message that the application writes itself is the same message; and one that is not sent was
+//! not written.
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "a test")]
 
 use crate::support_ends;
@@ -51,7 +52,7 @@ fn messages_of_every_length_arrive_in_order() {
 }
 
 #[test]
-fn what_finds_no_room_is_not_written() {
+fn fill_without_room_is_not_called() {
     for ground in Ground::all() {
         let Pair { server: _server, served, link } = ground.pair(&config());
         attach(&link, &served);
@@ -89,7 +90,7 @@ fn what_finds_no_room_is_not_written() {
 }
 
 #[test]
-fn a_panic_sends_nothing_and_leaves_the_link_as_it_was() {
+fn fill_that_panics_sends_nothing_and_keeps_the_link() {
     for ground in Ground::all() {
         let Pair { server: _server, served, link } = ground.pair(&config());
         attach(&link, &served);
@@ -127,7 +128,7 @@ fn a_panic_sends_nothing_and_leaves_the_link_as_it_was() {
 
 /// It would wait for itself, or for another that waits for it.
 #[test]
-fn one_who_uses_a_link_as_it_writes_is_told() {
+fn fill_that_uses_a_link_panics() {
     for wait in [Wait::Spin, Wait::Park] {
         for ground in Ground::all() {
             let group = Group::new().unwrap();
@@ -150,8 +151,8 @@ fn one_who_uses_a_link_as_it_writes_is_told() {
                 ];
                 for (number, uses) in uses.iter().enumerate() {
                     let sends = || link.send_with(1000, |_| uses());
-                    let told = catch_unwind(AssertUnwindSafe(sends)).unwrap_err();
-                    let words = told.downcast_ref::<&str>().unwrap();
+                    let panicked = catch_unwind(AssertUnwindSafe(sends)).unwrap_err();
+                    let words = panicked.downcast_ref::<&str>().unwrap();
                     assert!(words.contains("do that before or after"), "use {number}: {words}");
                 }
                 link.send(b"as before").unwrap();
@@ -166,7 +167,7 @@ fn one_who_uses_a_link_as_it_writes_is_told() {
 
 #[cfg(feature = "tokio")]
 #[test]
-fn futures_write_once_there_is_room() {
+fn send_with_future_calls_fill_once_there_is_room() {
     use support_ends::message;
     use support_link_async::{Ends, config, ends, for_turns, on_runtimes};
 

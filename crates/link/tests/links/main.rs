@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Links between two ends in one process, blocking and as futures: messages, connections, epochs, shared memory.
+//! Links between two ends in one process, blocking and as futures: messages, connections, epochs,
+//! shared memory.
 
 #[path = "../support_ends/mod.rs"]
 mod support_ends;
@@ -12,9 +13,9 @@ mod async_dropped_futures;
 mod async_links;
 mod async_replies;
 mod borrowed_messages;
-mod crowds;
 mod epochs_and_logins;
 mod filled_messages;
+mod many_links;
 mod messages_arrive;
 mod messages_leave;
 mod read_in_place;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What is sent through a link arrives: of any length, from any thread, in order, once; over each transport and from
-//! each kind of memory.
+//! What is sent through a link arrives: of any length, from any thread, in order, once; over each
+//! transport and from each kind of memory.
 
 use crate::support_ends;
 
@@ -63,7 +63,7 @@ fn messages_of_every_length_come_back() {
 }
 
 #[test]
-fn a_flood_in_one_direction_is_acknowledged_without_traffic_back() {
+fn stream_in_one_direction_is_acked_without_traffic_back() {
     for ground in Ground::all() {
         let Pair { server: _server, served, link } = ground.pair(&config());
         let count = 20_000;
@@ -85,7 +85,8 @@ fn a_flood_in_one_direction_is_acknowledged_without_traffic_back() {
         assert_eq!(link.unconsumed_bytes().unwrap(), 0);
         assert_eq!(served.stats().messages_sent, 0);
         let stats = served.stats();
-        // A quarter of the window, and what idle moments add: not one for each message. In shared memory it is read.
+        // A quarter of the window, and what idle moments add: not one for each message. In shared
+        // memory it is read.
         let least = if ground.via == Via::SharedMemory { 0 } else { 100 * count / (16 << 10) };
         assert!(stats.acknowledgements >= least, "{stats:?}");
         assert!(ground.via != Via::SharedMemory || stats.acknowledgements == 0, "{stats:?}");
@@ -114,7 +115,7 @@ fn a_spinning_pair_and_a_parking_pair_echo() {
 }
 
 #[test]
-fn any_thread_may_send_and_each_of_them_keeps_its_order() {
+fn messages_of_each_sending_thread_keep_their_order() {
     for ground in [Ground::new(Via::SharedMemory, true), Ground::new(Via::Tcp, false)] {
         let Pair { server: _server, served, link } = ground.pair(&config());
         let (sender, receiver) = link.split();
@@ -170,7 +171,7 @@ fn a_batch_appears_at_once_or_not_at_all() {
 }
 
 #[test]
-fn a_full_link_says_so_and_has_room_once_the_peer_has_consumed() {
+fn try_send_on_a_full_link_succeeds_after_acks() {
     let ground = Ground::new(Via::Tcp, true);
     let Pair { server: _server, served, link } = ground.pair(&config());
     let mut sent = 0_u64;
@@ -196,7 +197,7 @@ fn a_full_link_says_so_and_has_room_once_the_peer_has_consumed() {
 }
 
 #[test]
-fn what_is_not_committed_comes_again_after_a_rewind() {
+fn message_without_ack_is_received_again_after_rewind() {
     let ground = Ground::new(Via::SharedMemory, false);
     let group = Group::new().unwrap();
     let Pair { server: _server, served, link } = ground.pair(&config().group(&group));

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A thread that has sent goes on to something else and does not come back: what it waited for is out of its process by then.
+//! A thread that has sent goes on to something else and does not come back: what it waited for is
+//! out of its process by then.
 
 use crate::support_ends;
 
@@ -9,8 +10,9 @@ use std::time::{Duration, Instant};
 use support_ends::{Ground, Pair, Via, message, number, soon, until};
 
 const LEN: usize = 1000;
-/// More than the system takes for a peer that does not read, in the connection of a link that is not shared: a few hundred KiB of
-/// a Unix socket, some MiB of TCP, unless its limits were raised very far.
+/// More than the system takes for a peer that does not read, in the connection of a link that is
+/// not shared: a few hundred KiB of a Unix socket, some MiB of TCP, unless its limits were raised
+/// very far.
 const RING: u64 = 64 << 20;
 
 fn config() -> Config {
@@ -18,7 +20,7 @@ fn config() -> Config {
 }
 
 #[test]
-fn what_was_waited_for_needs_no_thread_any_more() {
+fn messages_after_wait_sent_need_no_thread() {
     for ground in Ground::all() {
         let name = format!("{:?}", ground.via);
         let Pair { server, served, link } = ground.pair(&config());
@@ -66,7 +68,7 @@ fn what_was_waited_for_needs_no_thread_any_more() {
 }
 
 #[test]
-fn nothing_of_a_closed_link_is_waited_for() {
+fn wait_sent_on_a_closed_link_is_an_error() {
     let ground = Ground::new(Via::Tcp, false);
     let Pair { server, served: _served, link } = ground.pair(&config());
     let (sender, receiver) = link.split();
@@ -81,7 +83,7 @@ fn nothing_of_a_closed_link_is_waited_for() {
 
 /// What others send meanwhile is for them to wait for.
 #[test]
-fn only_what_was_sent_before_is_waited_for() {
+fn wait_sent_ignores_messages_sent_later() {
     let ground = Ground::new(Via::Unix, false);
     let group = Group::new().unwrap();
     let server = ground.server(config());
@@ -127,7 +129,7 @@ fn only_what_was_sent_before_is_waited_for() {
 
 /// Who waits for room for a reply is told that another has consumed what it would answer.
 #[test]
-fn a_reply_that_waits_for_room_ends_with_the_message_it_answers() {
+fn reply_that_waits_for_room_ends_when_its_message_is_acked() {
     let ground = Ground::new(Via::SharedMemory, false);
     let Pair { server: _server, served, link } = ground.pair(&config().ring_bytes(4096));
     thread::scope(|scope| {

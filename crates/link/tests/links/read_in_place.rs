@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A message that is read where it lies is the same message, and consumed once it was read: not before, and not if that panics.
+//! A message that is read where it lies is the same message, and consumed once it was read: not
+//! before, and not if that panics.
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "a test")]
 
 use crate::support_ends;
@@ -67,7 +68,7 @@ fn messages_of_every_length_are_read_in_order() {
 }
 
 #[test]
-fn two_who_spin_pass_messages_on() {
+fn spinning_ends_pass_messages_on() {
     for via in [Via::SharedMemory, Via::Unix] {
         let ground = Ground::new(via, true);
         let Pair { server: _server, served, link } = ground.pair(&config().wait(Wait::Spin));
@@ -106,7 +107,7 @@ fn panics(_: MessageView<'_>) {
 }
 
 #[test]
-fn what_panics_is_not_consumed_and_comes_next_again() {
+fn message_whose_reader_panics_is_received_next_again() {
     for ground in Ground::all() {
         let Pair { server: _server, served, link } = ground.pair(&config());
         attach(&link, &served);
@@ -159,7 +160,7 @@ fn what_panics_is_not_consumed_and_comes_next_again() {
 
 /// Whoever waits elsewhere is not rung for a message that was there before.
 #[test]
-fn what_panics_is_there_for_another_who_waits() {
+fn message_whose_reader_panics_goes_to_a_waiting_thread() {
     for ground in Ground::all() {
         let Pair { server: _server, served, link } = ground.pair(&config().wait(Wait::Park));
         attach(&link, &served);
@@ -190,7 +191,7 @@ fn what_panics_is_there_for_another_who_waits() {
 }
 
 #[test]
-fn what_its_readers_die_of_says_how_often() {
+fn message_whose_readers_die_counts_its_attempts() {
     for via in [Via::SharedMemory, Via::Unix] {
         for len in [48, 3000, 100_000] {
             let ground = Ground::new(via, true);
@@ -221,7 +222,7 @@ fn what_its_readers_die_of_says_how_often() {
 }
 
 #[test]
-fn at_most_once_is_consumed_before_it_is_read() {
+fn message_at_most_once_is_acked_before_it_is_read() {
     for ground in Ground::all() {
         let config = config().delivery(Delivery::AtMostOnce);
         let Pair { server: _server, served, link } = ground.pair(&config);
@@ -248,7 +249,7 @@ fn at_most_once_is_consumed_before_it_is_read() {
 }
 
 #[test]
-fn who_answers_what_is_consumed_meanwhile_is_told() {
+fn reply_to_a_message_that_was_acked_meanwhile_is_an_error() {
     for ground in Ground::all() {
         let Pair { server: _server, served, link } = ground.pair(&config().wait(Wait::Park));
         attach(&link, &served);
@@ -259,16 +260,17 @@ fn who_answers_what_is_consumed_meanwhile_is_told() {
             link.send(b"two").unwrap();
             let one = served.recv_deadline(soon()).unwrap().unwrap();
             let token = one.token();
-            // Without a deadline, at which it would look again; and not waited for, should nobody tell it.
+            // Without a deadline, at which it would look again; and not waited for, should nobody
+            // tell it.
             let replies = thread::spawn(move || one.reply(&[8; 1000]));
             // In some rounds it waits by now.
             (0..round * round * 100).for_each(|_| thread::yield_now());
             let two = served.recv_with_deadline(|lies| lies.to_vec(), soon()).unwrap().unwrap();
             assert_eq!(two, b"two");
-            until("told", || replies.is_finished());
+            until("the reply ends", || replies.is_finished());
             let replied = replies.join().unwrap();
-            let is_told = matches!(replied, Err(ReplyError::Commit(AckError::Consumed)));
-            assert!(is_told, "{replied:?}");
+            let is_notified = matches!(replied, Err(ReplyError::Commit(AckError::Consumed)));
+            assert!(is_notified, "{replied:?}");
             let again = served.ack_to(token);
             assert!(matches!(again, Err(AckError::Consumed)), "{again:?}");
         }
@@ -276,7 +278,7 @@ fn who_answers_what_is_consumed_meanwhile_is_told() {
 }
 
 #[test]
-fn waiting_for_one_ends_at_the_deadline() {
+fn recv_without_a_message_ends_at_the_deadline() {
     for ground in Ground::all() {
         let Pair { server: _server, served, link: _link } = ground.pair(&config());
         let until = Instant::now() + Duration::from_millis(20);
@@ -287,7 +289,7 @@ fn waiting_for_one_ends_at_the_deadline() {
 }
 
 #[test]
-fn what_was_sent_in_batches_is_read_one_by_one() {
+fn batches_are_read_message_by_message() {
     let ground = Ground::new(Via::SharedMemory, true);
     let Pair { server: _server, served, link } = ground.pair(&config());
     attach(&link, &served);
@@ -314,7 +316,7 @@ fn what_was_sent_in_batches_is_read_one_by_one() {
 
 #[cfg(feature = "tokio")]
 #[test]
-fn futures_read_once_there_is_something() {
+fn recv_with_future_reads_once_a_message_is_there() {
     use support_ends::message;
     use support_link_async::{Ends, config, ends, for_turns, on_runtimes};
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What reads a message runs while the link is locked: it is told if it uses one, and what is not called finds nothing locked.
+//! What reads a message runs while the link is locked: it is told if it uses one, and what is not
+//! called finds nothing locked.
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "a test")]
 
 use crate::support_ends;
@@ -13,7 +14,7 @@ use support_ends::{Ground, Pair, soon};
 
 /// Otherwise it would wait for itself, or for another that waits for it.
 #[test]
-fn what_is_not_called_is_dropped_with_nothing_locked() {
+fn closure_that_is_not_called_is_dropped_without_a_lock() {
     struct Uses<'a>(&'a Link);
     impl Drop for Uses<'_> {
         fn drop(&mut self) {
@@ -42,7 +43,7 @@ fn what_is_not_called_is_dropped_with_nothing_locked() {
 
 /// It would wait for itself, or for another that waits for it.
 #[test]
-fn one_who_uses_a_link_as_it_reads_is_told() {
+fn read_that_uses_a_link_panics() {
     for wait in [Wait::Spin, Wait::Park] {
         for ground in Ground::all() {
             let group = Group::new().unwrap();
@@ -66,8 +67,8 @@ fn one_who_uses_a_link_as_it_reads_is_told() {
                 for (number, uses) in uses.iter().enumerate() {
                     link.send(b"something").unwrap();
                     let reads = || served.recv_with_deadline(|_| uses(), soon());
-                    let told = catch_unwind(AssertUnwindSafe(reads)).unwrap_err();
-                    let words = told.downcast_ref::<&str>().unwrap();
+                    let panicked = catch_unwind(AssertUnwindSafe(reads)).unwrap_err();
+                    let words = panicked.downcast_ref::<&str>().unwrap();
                     assert!(words.contains("do that before or after"), "use {number}: {words}");
                 }
                 let again = AssertUnwindSafe(|| served.try_recv_with(panics));
@@ -82,8 +83,8 @@ fn one_who_uses_a_link_as_it_reads_is_told() {
             link.send(b"something").unwrap();
             // It is dropped all the same, while the panic goes on.
             let drops = || served.recv_with_deadline(|_| drop(link), soon());
-            let told = catch_unwind(AssertUnwindSafe(drops));
-            assert!(told.is_err());
+            let panicked = catch_unwind(AssertUnwindSafe(drops));
+            assert!(panicked.is_err());
             drop(server);
         }
     }

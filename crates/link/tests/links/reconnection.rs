@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Connections break and ends are opened again: nothing is lost, nothing comes twice that was committed.
+//! Connections break and ends are opened again: nothing is lost, nothing comes twice that was
+//! committed.
 
 use crate::support_ends;
 
@@ -32,7 +33,8 @@ fn len(n: u64) -> usize {
     if n % 50 == 7 { 30_000 } else { 8 + (n % 200) as usize }
 }
 
-/// The peer's end in good order is `None`, once, behind all that it sent; then the link waits for what comes next.
+/// The peer's end in good order is `None`, once, behind all that it sent; then the link waits for
+/// what comes next.
 #[test]
 fn recv_after_the_peer_closed_its_end_is_none_once() {
     for ground in Ground::all() {
@@ -74,7 +76,7 @@ fn recv_after_the_peer_closed_its_end_is_none_once() {
 }
 
 #[test]
-fn a_network_that_is_cut_two_hundred_times_loses_and_repeats_nothing() {
+fn messages_over_200_cuts_are_neither_lost_nor_repeated() {
     for is_kept in [false, true] {
         let ground = Ground::new(Via::Tcp, is_kept);
         let server = ground.server(config());
@@ -138,7 +140,7 @@ fn received(link: &Link, expected: u64, attempt: u32) {
 }
 
 #[test]
-fn both_ends_go_on_after_a_restart_where_they_were() {
+fn both_ends_resume_after_a_restart() {
     for via in [Via::SharedMemory, Via::Unix, Via::Tcp] {
         let ground = Ground::new(via, true);
         let group = Group::new().unwrap();
@@ -170,7 +172,7 @@ fn both_ends_go_on_after_a_restart_where_they_were() {
 }
 
 #[test]
-fn a_reply_and_what_it_answers_are_one() {
+fn reply_and_its_request_are_committed_together() {
     let ground = Ground::new(Via::SharedMemory, true);
     let group = Group::new().unwrap();
     let config = config().group(&group);
@@ -191,7 +193,7 @@ fn a_reply_and_what_it_answers_are_one() {
 }
 
 #[test]
-fn an_acknowledgement_does_not_wait_for_a_thread_that_does_not_come_back() {
+fn ack_is_sent_although_its_thread_does_not_come_back() {
     let ground = Ground::new(Via::SharedMemory, false);
     let server = ground.server(config());
     let client = ground.client(config());
@@ -216,7 +218,7 @@ fn an_acknowledgement_does_not_wait_for_a_thread_that_does_not_come_back() {
 }
 
 #[test]
-fn a_client_that_says_its_word_and_leaves_is_accepted_all_the_same() {
+fn client_that_sends_and_leaves_is_accepted() {
     for n in 0..30 {
         let ground = Ground::new([Via::SharedMemory, Via::Unix, Via::Tcp][n % 3], false);
         let server = ground.server(config());
@@ -244,7 +246,7 @@ fn until_some<T>(mut look: impl FnMut() -> Option<T>) -> T {
 }
 
 #[test]
-fn what_was_sent_while_nobody_was_there_arrives() {
+fn message_sent_before_the_peer_exists_arrives() {
     let ground = Ground::new(Via::SharedMemory, true);
     let group = Group::new().unwrap();
     let client = ground.client(config().group(&group));
@@ -261,7 +263,7 @@ fn what_was_sent_while_nobody_was_there_arrives() {
 }
 
 #[test]
-fn a_file_has_one_owner_and_a_link_of_a_server_one_handle() {
+fn file_has_one_owner_and_a_served_link_one_handle() {
     let ground = Ground::new(Via::SharedMemory, true);
     let group = Group::new().unwrap();
     let config = config().group(&group);
@@ -280,7 +282,7 @@ fn a_file_has_one_owner_and_a_link_of_a_server_one_handle() {
 }
 
 #[test]
-fn a_newer_owner_of_the_client_takes_the_place_of_the_old_one() {
+fn older_owner_of_the_client_is_fenced_by_a_newer_one() {
     let ground = Ground::new(Via::SharedMemory, true);
     let group = Group::new().unwrap();
     let config = config().group(&group);
@@ -318,7 +320,7 @@ fn a_newer_owner_of_the_client_takes_the_place_of_the_old_one() {
 }
 
 #[test]
-fn closing_in_order_leaves_nothing_behind() {
+fn close_with_messages_under_way_delivers_all() {
     for ground in Ground::all() {
         let Pair { server, served, link } = ground.pair(&config());
         thread::scope(|scope| {

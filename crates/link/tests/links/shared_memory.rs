@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A link between two ends of one user on one machine reads its neighbour's memory, sleeps and wakes for it, and goes over to
-//! a socket and back while messages flow.
+//! A link between two ends of one user on one machine reads its neighbour's memory, sleeps and
+//! wakes for it, and goes over to a socket and back while messages flow.
 
 use crate::support_ends;
 
@@ -33,7 +33,7 @@ fn take(link: &Link, n: u64) {
 }
 
 #[test]
-fn memory_is_shared_where_it_can_be_and_not_where_it_is_unwanted() {
+fn memory_is_shared_where_possible_unless_the_config_forbids_it() {
     for is_kept in [false, true] {
         for (via, expected) in [
             (Via::SharedMemory, Transport::SharedMemory),
@@ -52,7 +52,7 @@ fn memory_is_shared_where_it_can_be_and_not_where_it_is_unwanted() {
 }
 
 #[test]
-fn one_side_that_wants_a_socket_is_enough() {
+fn socket_policy_of_one_end_is_enough() {
     for unwilling in 0..2 {
         let ground = Ground::new(Via::SharedMemory, true);
         let group = Group::new().unwrap();
@@ -69,7 +69,7 @@ fn one_side_that_wants_a_socket_is_enough() {
 }
 
 #[test]
-fn who_insists_on_shared_memory_takes_nothing_else() {
+fn shared_memory_policy_refuses_a_socket() {
     let ground = Ground::new(Via::Tcp, false);
     let group = Group::new().unwrap();
     let config = config().group(&group);
@@ -90,9 +90,10 @@ fn who_insists_on_shared_memory_takes_nothing_else() {
     assert!(link.unconsumed_bytes().unwrap() > 0);
 }
 
-/// An event loop of the application's own sleeps at the group's descriptor, and misses nothing: no message, no room.
+/// An event loop of the application's own sleeps at the group's descriptor, and misses nothing: no
+/// message, no room.
 #[test]
-fn a_foreign_event_loop_hears_of_messages_and_of_room() {
+fn external_event_loop_learns_of_messages_and_room() {
     let ground = Ground::new(Via::SharedMemory, true);
     let group = Group::new().unwrap();
     let server = ground.server(config().group(&group));
@@ -140,9 +141,10 @@ fn a_foreign_event_loop_hears_of_messages_and_of_room() {
     });
 }
 
-/// One thread waits for a link that gets nothing; what comes on the other is for threads that are busy elsewhere now and then.
+/// One thread waits for a link that gets nothing; what comes on the other is for threads that are
+/// busy elsewhere now and then.
 #[test]
-fn a_leader_that_sleeps_for_another_link_tells_the_group() {
+fn leader_asleep_for_another_link_notifies_the_group() {
     let ground = Ground::new(Via::SharedMemory, false);
     let group = Group::with_wait(Wait::Park).unwrap();
     let near = config().wait(Wait::Park).group(&group);
@@ -184,7 +186,7 @@ fn a_leader_that_sleeps_for_another_link_tells_the_group() {
 }
 
 #[test]
-fn many_threads_wait_for_one_link_in_every_way() {
+fn threads_of_one_link_wait_in_every_way() {
     let ground = Ground::new(Via::SharedMemory, true);
     let Pair { server: _server, served, link } = ground.pair(&config().wait(Wait::Park));
     let count = 4_000;
@@ -219,7 +221,7 @@ fn many_threads_wait_for_one_link_in_every_way() {
 }
 
 #[test]
-fn a_peer_that_goes_away_is_missed_by_who_only_sends() {
+fn sender_that_never_receives_notices_that_the_peer_is_gone() {
     let ground = Ground::new(Via::SharedMemory, true);
     let server = ground.server(config());
     let client = ground.client(config());
@@ -230,7 +232,8 @@ fn a_peer_that_goes_away_is_missed_by_who_only_sends() {
         link.wait_attached(soon()).unwrap();
     });
     drop((served, server));
-    // No call that waits, and room for all of it: still the connection is found to be over, and the next is made.
+    // No call that waits, and room for all of it: still the connection is found to be over, and the
+    // next is made.
     let mut sent = 0;
     until("the end of the connection", || {
         match link.try_send(&message(sent, 8)) {
@@ -251,9 +254,10 @@ fn a_peer_that_goes_away_is_missed_by_who_only_sends() {
     });
 }
 
-/// Over and over to the other address, while both directions are in use. `PARTYWALL_SWITCHES` is how often.
+/// Over and over to the other address, while both directions are in use. `PARTYWALL_SWITCHES` is
+/// how often.
 #[test]
-fn a_link_goes_over_to_another_transport_while_messages_flow() {
+fn switch_to_another_transport_while_messages_flow_loses_nothing() {
     let switches = std::env::var("PARTYWALL_SWITCHES").map_or(300, |text| text.parse().unwrap());
     for is_kept in [false, true] {
         let ground = Ground::new(Via::SharedMemory, is_kept);
@@ -318,7 +322,7 @@ fn a_link_goes_over_to_another_transport_while_messages_flow() {
 }
 
 #[test]
-fn an_address_where_nobody_answers_leaves_the_link_where_it_is() {
+fn switch_to_an_address_without_a_server_keeps_the_connection() {
     let ground = Ground::new(Via::SharedMemory, true);
     let group = Group::new().unwrap();
     let server = ground.server(config().group(&group));
@@ -354,9 +358,10 @@ fn an_address_where_nobody_answers_leaves_the_link_where_it_is() {
 /// The length of the message after which none comes.
 const LAST_BYTES: usize = 777;
 
-/// An acknowledgement that comes with a record is news for whoever waits for room, though nobody rings for it.
+/// An acknowledgement that comes with a record is news for whoever waits for room, though nobody
+/// rings for it.
 #[test]
-fn a_poller_that_wants_room_hears_of_it_by_a_record() {
+fn poller_that_waits_for_room_learns_of_it_by_a_record() {
     let ground = Ground::new(Via::SharedMemory, true);
     let group = Group::with_wait(Wait::Park).unwrap();
     let server = ground.server(config().wait(Wait::Park));
@@ -375,13 +380,13 @@ fn a_poller_that_wants_room_hears_of_it_by_a_record() {
     let request = served.recv_deadline(soon()).unwrap().unwrap();
     request.reply(b"with an acknowledgement").unwrap();
     assert_eq!(link.try_recv().unwrap().unwrap(), b"with an acknowledgement");
-    assert!(group.poll(Some(soon())).unwrap() > 0, "nobody told of room");
+    assert!(group.poll(Some(soon())).unwrap() > 0, "room was not reported");
     assert_eq!(group.ready(), [link.id()]);
 }
 
 /// Who insists on shared memory does not give it up for an address where there is none.
 #[test]
-fn who_insists_on_shared_memory_keeps_it() {
+fn shared_memory_policy_keeps_the_connection_on_switch() {
     for insists in 0..2 {
         let ground = Ground::new(Via::SharedMemory, true);
         let group = Group::new().unwrap();

@@ -5,7 +5,8 @@ use super::soon;
 use partywall_link::{Config, Link};
 use std::thread;
 
-/// On both sides of each limit: of a slot, of what is put together or copied elsewhere, of what lies in the ring.
+/// On both sides of each limit: of a slot, of what is put together or copied elsewhere, of what
+/// lies in the ring.
 pub const LENS: [usize; 13] =
     [0, 1, 48, 49, 104, 105, 1000, 1024, 1025, 4096, 16_384, 65_536, 200_000];
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Both ends of links in one process: over shared memory, a Unix socket or TCP, kept in memory or in files.
+//! Both ends of links in one process: over shared memory, a Unix socket or TCP, kept in memory or
+//! in files.
 #![allow(dead_code, reason = "each test file uses a part")]
 
 #[path = "../support_directory/mod.rs"]

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Files of links in a directory of their own: opened here or in a second process, and looked at byte by byte.
+//! Files of links in a directory of their own: opened here or in a second process, and looked at
+//! byte by byte.
 #![allow(dead_code, reason = "each test file uses a part")]
 
 #[path = "../support_directory/mod.rs"]
@@ -35,7 +36,7 @@ pub fn open(directory: &Path) -> Result<OwnFile, StorageError> {
     OwnFile::open(&Directory::open(directory)?, &key(), SIZES)
 }
 
-pub fn look(directory: &Path) -> Inspection {
+pub fn inspection_of(directory: &Path) -> Inspection {
     *inspect_link(directory, &key()).unwrap().expect("there is a file").inspection.unwrap()
 }
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the worker does while it is watched, what was before, and what may be found after its death.
+//! What the worker does while it is watched, what was before, and what may be found after its
+//! death.
 //!
 //! ```text
 //!   script ── before ──▶ act ── instruction by instruction ──▶ after
@@ -177,7 +178,8 @@ impl Act {
         view
     }
 
-    /// What else may be found if the peer lives: it may consume what it has received before it hears of a new epoch.
+    /// What else may be found if the peer lives: it may consume what it has received before it
+    /// hears of a new epoch.
     pub fn after_consumed(self) -> Option<View> {
         let before = self.before();
         (self == Self::Begin).then(|| View { epoch: 1, to_peer: before.to_peer, ..View::default() })
@@ -188,8 +190,8 @@ impl Act {
         let is_handed =
             |line: &Line| matches!(line, Line::Peer(of, Liveness::Handed) if *of == number);
         match self {
-            // Killed while it opens: it may have counted the owner before, and not yet forgotten what that one noted. Once too
-            // often is meant to be possible, not at all is not.
+            // Killed while it opens: it may have counted the owner before, and not yet forgotten
+            // what that one noted. Once too often is meant to be possible, not at all is not.
             _ if self.script().iter().any(is_handed) => (2, if self.opens() { 3 } else { 2 }),
             Self::Receive | Self::Read => (1, 2),
             _ => (1, 1),

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! How one end goes on after a death: it takes all there is, and then each side sends one message more.
+//! How one end goes on after a death: it takes all there is, and then each side sends one message
+//! more.
 //!
 //! ```text
 //!   worker: attached ─▶ its last ─────▶ peer: all before it ─▶ its last ─▶ worker: all before it

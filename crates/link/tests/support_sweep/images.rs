@@ -43,14 +43,14 @@ impl Images {
             scratch: Vec::new(),
             changes: Vec::new(),
         };
-        images.look(0, true)?;
+        images.check(0, true)?;
         images.changes.clear();
         images.first = images.now.clone();
         Ok(images)
     }
 
     /// Looks at the worker's file, and at the peer's if it may have changed. Whether anything had.
-    pub fn look(&mut self, step: u64, peer_too: bool) -> io::Result<bool> {
+    pub fn check(&mut self, step: u64, peer_too: bool) -> io::Result<bool> {
         let mut patches = Vec::new();
         for which in 0..if peer_too { 2 } else { 1 } {
             if self.files[which].is_none() {

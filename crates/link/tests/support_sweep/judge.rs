@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Says whether what was found after a death may be.
 //!
-//! Each image is opened by two new owners: both ends were killed there. In the order of the boundaries
+//! Each image is opened by two new owners: both ends were killed there. In the order of the
+//! boundaries
 //!
 //! - the files are whole, their positions never fall and are in their order;
 //! - the view is that before the act, and from some boundary on that after it;
@@ -72,7 +73,7 @@ impl Judge {
                 let mode = fs::Permissions::from_mode(0o600);
                 fs::set_permissions(path, mode).map_err(|error| error.to_string())?;
             }
-            self.look(ground.path(), which)?;
+            self.check(ground.path(), which)?;
         }
         let findings = settle(ground.path(), self.act)?;
         let is_after = self.may_be(&findings)?;
@@ -119,7 +120,7 @@ impl Judge {
     }
 
     /// What the file itself says.
-    fn look(&mut self, ground: &Path, which: usize) -> Result<(), String> {
+    fn check(&mut self, ground: &Path, which: usize) -> Result<(), String> {
         let found = inspect(&place(ground, which)).map_err(|error| error.to_string())?;
         for found in found {
             let inspection = found.inspection.map_err(|error| format!("damaged: {error}"))?;
@@ -164,7 +165,7 @@ fn settle(ground: &Path, act: Act) -> Result<Findings, String> {
             let (worker, peer) = (worker.link.status(), peer.link.status());
             return Err(format!("no end: the worker is {worker}, the peer {peer}"));
         }
-        group.poll(Some(Instant::now() + GLANCE)).map_err(text)?;
+        group.poll(Some(Instant::now() + POLL_TIME)).map_err(text)?;
         let _ = group.ready();
     }
     let epoch = worker.link.epoch().map_err(|error| error.to_string())?;
@@ -177,4 +178,4 @@ fn settle(ground: &Path, act: Act) -> Result<Findings, String> {
     Ok(Findings { view, got: [there, here].concat() })
 }
 
-const GLANCE: Duration = Duration::from_millis(1);
+const POLL_TIME: Duration = Duration::from_millis(1);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Where an act is played: two directories, and the peer, in this process, which moves only when it is told to.
+//! Where an act is played: two directories, and the peer, in this process, which moves only when it
+//! is told to.
 
 use super::act::{Act, Line, Liveness, length};
 use super::stepper::Stepper;
@@ -99,7 +100,7 @@ impl Stage {
         if !act.opens() {
             stage.play()?;
         }
-        let drive = || if act.opens() { Ok(()) } else { stage.drive(GLANCE) };
+        let drive = || if act.opens() { Ok(()) } else { stage.drive(POLL_TIME) };
         let stepper = Stepper::meet(worker, stage.ground.path(), drive)?;
         Ok((stage, stepper))
     }
@@ -121,7 +122,8 @@ impl Stage {
         Ok(())
     }
 
-    /// The same at once, for a worker that waits for the peer in its act; no other wants the peer to move.
+    /// The same at once, for a worker that waits for the peer in its act; no other wants the peer
+    /// to move.
     pub fn answer(&self) {
         if self.act.opens() {
             let _ = self.group.try_poll();
@@ -131,7 +133,7 @@ impl Stage {
     pub fn until(&self, what: &str, mut is_so: impl FnMut() -> bool) -> Result<(), String> {
         let deadline = Instant::now() + TIMEOUT;
         while !is_so() {
-            self.drive(GLANCE)?;
+            self.drive(POLL_TIME)?;
             if Instant::now() > deadline {
                 return Err(format!("{what}: not in time; {}", self.peer.link.status()));
             }
@@ -163,7 +165,7 @@ impl Stage {
                         return Err(format!("{number} did not come first"));
                     }
                     came.ack().map_err(|error| error.to_string())?;
-                    self.drive(GLANCE)?;
+                    self.drive(POLL_TIME)?;
                 }
                 Line::Worker(..) => {}
             }
@@ -173,4 +175,4 @@ impl Stage {
 }
 
 const NAMES: [&str; 2] = ["worker", "peer"];
-const GLANCE: Duration = Duration::from_millis(1);
+const POLL_TIME: Duration = Duration::from_millis(1);

@@ -6,7 +6,8 @@
 //!   here:                                          wait ── step, step, step, … ──▶ the mark
 //! ```
 //!
-//! Where nobody looks it is led from system call to system call. A system call is one step. An instruction that is repeated (`rep movsb`) is one step each time.
+//! Where nobody looks it is led from system call to system call. A system call is one step. An
+//! instruction that is repeated (`rep movsb`) is one step each time.
 
 use super::worker::THREAD;
 use nix::errno::Errno;
@@ -108,12 +109,12 @@ impl Stepper {
 
     fn wait(&self, meanwhile: &mut dyn FnMut()) -> nix::Result<WaitStatus> {
         let deadline = Instant::now() + TIMEOUT;
-        for look in 1_u64.. {
+        for poll in 1_u64.. {
             let status = waitpid(self.thread, Some(WaitPidFlag::__WALL | WaitPidFlag::WNOHANG))?;
             if status != WaitStatus::StillAlive {
                 return Ok(status);
             }
-            if look % LOOKS_ALONE == 0 {
+            if poll % LOOKS_ALONE == 0 {
                 meanwhile();
                 if Instant::now() > deadline {
                     return Err(Errno::ETIMEDOUT);

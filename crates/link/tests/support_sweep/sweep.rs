@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! One act: stepped through once, its images judged, and then killed for real in as many workers as wanted.
+//! One act: stepped through once, its images judged, and then killed for real in as many workers as
+//! wanted.
 
 use super::act::Act;
 use super::conversation::{Conversation, is_reported};
@@ -16,12 +17,13 @@ use std::time::{Duration, Instant};
 /// How much of each act is done.
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
-    /// Every instruction is stepped also of acts that open a link, not only those between two system calls between which a file
-    /// changes.
+    /// Every instruction is stepped also of acts that open a link, not only those between two
+    /// system calls between which a file changes.
     pub is_whole: bool,
     /// So many images at most are judged, evenly chosen, the first and the last among them.
     pub images: usize,
-    /// So many real kills: up to half of them where a file has just changed, the rest evenly at any boundary.
+    /// So many real kills: up to half of them where a file has just changed, the rest evenly at any
+    /// boundary.
     pub kills: usize,
 }
 
@@ -108,7 +110,8 @@ struct Path {
     calls: Vec<u64>,
 }
 
-/// A boundary as another worker finds it: behind so many system calls, and so many instructions further.
+/// A boundary as another worker finds it: behind so many system calls, and so many instructions
+/// further.
 #[derive(Clone, Copy, Debug)]
 struct Moment {
     calls: u64,
@@ -123,13 +126,13 @@ impl Path {
         let mut changing = HashSet::new();
         for calls in 0..STEPS_MAX {
             let is_over = stepper.to_call()? == Stop::Marked;
-            if images.look(calls, false).map_err(text)? {
+            if images.check(calls, false).map_err(text)? {
                 changing.insert(calls);
             }
             if is_over || stepper.through_call(&mut || stage.answer())? == Stop::Marked {
                 return Ok(changing);
             }
-            images.look(calls, act.opens()).map_err(text)?;
+            images.check(calls, act.opens()).map_err(text)?;
         }
         Err(ENDLESS.to_owned())
     }
@@ -156,7 +159,7 @@ impl Path {
             if stop == Stop::Marked {
                 return Ok(path);
             }
-            path.images.look(path.boundaries, has_moved).map_err(text)?;
+            path.images.check(path.boundaries, has_moved).map_err(text)?;
             if is_call {
                 path.calls.push(path.boundaries);
             }

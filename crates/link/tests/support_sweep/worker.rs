@@ -105,7 +105,7 @@ fn succeed(act: Act, ground: &Path) {
             return say(ground, GOT, &why);
         }
         assert!(Instant::now() < deadline, "no end: {}", link.status());
-        worker.group.poll(Some(Instant::now() + GLANCE)).unwrap();
+        worker.group.poll(Some(Instant::now() + POLL_TIME)).unwrap();
         let _ = worker.group.ready();
     }
     let epoch = link.epoch().unwrap();
@@ -122,7 +122,8 @@ fn succeed(act: Act, ground: &Path) {
     worker.wait_for_death();
 }
 
-/// What the next owner said: its part of the view, and each message it got. `None` if it has not spoken yet.
+/// What the next owner said: its part of the view, and each message it got. `None` if it has not
+/// spoken yet.
 pub fn said(ground: &Path) -> Option<Result<(View, Vec<Got>), String>> {
     let text = fs::read_to_string(ground.join(GOT)).ok()?;
     let words: Result<Vec<u64>, _> = text.split(' ').map(str::parse).collect();
@@ -173,7 +174,7 @@ impl Worker {
                     } else {
                         came.ack().unwrap();
                         // Until somebody waits the peer does not hear of it.
-                        self.group.poll(Some(Instant::now() + GLANCE)).unwrap();
+                        self.group.poll(Some(Instant::now() + POLL_TIME)).unwrap();
                     }
                 }
             }
@@ -200,5 +201,5 @@ fn say(ground: &Path, name: &str, text: &str) {
 const PART: &str = "PARTYWALL_SWEEP_PART";
 const ACT: &str = "PARTYWALL_SWEEP_ACT";
 const GROUND: &str = "PARTYWALL_SWEEP_GROUND";
-const GLANCE: Duration = Duration::from_millis(1);
+const POLL_TIME: Duration = Duration::from_millis(1);
 const PARENT_LOOK: Duration = Duration::from_millis(500);

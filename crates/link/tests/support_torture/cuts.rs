@@ -1,17 +1,19 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Rounds in which nobody dies: the network between the two ends is cut, again and again, and each time the time is taken
-//! until messages come again.
+//! Rounds in which nobody dies: the network between the two ends is cut, again and again, and each
+//! time the time is taken until messages come again.
 //!
 //! ```text
 //!   cut ──── possible ──────── both attach ──── a message comes over the new connection
 //!            │  the client knows │◀────── time taken ──────▶│
 //! ```
 //!
-//! A client whose old connection is kept does not know before its late bytes, and its end, have come. The end of the time is
-//! when the oracle reads of the message, which is a little late, never early.
+//! A client whose old connection is kept does not know before its late bytes, and its end, have
+//! come. The end of the time is when the oracle reads of the message, which is a little late, never
+//! early.
 //!
-//! On a busy machine each of the five threads that take part waits for a processor, and the times say little. So the director
-//! says of each recovery whether it was itself kept waiting: if it was, so were the others, likely.
+//! On a busy machine each of the five threads that take part waits for a processor, and the times
+//! say little. So the director says of each recovery whether it was itself kept waiting: if it was,
+//! so were the others, likely.
 
 use super::content::{CLIENT, SERVER};
 use super::figures::{Circumstances, Figures, Recovery};
@@ -110,7 +112,8 @@ pub fn round_trip() -> Duration {
     times[ROUND_TRIPS / 2]
 }
 
-/// The director looks each 200 µs. If it could not for so long, the machine was busy with something else.
+/// The director looks each 200 µs. If it could not for so long, the machine was busy with something
+/// else.
 const HELD_UP_MAX: Duration = Duration::from_millis(2);
 const ROUND_TRIPS: usize = 101;
 const LATE_MICROS_MAX: u64 = 20_000;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! One end of the link, in a process of its own: it does what chance says, and writes down each step before and after it.
+//! One end of the link, in a process of its own: it does what chance says, and writes down each
+//! step before and after it.
 //!
 //! ```text
 //!   until killed:   send │ a batch │ receive and keep, commit, answer or rewind │ begin an epoch
@@ -98,8 +99,8 @@ struct End {
     next: u64,
     /// Received and not yet committed.
     held: Vec<(Message, u64)>,
-    /// The epoch in which this owner certainly sent a message that says its number: it tells those that do not, and come
-    /// after it, from those of owners before.
+    /// The epoch in which this owner certainly sent a message that says its number: it tells those
+    /// that do not, and come after it, from those of owners before.
     anchor: Option<u64>,
     /// An answer found no room: the other side may wait for room, too.
     is_tired: bool,

@@ -28,7 +28,8 @@ pub struct Figures {
     pub epochs: u64,
     pub reports: u64,
     pub time: Duration,
-    /// In runs of cuts: from the instant at which a new connection is possible until a message comes over one.
+    /// In runs of cuts: from the instant at which a new connection is possible until a message
+    /// comes over one.
     pub recoveries: Vec<Recovery>,
     /// There and back through the relay, without links.
     pub round_trip: Duration,

@@ -5,7 +5,8 @@
 //!   0 what, side, owner │ 8 … 64 seven words, as `What` says           one note: 64 bytes, appended by one write
 //! ```
 //!
-//! A write of 64 bytes at a multiple of 64 never crosses a page, so that a kill never leaves half of one.
+//! A write of 64 bytes at a multiple of 64 never crosses a page, so that a kill never leaves half
+//! of one.
 
 use std::fs::File;
 use std::io::Write;

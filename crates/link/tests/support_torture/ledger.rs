@@ -134,7 +134,8 @@ impl Ledger {
         message.epochs.1 = message.epochs.1.min(epoch);
         message.was_confirmed = true;
         match message.snapshot {
-            // It may have come, or been passed by those of the next epoch, before its sender said so.
+            // It may have come, or been passed by those of the next epoch, before its sender said
+            // so.
             LinkSnapshot::Sent | LinkSnapshot::Dropped => Ok(()),
             LinkSnapshot::Doubtful => {
                 message.snapshot = LinkSnapshot::Sent;
@@ -249,7 +250,8 @@ impl Ledger {
     /// A message too short to say its number: the first that it can be.
     fn search(&self, got: &Got) -> Judged<usize> {
         let start = self.start(usize::MAX, got.owner);
-        // What was sent before one of an earlier epoch is of that epoch at the latest, also if it is not known whether it was sent.
+        // What was sent before one of an earlier epoch is of that epoch at the latest, also if it
+        // is not known whether it was sent.
         let is_of_before =
             |message: &Message| message.was_confirmed && message.epochs.1 < got.epoch;
         let of_before =
@@ -268,7 +270,8 @@ impl Ledger {
         Err(format!("a message of {} bytes was never about to be sent", got.len))
     }
 
-    /// Which message would be the next, if `number` follows what was handed out or committed before.
+    /// Which message would be the next, if `number` follows what was handed out or committed
+    /// before.
     fn start(&self, number: usize, owner: u64) -> usize {
         let last = self.last.filter(|(of, last)| *of == owner && *last < number);
         last.map_or(self.committed, |(_, last)| (last + 1).max(self.committed))
@@ -303,7 +306,8 @@ impl Ledger {
         digest(&content(self.seed, self.sender, number as u64, is_answer, len))
     }
 
-    /// 1, and one more for each owner before that had it; nobody knows of one that was killed before it said so.
+    /// 1, and one more for each owner before that had it; nobody knows of one that was killed
+    /// before it said so.
     fn count_attempt(&mut self, number: usize, got: &Got) -> Judged<()> {
         let message = &mut self.messages[number];
         if message.last_owner != got.owner {

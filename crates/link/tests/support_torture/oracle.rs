@@ -5,7 +5,7 @@ use super::content::{CLIENT, SERVER};
 use super::figures::Figures;
 use super::journal::{Note, What};
 use super::ledger::{Effect, Got, Ledger};
-use super::reports::{Report, Told};
+use super::reports::{Report, ReportSet};
 use std::collections::VecDeque;
 
 /// What an end was doing.
@@ -39,7 +39,7 @@ pub struct Oracle {
     ledgers: [Ledger; 2],
     /// A request whose answer is in doubt, and the answer, by who sent the request.
     asked: [Option<(usize, usize)>; 2],
-    told: Told,
+    reported: ReportSet,
     pub ends: [EndState; 2],
     log: VecDeque<String>,
     ring_bytes: u64,
@@ -68,7 +68,7 @@ impl Oracle {
         Self {
             ledgers: [Ledger::new(seed, CLIENT), Ledger::new(seed, SERVER)],
             asked: [None; 2],
-            told: Told::default(),
+            reported: ReportSet::default(),
             ends: [end.clone(), end],
             log: VecDeque::new(),
             ring_bytes,
@@ -218,7 +218,7 @@ impl Oracle {
 
     fn reported(&mut self, side: usize, words: &[u64; 7]) {
         let is_receiving = words[0] & 1 != 0;
-        self.told.add(Report {
+        self.reported.add(Report {
             sender: if is_receiving { 1 - side } else { side },
             is_receiving,
             is_exact: words[0] & 2 != 0,
@@ -245,7 +245,7 @@ impl Oracle {
             let ledger = &self.ledgers[sender];
             let judged = ledger.check_all(epoch);
             let judged =
-                judged.and_then(|()| self.told.check(sender, ledger, epoch, self.ring_bytes));
+                judged.and_then(|()| self.reported.check(sender, ledger, epoch, self.ring_bytes));
             judged.map_err(|why| format!("sent by the {}: {why}", NAMES[sender]))?;
         }
         Ok(())
@@ -259,7 +259,7 @@ impl Oracle {
         figures.again_received += got.saturating_sub(consumed);
         figures.shared += self.shared;
         figures.epochs += self.epochs;
-        figures.reports += self.told.count();
+        figures.reports += self.reported.count();
     }
 }
 

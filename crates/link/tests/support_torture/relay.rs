@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Stands between the two ends, and cuts, delays, delivers late, and loses the descriptors of some connections.
+//! Stands between the two ends, and cuts, delays, delivers late, and loses the descriptors of some
+//! connections.
 //!
 //! ```text
 //!   client ──▶ relay ──▶ server         pump: one thread a direction of a connection
@@ -118,8 +119,9 @@ impl Relay {
 
 impl Drop for Relay {
     fn drop(&mut self) {
-        // A listening socket that is shut down wakes whoever waits for it. A Unix socket accepts nothing from then on without
-        // calling it an error: who went on waiting would never sleep again.
+        // A listening socket that is shut down wakes whoever waits for it. A Unix socket accepts
+        // nothing from then on without calling it an error: who went on waiting would never sleep
+        // again.
         self.shared.is_over.store(true, Ordering::Release);
         let copy = self.shared.listener.as_fd().try_clone_to_owned().unwrap();
         let _ = UnixStream::from(copy).shutdown(std::net::Shutdown::Both);
@@ -184,12 +186,12 @@ impl Pair {
     }
 
     fn write(&self, to: usize, mut bytes: &[u8], descriptors: &[OwnedFd]) -> bool {
-        let mut beside: Vec<_> = descriptors.iter().map(AsFd::as_fd).collect();
+        let mut pending: Vec<_> = descriptors.iter().map(AsFd::as_fd).collect();
         while !bytes.is_empty() {
-            let sent = self.sockets[to].send(&[IoSlice::new(bytes)], &beside, false, false);
+            let sent = self.sockets[to].send(&[IoSlice::new(bytes)], &pending, false, false);
             let Ok(sent) = sent else { return false };
             bytes = &bytes[sent..];
-            beside.clear();
+            pending.clear();
         }
         true
     }

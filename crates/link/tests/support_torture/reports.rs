@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What epochs left behind must be in the reports of its sender, and nothing that was consumed may be.
+//! What epochs left behind must be in the reports of its sender, and nothing that was consumed may
+//! be.
 
 use super::ledger::{Ledger, LinkSnapshot};
 use std::collections::HashSet;
 
 /// The reports of both sides, each once however often it was told.
 #[derive(Default)]
-pub struct Told(HashSet<Report>);
+pub struct ReportSet(HashSet<Report>);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Report {
@@ -21,7 +22,7 @@ pub struct Report {
     pub to: u64,
 }
 
-impl Told {
+impl ReportSet {
     pub fn add(&mut self, report: Report) {
         self.0.insert(report);
     }
@@ -71,8 +72,8 @@ impl Told {
             let certain = left.iter().filter(|number| ledger.messages[**number].was_confirmed);
             let least: u64 = certain.map(|number| ledger.footprint(*number, ring_bytes)).sum();
             if let [report] = own[..] {
-                let told = report.to - report.from;
-                if report.is_exact && (told < least || told > ring_bytes) {
+                let reported = report.to - report.from;
+                if report.is_exact && (reported < least || reported > ring_bytes) {
                     return Err(format!("{least} bytes from {first} on are left: {report:?}"));
                 }
             }

@@ -97,7 +97,8 @@ impl Round {
         ));
     }
 
-    /// Lets it run: until something was consumed, until an end begins some act, or for a short time; and harms it meanwhile.
+    /// Lets it run: until something was consumed, until an end begins some act, or for a short
+    /// time; and harms it meanwhile.
     fn wait_for_a_moment(&mut self, figures: &mut Figures) -> Outcome<()> {
         let most = if self.chance.below(8) == 0 { HARMS_MAX } else { 3 };
         let harms = self.chance.below(most);
@@ -271,7 +272,7 @@ impl Round {
             if is_so(&self.oracle) || now >= until {
                 return Ok(());
             }
-            thread::park_timeout(GLANCE);
+            thread::park_timeout(POLL_TIME);
         }
     }
 
@@ -298,7 +299,8 @@ impl Round {
         self.oracle.close(epoch)
     }
 
-    /// Keeps the directory, unless it is for a fault that was built in, and says all there is to say.
+    /// Keeps the directory, unless it is for a fault that was built in, and says all there is to
+    /// say.
     pub fn autopsy(mut self, why: &str) -> String {
         self.ends = [None, None];
         self.directory.disable_cleanup(variable(FORGET).is_none());
@@ -312,7 +314,7 @@ impl Round {
 /// What is found is expected, and nobody will look at it.
 const FORGET: &str = "PARTYWALL_TORTURE_FORGET";
 /// How long until the journal is looked at again.
-const GLANCE: Duration = Duration::from_micros(200);
+const POLL_TIME: Duration = Duration::from_micros(200);
 /// Now and then so much happens between two kills.
 const HARMS_MAX: u64 = 24;
 /// It is waited for no longer that an end begins some act.

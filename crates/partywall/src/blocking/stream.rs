@@ -7,7 +7,7 @@ use super::thread::ThreadHandle;
 use crate::message::Message;
 use crate::peer::Peer;
 use crate::session::assert_application_code;
-use crate::session::{RecvHalf, SendHalf, StreamRecvError, StreamSendError, WaitError};
+use crate::session::{RecvHalf, ReplyError, SendHalf, StreamRecvError, StreamSendError, WaitError};
 use crate::transport::Transport;
 use partywall_wait::{Spinner, Wait};
 use std::fmt;
@@ -185,6 +185,84 @@ impl Stream {
     /// As there.
     pub fn try_recv(&mut self) -> Result<Option<Message>, StreamRecvError> {
         self.recv.try_recv()
+    }
+
+    /// Answers the next request: receives a message, and sends the response that `respond` writes in
+    /// place. `respond` gets the request and `len_max` bytes of the response, and returns how many of
+    /// them it used. A large response is written in the very memory that the peer will read.
+    ///
+    /// Returns `false` once the peer has finished, without calling `respond`.
+    ///
+    /// ```
+    /// # let directory = tempfile::tempdir()?;
+    /// # let address = format!("unix:{}/app.sock", directory.path().display());
+    /// # let mut listener = partywall::blocking::Listener::bind(&address)?;
+    /// # let client = std::thread::spawn(move || -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+    /// #     let session = partywall::blocking::connect(&address)?;
+    /// #     let mut stream = session.open(b"")?;
+    /// #     stream.send(b"shout")?;
+    /// #     assert_eq!(stream.recv()?.expect("a response"), b"SHOUT");
+    /// #     Ok(())
+    /// # });
+    /// # let session = listener.accept()?;
+    /// # let mut stream = session.accept()?.expect("a stream");
+    /// let shout = |request: &[u8], response: &mut [u8]| {
+    ///     response[..request.len()].copy_from_slice(&request.to_ascii_uppercase());
+    ///     request.len()
+    /// };
+    /// while stream.reply_with(4096, shout)? {}
+    /// # client.join().unwrap().map_err(|error| error.to_string())?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// See [`ReplyError`]. A request whose response was not sent is lost.
+    ///
+    /// # Panics
+    /// If `respond` returns more than `len_max`.
+    pub fn reply_with(
+        &mut self,
+        len_max: usize,
+        respond: impl FnOnce(&[u8], &mut [u8]) -> usize,
+    ) -> Result<bool, ReplyError> {
+        self.reply_until(len_max, respond, None)
+    }
+
+    /// As [`reply_with`](Self::reply_with), but only until `deadline`.
+    ///
+    /// # Errors
+    /// As `reply_with`, with `TimedOut` of the direction in which the deadline passed.
+    ///
+    /// # Panics
+    /// As `reply_with`.
+    pub fn reply_with_deadline(
+        &mut self,
+        len_max: usize,
+        respond: impl FnOnce(&[u8], &mut [u8]) -> usize,
+        deadline: Instant,
+    ) -> Result<bool, ReplyError> {
+        self.reply_until(len_max, respond, Some(deadline))
+    }
+
+    fn reply_until(
+        &mut self,
+        len_max: usize,
+        respond: impl FnOnce(&[u8], &mut [u8]) -> usize,
+        deadline: Option<Instant>,
+    ) -> Result<bool, ReplyError> {
+        let received = self.recv.recv_until(deadline).map_err(ReplyError::Recv)?;
+        let Some(request) = received else { return Ok(false) };
+        let mut guard = Guard::new(&mut self.send);
+        let reserved = guard.wait(deadline, |half, context| half.poll_reserve(context, len_max));
+        reserved.map_err(ReplyError::Send)?;
+        let mut response = Reservation { guard };
+        let used = respond(&request, &mut response);
+        assert!(used <= len_max, "a response of {used} bytes in {len_max}");
+        response.truncate(used);
+        // Its memory goes back to the peer before the response comes.
+        drop(request);
+        response.commit_until(deadline).map_err(ReplyError::Send)?;
+        Ok(true)
     }
 
     /// See [`SendStream::finish`]. A protocol without half-close transmits the end only once receiving

@@ -2,23 +2,32 @@
 //! Both sides are ready: puts together what a channel or a session is made of.
 
 use super::{Known, Pending, terms};
+use crate::channel::{AnyReceiver, AnySender, Channel};
+use crate::config::Config;
 use crate::error::HandshakeError;
 use crate::peer::Peer;
 use crate::transport::shm::{self, Doorbells};
-use crate::transport::{RecvWire, SendWire, Transport, socket};
+use crate::transport::{Transport, socket};
 use partywall_layout::{FallbackReason, Refusal};
 use partywall_sys::Doorbell;
 
 /// Both sides are ready: what a channel or a session is made of.
 #[derive(Debug)]
 pub(crate) struct Established {
-    pub sender: SendWire,
-    pub receiver: RecvWire,
+    pub sender: AnySender,
+    pub receiver: AnyReceiver,
     pub peer: Peer,
     pub transport: Transport,
     pub is_acceptor: bool,
     /// What the other side's HELLO says of streams.
     pub peer_streams: StreamTerms,
+}
+
+impl Established {
+    pub(super) fn into_channel(self, config: &Config) -> Channel {
+        let Self { sender, receiver, peer, transport, .. } = self;
+        Channel::new((sender, receiver), peer, transport, config)
+    }
 }
 
 /// What a side says of streams in its HELLO (SPEC 2.2).
@@ -68,7 +77,7 @@ impl Pending {
                 let (sender, receiver) = shm::assemble(parts, &self.config)
                     .map_err(|error| self.system("setting up the wall", error))?;
                 let (sender, receiver) =
-                    (SendWire::SharedMemory(sender), RecvWire::SharedMemory(receiver));
+                    (AnySender::SharedMemory(sender), AnyReceiver::SharedMemory(receiver));
                 let transport = Transport::SharedMemory;
                 return Ok(Established {
                     sender,
@@ -95,7 +104,7 @@ impl Pending {
         };
         let (sender, receiver) = socket::assemble(parts, &self.config)
             .map_err(|error| self.system("setting up the socket", error))?;
-        let (sender, receiver) = (SendWire::Socket(sender), RecvWire::Socket(receiver));
+        let (sender, receiver) = (AnySender::Socket(sender), AnyReceiver::Socket(receiver));
         let transport = Transport::Socket(fallback);
         Ok(Established { sender, receiver, peer, transport, is_acceptor, peer_streams })
     }

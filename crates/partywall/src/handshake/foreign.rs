@@ -12,11 +12,12 @@
 //! who it is, and that process lives in our namespaces.
 
 use super::{Established, Foreign, Pending, StreamTerms};
+use crate::channel::{AnyReceiver, AnySender};
 use crate::error::HandshakeError;
 use crate::peer::{Peer, decide_trust};
 use crate::protocol::{DriverWaker, Handshake, Protocol, ProtocolError, Recognition};
+use crate::transport::Transport;
 use crate::transport::protocol::{Parts, WINDOW, assemble};
-use crate::transport::{RecvWire, SendWire, Transport};
 use partywall_layout::hello::SERVICE_SESSION;
 use partywall_sys::PidFd;
 use partywall_sys::socket::Family;
@@ -119,8 +120,8 @@ impl Pending {
         let (sender, receiver) =
             assemble(parts).map_err(|error| self.system("setting up the connection", error))?;
         Ok(Some(Established {
-            sender: SendWire::Protocol(sender),
-            receiver: RecvWire::Protocol(receiver),
+            sender: AnySender::Protocol(sender),
+            receiver: AnyReceiver::Protocol(receiver),
             peer,
             transport,
             is_acceptor,

@@ -12,21 +12,24 @@
 //! The listener drives many of these at a time, a connecting side one; both add the deadline. Nothing is
 //! allocated for a peer before its credentials were admitted, and nothing it sends is believed.
 
+mod connect;
 mod established;
 mod foreign;
+mod listener;
 mod machine;
 mod offer;
 mod terms;
 
-pub(crate) use established::Established;
-pub(crate) use established::StreamTerms;
+pub(crate) use connect::establish;
+pub use connect::{connect, connect_with};
+pub(crate) use established::{Established, StreamTerms};
+pub use listener::Listener;
 
 use crate::config::Config;
 use crate::error::HandshakeError;
 use crate::peer::{Peer, Trust, decide_trust};
 use crate::protocol::{DriverWaker, Negotiation, Protocol};
-use crate::region::{OwnRegion, PeerRegion};
-use crate::transport::shm::{Doorbells, Limits};
+use crate::transport::shm::{Doorbells, Limits, OwnRegion, PeerRegion};
 use machine::{Awaiting, Heard, Machine, Misheard};
 use partywall_layout::hello::{
     Hello, OFFER_DOORBELLS, Offer, REJECT_TEXT_MAX, ROLE_ACCEPTOR, ROLE_CONNECTOR, Ready,

@@ -8,8 +8,7 @@
 
 use super::{Known, Pending};
 use crate::error::HandshakeError;
-use crate::region::{PeerRegion, PeerRegionError};
-use crate::transport::shm::Doorbells;
+use crate::transport::shm::{Doorbells, PeerRegion, PeerRegionError};
 use partywall_layout::hello::{
     OFFER_DOORBELLS, Offer, ROLE_ACCEPTOR, ROLE_CONNECTOR, TRANSPORT_SHM,
 };
@@ -56,16 +55,17 @@ impl Pending {
             return Err(self.violation(Violation::Frame { what, found }));
         }
         let mut descriptors = descriptors.into_iter();
-        let (region, records, room) = (descriptors.next(), descriptors.next(), descriptors.next());
+        let (region, records, space) = (descriptors.next(), descriptors.next(), descriptors.next());
         let Some(region) = region else { return Ok(Err(FallbackReason::Descriptors)) };
         let peer_region = match self.accept_region(known, offer, region.as_fd())? {
             Ok(peer_region) => peer_region,
             Err(reason) => return Ok(Err(reason)),
         };
-        let doorbells = match (records, room) {
-            (Some(records), Some(room)) if offered.doorbells_attached => {
-                Doorbells::Eventfd { records: self.doorbell(records)?, room: self.doorbell(room)? }
-            }
+        let doorbells = match (records, space) {
+            (Some(records), Some(space)) if offered.doorbells_attached => Doorbells::Eventfd {
+                records: self.doorbell(records)?,
+                space: self.doorbell(space)?,
+            },
             // One of us does not trust the other: bells go over the socket.
             _ => Doorbells::Byte,
         };

@@ -14,10 +14,11 @@
 use super::error::SessionError;
 use super::routing::Slot;
 use super::shared::SessionShared;
+use crate::channel::AnyReceiver;
 use crate::config::Config;
 use crate::error::Fault;
 use crate::handshake::Established;
-use crate::transport::{Found, RecvWire, SpaceWaiter, Unsent};
+use crate::transport::{Found, SpaceWaiter, Unsent};
 use partywall_layout::seeded_fault;
 use partywall_wait::deadline_after;
 use std::os::fd::BorrowedFd;
@@ -29,8 +30,8 @@ use std::time::{Duration, Instant};
 #[derive(Debug)]
 pub(crate) struct Driver {
     pub(super) shared: Arc<SessionShared>,
-    pub(super) wire: RecvWire,
-    room: SpaceWaiter,
+    pub(super) wire: AnyReceiver,
+    room: Arc<dyn SpaceWaiter>,
     /// Streams by index: those we opened, those the other side did.
     pub(super) own: Vec<Slot>,
     pub(super) theirs: Vec<Slot>,
@@ -71,7 +72,7 @@ const TURN_RECORDS: usize = 256;
 impl Driver {
     /// A session over a fresh connection.
     pub(crate) fn new(established: Established, config: &Config) -> (Arc<SessionShared>, Self) {
-        let room = established.sender.room();
+        let room = established.sender.space();
         let (shared, wire) = SessionShared::new(established, config);
         let driver = Self {
             message_max: wire.message_max(),
@@ -290,9 +291,9 @@ impl Drop for Driver {
 mod tests {
     use super::*;
     use crate::config::TransportPolicy;
-    use crate::connect::establish;
     use crate::error::Closed;
-    use crate::listen::Listener;
+    use crate::handshake::Listener;
+    use crate::handshake::establish;
     use crate::session::outbox::Outbox;
     use crate::session::{Handle, Opening};
     use partywall_layout::Kind;

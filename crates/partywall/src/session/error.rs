@@ -109,6 +109,18 @@ pub enum OpenError {
     Session(#[from] SessionError),
 }
 
+/// Why a request was not answered.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ReplyError {
+    /// No request was received.
+    #[error("no request was received: {0}")]
+    Recv(StreamRecvError),
+    /// A request was received, and its response was not sent.
+    #[error("the response was not sent: {0}")]
+    Send(StreamSendError),
+}
+
 /// Why a message was not sent on a stream.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]

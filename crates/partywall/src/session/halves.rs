@@ -17,9 +17,10 @@ use super::outbox::Outbox;
 use super::shared::SessionShared;
 use super::stream::{StreamShared, StreamState};
 use super::sync::MutexGuard;
+use crate::channel::AnySender;
 use crate::config::BackPressure;
 use crate::message::Message;
-use crate::transport::{Memory, Progress, SendWire, Unsent};
+use crate::transport::{Memory, Progress, Unsent};
 use partywall_layout::seeded_fault;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -232,7 +233,7 @@ impl SendHalf {
         &mut self,
         context: &Context<'_>,
         cost: Option<u64>,
-        mut attempt: impl FnMut(&mut SendWire, &mut Outgoing) -> Result<(), Unsent>,
+        mut attempt: impl FnMut(&mut AnySender, &mut Outgoing) -> Result<(), Unsent>,
     ) -> Poll<Result<(), StreamSendError>> {
         let Self { shared, stream, outgoing, .. } = self;
         if let Err(end) = shared.check() {

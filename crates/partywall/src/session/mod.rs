@@ -35,7 +35,7 @@ mod sync;
 #[cfg(all(test, shuttle))]
 mod interleavings;
 
-pub use error::{OpenError, SessionError, StreamRecvError, StreamSendError, WaitError};
+pub use error::{OpenError, ReplyError, SessionError, StreamRecvError, StreamSendError, WaitError};
 pub use partywall_layout::stream::{DROPPED, METADATA_BYTES_MAX, REFUSED};
 
 pub(crate) use driver::{Driver, Sleep, Turn};

@@ -10,8 +10,9 @@
 //! Nobody waits in here: an attempt either succeeds or says `Full`.
 
 use super::stream::{PendingRecord, StreamShared};
+use crate::channel::AnySender;
 use crate::error::{Closed, Fault};
-use crate::transport::{ProgressSnapshot, SendWire, SpaceWaiter, Unsent};
+use crate::transport::{ProgressSnapshot, SpaceWaiter, Unsent};
 use partywall_layout::Kind;
 use partywall_layout::seeded_fault;
 use partywall_layout::stream::{ANSWER, ASK, CreditBody, GoAwayBody, PingBody, ResetBody, SESSION};
@@ -26,8 +27,8 @@ use super::lifecycle::PendingControl;
 /// The sending end, behind a lock of the session.
 #[derive(Debug)]
 pub(crate) struct Outbox {
-    wire: SendWire,
-    room: SpaceWaiter,
+    wire: AnySender,
+    room: Arc<dyn SpaceWaiter>,
     /// Streams that owe a record, each once.
     pending: VecDeque<Arc<StreamShared>>,
     /// Records of the session itself that are owed: only the newest of each kind counts.
@@ -50,8 +51,8 @@ pub(crate) struct Outbox {
 }
 
 impl Outbox {
-    pub(crate) fn new(wire: SendWire) -> Self {
-        let room = wire.room();
+    pub(crate) fn new(wire: AnySender) -> Self {
+        let room = wire.space();
         Self {
             seen: room.snapshot(),
             room,
@@ -111,14 +112,14 @@ impl Outbox {
         &mut self,
         stream: u32,
         credit: Option<u64>,
-        mut attempt: impl FnMut(&mut SendWire) -> Result<(), Unsent>,
+        mut attempt: impl FnMut(&mut AnySender) -> Result<(), Unsent>,
     ) -> Result<(), Unsent> {
         if self.is_closed {
             // The end of the direction was written: what came behind it would count as sent.
             return Err(Unsent::Closed(Closed::Disconnected));
         }
         self.flush()?;
-        let mut attempt = |wire: &mut SendWire| {
+        let mut attempt = |wire: &mut AnySender| {
             wire.set_stream(stream, credit)?;
             attempt(wire)
         };
@@ -182,13 +183,13 @@ impl Outbox {
     /// Whether anybody, or anything owed, waits for room.
     pub(crate) fn wants_room(&self) -> bool {
         !(self.is_closed || self.is_cut_off)
-            && (self.has_pending() || !self.waiters.is_empty() || self.wire.keeps())
+            && (self.has_pending() || !self.waiters.is_empty() || self.wire.has_unsent())
     }
 
     /// Whether the wire keeps something, and did not when this was asked last.
     #[inline]
     pub(crate) fn begins_to_keep(&mut self) -> bool {
-        let keeps = self.wire.keeps();
+        let keeps = self.wire.has_unsent();
         let was_keeping = std::mem::replace(&mut self.was_keeping, keeps);
         keeps && !was_keeping
     }
@@ -218,7 +219,7 @@ impl Outbox {
     }
 
     /// Only what was sent, and is owed, has to be taken before the end.
-    pub(crate) const fn leave_session(&mut self) {
+    pub(crate) fn leave_session(&mut self) {
         self.wire.leave();
     }
 
@@ -306,7 +307,7 @@ impl Outbox {
     }
 }
 
-fn write_record(wire: &mut SendWire, number: u32, record: PendingRecord) -> Result<(), Unsent> {
+fn write_record(wire: &mut AnySender, number: u32, record: PendingRecord) -> Result<(), Unsent> {
     match record {
         PendingRecord::Credit(credited) => {
             let body = CreditBody { credited: U64::new(credited) };

@@ -10,7 +10,7 @@ use super::error::SessionError;
 use super::lifecycle::{Arrival, Receiving, Sending};
 use super::stream::{StreamShared, StreamState};
 use crate::message::Message;
-use crate::transport::assembly::Assembly;
+use crate::transport::Assembly;
 use partywall_layout::stream::{
     ANSWER, BODY_BYTES_MAX, CreditBody, GoAwayBody, METADATA_BYTES_MAX, PingBody, ResetBody,
     SESSION, index,
@@ -186,7 +186,7 @@ impl Driver {
             }
         }
         let assembly = state.assembly.as_mut().ok_or_else(|| bad("continues no message"))?;
-        let room = assembly.room(record.len as usize - from);
+        let room = assembly.extend(record.len as usize - from);
         let room = room.ok_or_else(|| bad("exceeds the announced length"))?;
         self.wire.body(record, from, room);
         if record.kind != Kind::FragmentLast {

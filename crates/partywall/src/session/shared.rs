@@ -16,12 +16,13 @@ use super::outbox::Outbox;
 use super::state::{SessionState, wake};
 use super::stream::{StreamShared, Terms};
 use super::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use crate::channel::AnyReceiver;
 use crate::config::{BackPressure, Config};
 use crate::error::{Closed, Fault};
 use crate::handshake::Established;
 use crate::peer::Peer;
 use crate::transport::protocol::WINDOW;
-use crate::transport::{RecvWire, STREAM_INLINE_MAX, Transport, Unsent};
+use crate::transport::{STREAM_INLINE_MAX, Transport, Unsent};
 use partywall_layout::Kind;
 use partywall_layout::seeded_fault;
 use partywall_layout::stream::{REFUSED, number};
@@ -80,7 +81,7 @@ impl fmt::Debug for SessionShared {
 
 impl SessionShared {
     /// Takes a connection apart: the sending end goes behind a lock, the receiving end to the driver.
-    pub(super) fn new(established: Established, config: &Config) -> (Arc<Self>, RecvWire) {
+    pub(super) fn new(established: Established, config: &Config) -> (Arc<Self>, AnyReceiver) {
         let Established { mut sender, mut receiver, peer, transport, is_acceptor, peer_streams } =
             established;
         receiver.enable_streams();

@@ -17,7 +17,7 @@ use super::error::SessionError;
 use super::lifecycle::{Lifecycle, PendingControl};
 use super::sync::{AtomicBool, Mutex, MutexGuard, Ordering, PoisonError};
 use crate::message::Message;
-use crate::transport::assembly::Assembly;
+use crate::transport::Assembly;
 use std::collections::VecDeque;
 use std::task::{Context, Waker};
 

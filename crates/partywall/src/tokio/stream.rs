@@ -6,7 +6,7 @@ use super::runtime::within_budget;
 use crate::message::Message;
 use crate::peer::Peer;
 use crate::session::assert_application_code;
-use crate::session::{RecvHalf, SendHalf, StreamRecvError, StreamSendError};
+use crate::session::{RecvHalf, ReplyError, SendHalf, StreamRecvError, StreamSendError};
 use crate::transport::Transport;
 use std::fmt;
 use std::future::poll_fn;
@@ -121,6 +121,36 @@ impl Stream {
     /// As there.
     pub fn try_recv(&mut self) -> Result<Option<Message>, StreamRecvError> {
         self.recv.try_recv()
+    }
+
+    /// Answers the next request: receives a message, and sends the response that `respond` writes in
+    /// place. `respond` gets the request and `len_max` bytes of the response, and returns how many of
+    /// them it used. A large response is written in the very memory that the peer will read.
+    ///
+    /// Returns `false` once the peer has finished, without calling `respond`.
+    ///
+    /// Dropping the future before it is ready sends nothing; a request that was received is then lost.
+    ///
+    /// # Errors
+    /// See [`ReplyError`]. A request whose response was not sent is lost.
+    ///
+    /// # Panics
+    /// If `respond` returns more than `len_max`.
+    pub async fn reply_with(
+        &mut self,
+        len_max: usize,
+        respond: impl FnOnce(&[u8], &mut [u8]) -> usize,
+    ) -> Result<bool, ReplyError> {
+        let received = self.recv.recv().await.map_err(ReplyError::Recv)?;
+        let Some(request) = received else { return Ok(false) };
+        let mut response = self.send.reserve(len_max).await.map_err(ReplyError::Send)?;
+        let used = respond(&request, &mut response);
+        assert!(used <= len_max, "a response of {used} bytes in {len_max}");
+        response.truncate(used);
+        // Its memory goes back to the peer before the response comes.
+        drop(request);
+        response.commit().await.map_err(ReplyError::Send)?;
+        Ok(true)
     }
 
     /// See [`SendStream::finish`]. A protocol without half-close transmits the end only once receiving

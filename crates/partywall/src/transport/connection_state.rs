@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Whether a channel may still be used: by this process, and after what was heard from the other side.
+//! Whether a channel may still be used: by this process, and after what the peer did.
 //!
-//! Every transport asks this first, in every call.
+//! Every transport checks this first, in every call.
 
 use crate::error::Fault;
 use crate::peer::Peer;
@@ -9,7 +9,7 @@ use partywall_layout::Violation;
 use partywall_sys::{ForkGuard, Socket};
 use std::sync::OnceLock;
 
-/// What both ends of a side ask before anything else.
+/// State of a connection that both ends of one side check before anything else.
 #[derive(Debug)]
 pub(crate) struct ConnectionState {
     pub(super) guard: ForkGuard,
@@ -22,7 +22,7 @@ impl ConnectionState {
         Self { guard, peer, violation: OnceLock::new() }
     }
 
-    /// Our own process, not a forked child of it, and nothing untrue was heard from the other side.
+    /// Fails in a forked child, and after the peer broke a rule.
     #[inline]
     pub(super) fn check(&self) -> Result<(), Fault> {
         if self.guard.is_child() {
@@ -34,16 +34,16 @@ impl ConnectionState {
         }
     }
 
-    /// Whether the other side broke a rule.
+    /// Whether the peer broke a rule.
     pub(super) fn is_violated(&self) -> bool {
         self.violation.get().is_some()
     }
 
-    /// Ends the connection because the other side broke a rule; the first one counts.
+    /// Ends the connection because the peer broke a rule; the first violation counts.
     #[cold]
     pub(super) fn violated(&self, violation: Violation, socket: &Socket) -> Fault {
         let first = *self.violation.get_or_init(|| violation);
-        // The other side may be gone already.
+        // The peer may be gone already.
         let _ = socket.shutdown_both();
         self.fault(first)
     }

@@ -1,22 +1,18 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The memory of a message that is written before it is sent: private, or the very bytes that the
-//! receiver will look at.
+//! Memory of messages that are not whole yet: reserved by a sender, or assembled by a receiver.
 
 use crate::protocol::SendBuffer;
 use partywall_ring::Block;
 
-/// Memory of a reservation.
+/// Memory of a reservation, to be written before the message is sent.
 #[derive(Debug)]
 pub(crate) enum Memory {
-    /// Private: copied when committed.
+    /// Private memory: copied when committed.
     Private(Vec<u8>),
-    /// Shared: the receiver will look at these very bytes.
+    /// A block of shared memory: the receiver sees these very bytes.
     Slab(Block),
-    /// What a protocol lends.
+    /// Memory that a protocol lends.
     SendBuffer(Box<dyn SendBuffer>),
-    /// What a twin lends.
-    #[cfg(shuttle)]
-    Twin(super::twin::Loan),
 }
 
 impl Memory {
@@ -24,9 +20,7 @@ impl Memory {
         match self {
             Self::Private(bytes) => bytes,
             Self::Slab(block) => block.as_slice(),
-            Self::SendBuffer(loan) => loan.as_slice(),
-            #[cfg(shuttle)]
-            Self::Twin(loan) => loan.as_slice(),
+            Self::SendBuffer(buffer) => buffer.as_slice(),
         }
     }
 
@@ -34,9 +28,7 @@ impl Memory {
         match self {
             Self::Private(bytes) => bytes,
             Self::Slab(block) => block.as_mut_slice(),
-            Self::SendBuffer(loan) => loan.as_mut_slice(),
-            #[cfg(shuttle)]
-            Self::Twin(loan) => loan.as_mut_slice(),
+            Self::SendBuffer(buffer) => buffer.as_mut_slice(),
         }
     }
 
@@ -44,9 +36,45 @@ impl Memory {
         match self {
             Self::Private(bytes) => bytes.truncate(len),
             Self::Slab(block) => block.truncate(len),
-            Self::SendBuffer(loan) => loan.truncate(len),
-            #[cfg(shuttle)]
-            Self::Twin(loan) => loan.truncate(len),
+            Self::SendBuffer(buffer) => buffer.truncate(len),
         }
     }
 }
+
+/// A message of which fragments came (SPEC 5.5), in private memory that grows as bytes arrive: an
+/// announced length is not allocated at once.
+#[derive(Debug)]
+pub(crate) struct Assembly {
+    total: u64,
+    bytes: Vec<u8>,
+}
+
+impl Assembly {
+    /// Begins a message of `total` bytes.
+    pub(crate) fn begin(total: u64) -> Self {
+        Self { total, bytes: Vec::with_capacity(total.min(FIRST_BYTES_MAX) as usize) }
+    }
+
+    /// The memory for the next `len` bytes, or `None` beyond the announced length.
+    pub(crate) fn extend(&mut self, len: usize) -> Option<&mut [u8]> {
+        let had = self.bytes.len();
+        if (had + len) as u64 > self.total {
+            return None;
+        }
+        self.bytes.resize(had + len, 0);
+        Some(&mut self.bytes[had..])
+    }
+
+    /// Announced length of the message, in bytes.
+    pub(crate) const fn total(&self) -> u64 {
+        self.total
+    }
+
+    /// The message, or `None` if bytes are missing.
+    pub(crate) fn finish(self) -> Option<Vec<u8>> {
+        (self.bytes.len() as u64 == self.total).then_some(self.bytes)
+    }
+}
+
+/// The first allocation for a message in fragments, in bytes at most.
+const FIRST_BYTES_MAX: u64 = 1 << 20;

@@ -20,12 +20,9 @@
 //! [`Trust::Untrusted`](crate::Trust::Untrusted) all of it is a private copy.
 
 use super::places::Place;
-use crate::channel::Channel;
+use crate::channel::{Channel, Receiver, Sender, SharedSender};
 use crate::error::{RecvError, SendError, TryRecvError, TrySendError};
 use crate::message::Message;
-use crate::receiver::Receiver;
-use crate::sender::Sender;
-use crate::shared::SharedSender;
 use std::any::type_name;
 use std::fmt;
 use std::marker::PhantomData;
@@ -110,7 +107,7 @@ impl<T: FromBytes + KnownLayout + Immutable + ?Sized> Plain<T> {
     fn new(message: Message) -> Result<Self, (What, Box<Message>)> {
         let what = match T::ref_from_bytes(&message) {
             // A short message moves with the value: where it is now says nothing.
-            Ok(_) if message.stays_where_it_is() => {
+            Ok(_) if message.has_stable_address() => {
                 return Ok(Self { place: Place::There(message), is: PhantomData });
             }
             Ok(_) | Err(zerocopy::CastError::Alignment(_)) => None,

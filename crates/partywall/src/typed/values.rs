@@ -10,12 +10,9 @@
 //! What was reserved for a value that turns out otherwise than measured is given back: a value is sent whole, or
 //! not at all.
 
-use crate::channel::Channel;
+use crate::channel::{Channel, Receiver, Reservation, Sender, SharedSender};
 use crate::error::{RecvError, SendError, TryRecvError, TrySendError};
 use crate::message::Message;
-use crate::receiver::Receiver;
-use crate::sender::{Reservation, Sender};
-use crate::shared::SharedSender;
 use postcard::ser_flavors::Size;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};

@@ -75,7 +75,7 @@ async fn handlers_see_who_calls_over_every_transport() {
         let who = ask(&client, "/who").await;
         let pid = (!way.is_tcp()).then(std::process::id);
         assert!(who.starts_with(&format!("{pid:?} ")), "{who}");
-        assert_eq!(who.contains("wall: shared memory"), way.is_shared_memory(), "{who}");
+        assert_eq!(who.contains("shm: shared memory"), way.is_shared_memory(), "{who}");
         for number in 0..500 {
             let path = format!("/double/{number}");
             assert_eq!(ask(&client, &path).await, (2 * number).to_string());

@@ -137,7 +137,7 @@ fn a_retired_segment_counts_as_long_as_we_look_at_it() {
         view.map(|view| held.get_or_insert(view.unwrap()).len()).err()
     });
     let text = result.map(|error| error.to_string()).unwrap_or_default();
-    assert!(text.contains("were agreed"), "kept {held:?}, then {text:?}");
+    assert!(text.contains("exceed the agreed maximum"), "kept {held:?}, then {text:?}");
     assert_eq!(held.unwrap(), [0; 8]);
 
     // Looked at for a while and let go, any number may come and go.

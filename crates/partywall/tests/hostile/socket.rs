@@ -41,7 +41,8 @@ fn meet(config: &Config, features: u64) -> (Foe, Channel) {
 fn code(channel: &mut Channel) -> u32 {
     loop {
         match channel.recv_deadline(soon()) {
-            Ok(_) => {}
+            Ok(Some(_)) => {}
+            Ok(None) => panic!("no violation: the channel ended"),
             Err(RecvError::Fault(Fault::Violation { violation, .. })) => return violation.code(),
             Err(other) => panic!("no violation: {other}"),
         }

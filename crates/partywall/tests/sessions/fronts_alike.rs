@@ -6,8 +6,8 @@
 
 use ::tokio::io::AsyncReadExt as _;
 use partywall::{
-    AcceptError, DROPPED, OpenError, REFUSED, SessionError, StreamRecvError, StreamSendError,
-    WaitError, blocking, tokio,
+    AcceptError, DROPPED, OpenError, REFUSED, ReplyError, SessionError, StreamRecvError,
+    StreamSendError, WaitError, blocking, tokio,
 };
 use partywall_testkit::{Kind, run_alone, session_pair, until_async};
 use partywall_testkit::{TIMEOUT, soon};
@@ -173,6 +173,87 @@ fn streams_as_bytes_are_finished_and_stopped_by_the_same_names() {
         let stopped = write.stopped().await;
         assert!(matches!(stopped, StreamSendError::Stopped { code: 7 }), "{stopped:?}");
     });
+}
+
+/// A response is the request in reverse.
+fn reversed(request: &[u8], response: &mut [u8]) -> usize {
+    for (byte, from) in response.iter_mut().zip(request.iter().rev()) {
+        *byte = *from;
+    }
+    request.len()
+}
+
+const RESPONSE_BYTES_MAX: usize = 80_000;
+const REQUESTS_BYTES: [usize; 5] = [0, 1, 500, 2_000, 70_000];
+
+fn request_of(len: usize) -> Vec<u8> {
+    (0..len).map(|at| at as u8).collect()
+}
+
+#[test]
+fn reply_with_sends_the_response_and_reports_the_end_on_both_fronts() {
+    for kind in Kind::ALL {
+        let (client, server) = blocking_pair(kind);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let mut stream = server.accept_deadline(soon()).unwrap().unwrap();
+                let mut answered = 0;
+                while stream.reply_with_deadline(RESPONSE_BYTES_MAX, reversed, soon()).unwrap() {
+                    answered += 1;
+                }
+                assert_eq!(answered, REQUESTS_BYTES.len(), "{kind:?}");
+            });
+            let mut stream = client.open(b"").unwrap();
+            for len in REQUESTS_BYTES {
+                let mut expected = request_of(len);
+                stream.send_deadline(&expected, soon()).unwrap();
+                expected.reverse();
+                assert_eq!(stream.recv_deadline(soon()).unwrap().unwrap(), expected[..]);
+            }
+            stream.finish();
+        });
+
+        run_alone("replies", TIMEOUT, async move {
+            let (client, server) = session_pair(kind, |config| config).await;
+            let serving = ::tokio::spawn(async move {
+                let mut stream = server.accept().await.unwrap().unwrap();
+                while stream.reply_with(RESPONSE_BYTES_MAX, reversed).await.unwrap() {}
+            });
+            let mut stream = client.open(b"").await.unwrap();
+            for len in REQUESTS_BYTES {
+                let mut expected = request_of(len);
+                stream.send(&expected).await.unwrap();
+                expected.reverse();
+                assert_eq!(stream.recv().await.unwrap().unwrap(), expected[..]);
+            }
+            stream.finish();
+            serving.await.unwrap();
+        });
+    }
+}
+
+#[test]
+fn reply_with_says_which_direction_failed() {
+    let (client, server) = blocking_pair(Kind::SharedMemory);
+    let mut stream = client.open(b"").unwrap();
+    let mut there = server.accept_deadline(soon()).unwrap().unwrap();
+    let late = there.reply_with_deadline(10, reversed, Instant::now());
+    assert!(matches!(late, Err(ReplyError::Recv(StreamRecvError::TimedOut))), "{late:?}");
+    stream.send(b"question").unwrap();
+    stream.receiver().stop(7);
+    assert!(matches!(
+        there.sender().stopped(Some(soon())).unwrap(),
+        StreamSendError::Stopped { .. }
+    ));
+    let stopped = there.reply_with_deadline(10, reversed, soon());
+    let is_stopped = matches!(stopped, Err(ReplyError::Send(StreamSendError::Stopped { code: 7 })));
+    assert!(is_stopped, "{stopped:?}");
+    drop((stream, there));
+    // A response longer than its room is the application's mistake.
+    let mut stream = client.open(b"").unwrap();
+    let mut there = server.accept_deadline(soon()).unwrap().unwrap();
+    stream.send(b"question").unwrap();
+    assert!(panics(|| drop(there.reply_with_deadline(3, |_, _| 4, soon()))));
 }
 
 /// An application that passes a code of the protocol makes a mistake.

@@ -1,29 +1,29 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! How much may happen in one exploration, and which safeguard is taken out of it.
+//! The bounds of one exploration, and the safeguard that is taken out of it.
 //!
 //! ```text
-//!  Bounds   what the world may do at most: messages, connections, crashes, losses …
-//!  Fault    one rule of SPEC 12 that the world forgets
+//!   Bounds   the most that may happen: messages, connections, crashes, losses …
+//!   Fault    one rule of SPEC 12 that the world does not follow
 //! ```
 
-/// How much may happen. Pairs are of the client and of the server.
+/// The most that may happen. Pairs are of the client and of the server.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Bounds {
-    /// Messages each side sends of its own accord.
+    /// Messages that each side sends on its own.
     pub messages: [u8; 2],
-    /// Replies each side sends, each in one commit with the consuming of a message.
+    /// Replies that each side sends, each in one commit with the acknowledgement of a message.
     pub replies: [u8; 2],
-    /// Records a side may keep.
+    /// Records that a side may keep.
     pub window: u64,
     /// Connections that the client makes.
     pub connections: u8,
-    /// Of those, how many while another one is active.
+    /// Of those, how many are made while another one is active.
     pub switches: u8,
-    /// Every connection after the first odd one is over a wall, where nothing is sent but looked at.
+    /// Every second connection is over shared memory, where records are not sent but read.
     pub shms: bool,
     /// Cuts by the network.
     pub cuts: u8,
-    /// Old connections whose bytes come once more.
+    /// Old connections whose bytes arrive once more.
     pub replays: u8,
     /// Crashes of each side.
     pub crashes: [u8; 2],
@@ -31,16 +31,16 @@ pub struct Bounds {
     pub losses: [u8; 2],
     /// Files put back to an older copy while a side is down.
     pub rollbacks: [u8; 2],
-    /// Epochs that each side begins of its own accord.
+    /// Epochs that each side begins on its own.
     pub epochs: [u8; 2],
     /// Whether trimming is a step of its own.
     pub lazy_trim: bool,
-    /// What is forgotten.
+    /// The safeguard that is taken out.
     pub fault: Option<Fault>,
 }
 
 impl Bounds {
-    /// Two messages one way, one the other, two connections; and nothing goes wrong.
+    /// Two messages in one direction, one in the other, two connections, and no fault.
     pub const PLAIN: Self = Self {
         messages: [2, 1],
         replies: [0, 0],
@@ -58,16 +58,16 @@ impl Bounds {
         fault: None,
     };
 
-    /// Whether `fault` is taken out.
+    /// Whether the safeguard of `fault` is taken out.
     pub fn forgets(&self, fault: Fault) -> bool {
         self.fault == Some(fault)
     }
 }
 
-/// A safeguard that is not there.
+/// A safeguard that is taken out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// A position is believed without its proof.
+    /// A position is believed without its digest.
     NoDigest,
     /// CONFIRM need not echo the nonce.
     NoNonce,
@@ -75,13 +75,13 @@ pub enum Fault {
     OlderConnection,
     /// The server replaces its connection when it answers ATTACH.
     ReplacedAtAttach,
-    /// What was received is acknowledged.
+    /// A receiver acknowledges what it received.
     AckReceived,
     /// A consume is acknowledged when it is prepared, before the reply commits it.
     AckBeforeCommit,
     /// A sender trims what it has sent.
     TrimSent,
-    /// What an epoch left is forgotten.
+    /// A side forgets the past of an epoch that it left.
     PastForgotten,
     /// Reports of an epoch are not marked as stored.
     NeverSettled,
@@ -97,18 +97,18 @@ pub enum Fault {
     ReportLater,
     /// A decision is applied although the receiver has moved on.
     MovedIgnored,
-    /// The server goes on as it decided although an old connection has made it trim since.
+    /// The server resumes as it decided, although an old connection has made it trim since.
     TrimmedSinceIgnored,
     /// A record that is known already is consumed again.
     KnownTaken,
-    /// An acknowledgement waits for a record to ride on.
+    /// An acknowledgement waits for a record that carries it.
     AckWithData,
-    /// On a new connection, what was consumed since the view counts as told.
+    /// On a new connection, what was consumed since the view counts as acknowledged.
     AckedTooMuch,
     /// Views do not name the last skip.
     SkipUnreported,
     /// The sender resumes at its tail.
     ResumeAtTail,
-    /// The higher epoch's pasts are not looked at before it is adopted.
+    /// The pasts of the higher epoch are ignored when it is adopted.
     AdoptedSilently,
 }

@@ -1,15 +1,18 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! One side's file: what survives its process, and the commits that change it.
+//! The file of one side: what survives its process, and the commits that change it.
 //!
 //! ```text
-//!  identity · outgoing records from base to tail · consumed mark · past · peer · skips · reports
-//!  ghosts: ledger (what its application sent), log (what its application consumed)
+//!   identity · outgoing records from base to tail · acked offset · past · peer · skips · reports
+//!   ghosts: ledger (what its application sent), log (what its application consumed)
 //! ```
 //!
-//! Each method is one commit. The prepared mark is stored before the reply here. In SPEC 14 it is part of the reply's record and comes
-//! with it in one store, which is what this model's two steps do when nothing comes between them: each history of the
-//! protocol is one of the model, and what a mark that was prepared and never published could break is tried besides. The ghosts are the application's own state, kept in the same file, so
-//! they go back when it does; no rule of the protocol reads them.
+//! Each method is one commit. The prepared acked offset is stored before the reply here. In SPEC 14
+//! the reply's record carries it, and one store publishes both; that is this model's two steps with
+//! nothing between them. So each history of the protocol is one of the model. The model also tries
+//! a prepared offset whose reply is never published.
+//!
+//! The ghosts are the application's own state. They are kept in the same file, so an older copy of
+//! the file has older ghosts. No rule of the protocol reads them.
 
 use partywall_reconcile::{
     AckedOffset, Applied, Cause, Direction, Epoch, Impossible, Incarnation, Outgoing, Past, Peer,
@@ -18,7 +21,7 @@ use partywall_reconcile::{
 };
 use partywall_reconcile::{Prepared, recover};
 
-/// A record: its number stands for its bytes, and for its crc.
+/// A record: its number is its bytes, and its crc.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Record {
     pub position: Position,
@@ -26,7 +29,7 @@ pub struct Record {
     pub ack: Position,
 }
 
-/// Where a message was sent, or consumed.
+/// The place where a message was sent or consumed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Entry {
     pub epoch: Epoch,
@@ -84,7 +87,7 @@ impl File {
         self.records.iter().find(|record| record.position == position).copied()
     }
 
-    /// The proof at a position from base to tail.
+    /// The digest at a position from base to tail.
     pub fn digest_at(&self, position: Position) -> Option<RecordDigest> {
         if position == self.out.base() {
             return Some(self.base_digest);
@@ -93,7 +96,7 @@ impl File {
         self.record_at(before).map(|record| RecordDigest(record.number))
     }
 
-    /// How far its owner had consumed.
+    /// How far its owner had acknowledged.
     pub fn recovered(&self) -> Option<AckedOffset> {
         recover(self.stored, self.prepared, |at| self.record_at(at).map(|record| record.ack))
     }
@@ -103,7 +106,7 @@ impl File {
         SenderView::new(self.epoch, out.stream(), out.base(), out.tail()).unwrap()
     }
 
-    /// What its present epoch leaves.
+    /// The past that its present epoch leaves.
     pub fn live(&self, consumed: Option<AckedOffset>) -> Past {
         let out = &self.out;
         let sending = Some(SentPast { stream: out.stream(), acked: out.acked(), tail: out.tail() });
@@ -142,7 +145,7 @@ impl File {
         });
     }
 
-    /// Trims up to a position; what a trimmed reply committed is stored first.
+    /// Trims up to a position; the offset of a trimmed reply is stored first.
     pub fn trim(&mut self, position: Position, store_first: bool) {
         if store_first && self.prepared.is_some_and(|prepared| prepared.reply_at < position) {
             self.stored = self.recovered();
@@ -166,7 +169,7 @@ impl File {
         self.past = past;
     }
 
-    /// Stores what a decision makes of this receiver.
+    /// Stores the receiver's state after a decision.
     pub fn apply(&mut self, applied: Applied) -> Reports {
         self.stored = Some(applied.consumed);
         self.prepared = None;

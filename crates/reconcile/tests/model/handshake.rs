@@ -2,12 +2,12 @@
 //! ATTACH, ATTACHED, CONFIRM, BEGIN: what each side does about each (SPEC 12.2).
 //!
 //! ```text
-//!  client                         server
-//!  attach ──── ATTACH ─────────▶  asked      stores nothing
-//!  answered ◀─ ATTACHED ───────              reconciles server→client
-//!   one commit, then
-//!         ──── CONFIRM ────────▶  confirmed  one commit; now it replaces its connection
-//!  begun   ◀── BEGIN ──────────              what it applied
+//!   client                         server
+//!   attach ──── ATTACH ─────────▶  asked      stores nothing
+//!   answered ◀─ ATTACHED ───────              reconciles server→client
+//!    one commit, then
+//!          ──── CONFIRM ────────▶  confirmed  one commit; now it replaces its connection
+//!   begun   ◀── BEGIN ──────────              what it applied
 //! ```
 
 use partywall_reconcile::attach::{Admission, Nonce, PeerOrder, admit};
@@ -175,7 +175,7 @@ impl World {
             mine.skip(&self.sides[CLIENT].file.sender_view());
         self.flow(CLIENT, link, &answer, &mine);
         self.push(link, CLIENT, confirm);
-        // The view told less than what was consumed since: more may be due at once.
+        // More may have been consumed since the view was made: then an ACK is due at once.
         let viewed = given.consumed().map_or(Position::START, |acked_offset| acked_offset.position);
         let life = self.sides[CLIENT].life.as_mut().unwrap();
         let all = applied.skip.is_some() || bounds.forgets(Fault::AckedTooMuch);
@@ -249,7 +249,7 @@ impl World {
         self.links[link].shake[SERVER] = Shake::None;
     }
 
-    /// What applying a decision makes of the receiver, if it may be applied now.
+    /// The receiver's state after a decision, if it may be applied now.
     fn fits(
         &self,
         side: usize,
@@ -290,7 +290,7 @@ impl World {
         decision.apply(&answer.sending, given, &now, continuous).ok()
     }
 
-    /// One commit: what was applied, the neighbour, its skip, the epoch before, and their reports.
+    /// One commit: the applied decision, the peer, its skip, the epoch before, and their reports.
     fn commit(
         &mut self,
         side: usize,
@@ -338,7 +338,7 @@ impl World {
         life.attaching = life.attaching.filter(|attaching| *attaching != link);
     }
 
-    /// The sender goes on where it decided, unless it has heard more since.
+    /// The sender resumes where it decided, unless more was acknowledged since.
     fn flow(&mut self, side: usize, _link: usize, answer: &Attach, mine: &Decision) {
         let file = &mut self.sides[side].file;
         if let (Decision::Resume(_), Some(acked_offset)) = (mine, answer.receiving.consumed()) {
@@ -347,7 +347,7 @@ impl World {
         let base = file.out.base();
         let life = self.sides[side].life.as_mut().unwrap();
         life.next = mine.resume_at().unwrap_or_default().max(base);
-        // Nothing is believed before the neighbour says from where on.
+        // No ack is believed before the peer says from where on.
         life.acks_from = Position(u64::MAX);
     }
 
@@ -369,7 +369,7 @@ impl World {
         }
     }
 
-    /// Goes to the neighbour's higher epoch.
+    /// Adopts the higher epoch of the peer.
     fn adopt(&mut self, side: usize, answer: &Attach, bounds: &Bounds) {
         let stream = self.stream();
         let Some(life) = &self.sides[side].life else { return };
@@ -397,7 +397,7 @@ impl World {
         self.detach(side);
     }
 
-    /// A new epoch ends the connection and whatever it had brought.
+    /// A new epoch ends the connection and drops what it had brought.
     fn detach(&mut self, side: usize) {
         let life = self.sides[side].life.as_mut().unwrap();
         let (active, attaching) = (life.active, life.attaching);
@@ -438,7 +438,7 @@ impl World {
     }
 }
 
-/// The number that `side` makes for a connection.
+/// The nonce that `side` makes for a connection.
 pub fn nonce(link: usize, side: usize) -> Nonce {
     Nonce(link as u64 * 2 + side as u64)
 }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What must hold in every state, and what must be so once nothing fails any more.
+//! The invariants of every state, and of the end of a run without faults.
 //!
 //! ```text
-//!  broken   looks at a state
-//!  unquiet  lets it run without faults until nothing happens, and looks at what came of it
+//!   broken   checks a state
+//!   unquiet  runs it without faults until nothing happens, and checks the end
 //! ```
 
 use partywall_reconcile::{Cause, Direction, Position, Report};
@@ -18,27 +18,27 @@ pub enum Invariant {
     Order,
     /// I2: a position never names two records.
     OneRecord,
-    /// I3: nothing is lost in silence.
+    /// I3: no message is lost without a report.
     NoSilentLoss,
     /// I4: nothing is consumed twice.
     NoDuplicate,
     /// I5: what was trimmed was consumed.
     TrimmedConsumed,
-    /// I6: base ≤ acked ≤ consumed ≤ received ≤ tail, and an honest neighbour never seems to lie.
+    /// I6: base ≤ acked ≤ consumed ≤ received ≤ tail, and an honest peer never violates it.
     Chain,
-    /// I10: consuming and replying happen both or not at all.
+    /// I10: acknowledging and replying happen both or not at all.
     Whole,
     /// I11: one writer, the newest.
     OneWriter,
     /// I13: acknowledgements get through.
     Acknowledged,
-    /// I15: what was skipped is reported once, on each side.
+    /// I15: a skip is reported once, on each side.
     ReportedOnce,
-    /// I16: without faults, both sides come together and everything goes on.
+    /// I16: without faults, both sides attach and all messages arrive.
     NoDeadEnd,
 }
 
-/// What is wrong with a world, if anything.
+/// The first broken invariant of a world, if there is one.
 pub fn judge(world: &World, bounds: &Bounds) -> Option<Invariant> {
     broken(world).or_else(|| unquiet(world, bounds))
 }
@@ -88,7 +88,7 @@ fn direction_broken(world: &World, side: usize) -> Option<Invariant> {
     (received > out.tail() || life.consumed() > received).then_some(Invariant::Chain)
 }
 
-/// What `side` consumed and reported.
+/// Checks the messages that `side` consumed and reported.
 fn consumer_broken(world: &World, side: usize) -> Option<Invariant> {
     let file = &world.sides[side].file;
     for (index, entry) in file.log.iter().enumerate() {
@@ -151,7 +151,7 @@ fn covers(report: &Report, stream: partywall_reconcile::StreamId, position: Posi
         && report.span.to.is_none_or(|to| position < to)
 }
 
-/// Runs without faults until nothing happens, and judges the end.
+/// Runs without faults until nothing happens, and checks the end.
 fn unquiet(world: &World, bounds: &Bounds) -> Option<Invariant> {
     let mut world = world.clone();
     if !settle(&mut world, bounds) {
@@ -170,7 +170,7 @@ fn unquiet(world: &World, bounds: &Bounds) -> Option<Invariant> {
     [CLIENT, SERVER].into_iter().find_map(|side| end_broken(&world, side))
 }
 
-/// What became of everything that `side` sent.
+/// Checks the messages that `side` sent, at the end.
 fn end_broken(world: &World, side: usize) -> Option<Invariant> {
     let (sender, receiver) = (&world.sides[side], &world.sides[1 - side]);
     let out = &sender.file.out;
@@ -183,7 +183,7 @@ fn end_broken(world: &World, side: usize) -> Option<Invariant> {
             report.direction == Direction::Outgoing && covers(report, sent.stream, sent.position)
         };
         let reported = sender.file.reports.iter().find(outgoing);
-        // What a receiver consumed and then forgot with its memory, nobody reports.
+        // Messages that a receiver consumed and then forgot with its store are not reported.
         let forgotten = receiver.damaged && sent.stream != out.stream();
         if !eaten && reported.is_none() && !forgotten {
             return Some(Invariant::NoSilentLoss);
@@ -201,7 +201,7 @@ fn end_broken(world: &World, side: usize) -> Option<Invariant> {
         })
     };
     for report in &receiver.file.reports {
-        // Of a stream that died with its sender's memory nobody is left to report a gap.
+        // If a stream was lost with its sender's store, neither side can report a gap in it.
         let skipped = match report.cause {
             Cause::Gap => report.stream == Some(out.stream()),
             cause => cause == Cause::Lost,
@@ -225,13 +225,13 @@ fn end_broken(world: &World, side: usize) -> Option<Invariant> {
     None
 }
 
-/// Whether `side` still has what it left of the epoch, so that it could compare. A side that has begun two epochs since the
-/// two last met reports what it knew by itself.
+/// Whether `side` still has its past of the epoch, so that it could compare. A side that has begun
+/// two epochs since the last attach reports what it knew by itself.
 fn remembers(side: &Side, report: &Report) -> bool {
     side.file.past.is_some_and(|past| past.epoch == report.epoch)
 }
 
-/// Lets everything happen that no fault is needed for, in a fixed order; `false` if that never ends.
+/// Runs every event that needs no fault, in a fixed order; `false` if that never ends.
 pub fn settle(world: &mut World, bounds: &Bounds) -> bool {
     world.left.replays = 0;
     for link in 0..world.links.len() {
@@ -252,7 +252,7 @@ fn round(world: &mut World, bounds: &Bounds) -> bool {
     use crate::steps::Step;
     let mut busy = false;
     for side in [CLIENT, SERVER] {
-        // Whoever was fenced has been replaced, so somebody starts it again.
+        // A fenced owner has been replaced, so it is started again.
         if world.sides[side].fenced {
             world.crash(side);
         }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The model of links: every order of everything that can happen, within bounds (SPEC 12).
+//! The model of links: every order of all events, within bounds (SPEC 12).
 //!
 //! ```text
-//!  bounds.rs      how much may happen, and which safeguard is taken out
+//!  bounds.rs      the most that may happen, and the safeguard that is taken out
 //!  file.rs        what survives a process, and the commits that change it
 //!  world.rs       two sides, and the network between them
 //!  handshake.rs   ATTACH, ATTACHED, CONFIRM, BEGIN
@@ -13,8 +13,8 @@
 //!  safeguards.rs  explorations without one: the named invariant breaks
 //! ```
 //!
-//! All decisions are made by the crate's own functions. Records are one position long. Not modelled: layouts, batches,
-//! growth, and more faults of a kind than the bounds allow.
+//! All decisions are made by the crate's own functions. Records are one position long. Not
+//! modelled: layouts, batches, growth, and more faults of a kind than the bounds allow.
 //!
 //! | exploration | bounds beyond 2 + 1 messages, window 2, 2 connections | states |
 //! |---|---|---|
@@ -28,15 +28,20 @@
 //! | lost file, epoch | 1 + 1 messages, the client's file, 1 epoch of the server | 33,715 |
 //! | older file | the client's; the server's | 356,242; 89,225 |
 //! | older file, fenced | 1 + 0 messages, the client's, 3 crashes of it | 64,969 |
-//! | lost and older file | 2 + 0 messages, 3 connections, the client's lost, the server's older | 161,158 |
+//! | lost and older file | 2 + 0 messages, 3 connections, client's lost, server's older | 161,158 |
 //! | replay | 1 + 0 messages, 1 replayed connection, 1 cut, 1 crash of the server | 27,985 |
-//! | switch | 1 + 1 messages, from wall to socket, 1 cut | 40,579 |
-//! | switch and crash | from wall to socket, 1 crash of the client | 190,428 |
+//! | switch | 1 + 1 messages, from shared memory to socket, 1 cut | 40,579 |
+//! | switch and crash | from shared memory to socket, 1 crash of the client | 190,428 |
 //!
-//! Together 1,426,086. `PARTYWALL_MODEL=large` explores larger bounds, which takes minutes and gigabytes,
-//! of which have been seen to the end: full window 20,878, crashes 1,709,172, epoch and crash 1,968,220, lost file 3,674,766
-//! and 566,011, lost file and epoch 1,567,888, the server's older file 275,111.
-//! `PARTYWALL_MODEL=large cargo test -p partywall-reconcile --test model safe -- --nocapture --test-threads 1`
+//! They have 1,426,086 states together. `PARTYWALL_MODEL=large` explores larger bounds, which takes
+//! minutes and gigabytes. These were run to the end: full window 20,878, crashes 1,709,172, epoch
+//! and crash 1,968,220, lost file 3,674,766 and 566,011, lost file and epoch 1,567,888, the
+//! server's older file 275,111.
+//!
+//! ```sh
+//! PARTYWALL_MODEL=large cargo test -p partywall-reconcile --test model safe -- \
+//!     --nocapture --test-threads 1
+//! ```
 #![forbid(unsafe_code)]
 
 mod bounds;
@@ -56,7 +61,7 @@ use invariants::{Invariant, judge};
 use steps::Step;
 use world::World;
 
-/// A world within bounds, and what is sought in it, if not what is broken.
+/// A world within bounds, and the state that is sought in it, if not a broken one.
 pub(crate) struct Explored(pub Bounds, Option<fn(&World) -> bool>);
 
 impl Model for Explored {
@@ -89,15 +94,15 @@ impl Model for Explored {
 
 const HOLDS: &str = "I1 to I6, I10, I11, I13, I15, I16";
 
-/// What an exploration came to.
+/// The result of an exploration.
 pub(crate) struct Verdict {
     pub states: usize,
     pub depth: usize,
-    /// What was broken, and how it came to that.
+    /// The broken invariant, and the steps to it.
     pub broken: Option<(Invariant, Vec<Step>)>,
 }
 
-/// Explores everything within `bounds`, or until something is broken.
+/// Explores all states within `bounds`, or until an invariant is broken.
 pub(crate) fn explore(bounds: Bounds) -> Verdict {
     let checker = Explored(bounds, None)
         .checker()
@@ -120,5 +125,5 @@ pub(crate) fn reaches(bounds: Bounds, sought: fn(&World) -> bool) -> bool {
 
 const REACHED: &str = "reached";
 
-/// Tests run beside each other already.
+/// Tests already run in parallel.
 const THREADS: usize = 1;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Everything within bounds, with all safeguards in: nothing breaks.
+//! Everything within bounds, with all safeguards: no invariant breaks.
 //!
-//! Each has a number of states that it must reach, so that a model that has become blind is noticed.
+//! Each exploration must reach a number of states, so that a model that explores too little is
+//! noticed.
 
 use partywall_reconcile::{Cause, Direction};
 
@@ -9,7 +10,8 @@ use crate::bounds::Bounds;
 use crate::world::World;
 use crate::{explore, reaches};
 
-/// Explores `bounds` (or `more`), and demands that nothing breaks in at least as many states as were written down.
+/// Explores `bounds` (or `more`), and demands that no invariant breaks in at least `states_min`
+/// states.
 fn holds(bounds: Bounds, more: Bounds, states_min: usize) {
     let large = std::env::var("PARTYWALL_MODEL").is_ok_and(|size| size == "large");
     let verdict = explore(if large { more } else { bounds });
@@ -89,7 +91,7 @@ fn an_older_file_of_the_server() {
     holds(bounds, Bounds { messages: [3, 1], connections: 3, ..bounds }, 89_225);
 }
 
-/// The client's file is put back behind owners that the server has met.
+/// The client's file is replaced by an older copy behind owners that the server has met.
 const OFTEN: Bounds = Bounds { messages: [1, 0], crashes: [3, 0], rollbacks: [1, 0], ..PLAIN };
 
 #[test]
@@ -128,7 +130,7 @@ fn switching_and_crashes() {
     holds(bounds, Bounds { connections: 3, ..bounds }, 190_428);
 }
 
-/// Whether some side has reported something of that kind in both directions' terms.
+/// Whether a side has reported such a cause, of either direction.
 fn has_reported(world: &World, is_it: fn(&Cause) -> bool) -> bool {
     let reports = |side: usize| world.sides[side].file.reports.iter();
     let by = |direction: Direction| {

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Each safeguard, taken out: the model must find what it protects from.
+//! Each safeguard, taken out: the model must find the fault that it prevents.
 //!
-//! A safeguard whose removal nobody notices is either not one, or the model is blind where it stands.
+//! If no test notices the removal of a safeguard, it is none, or the model does not explore the
+//! case.
 
 use crate::bounds::{Bounds, Fault};
 use crate::explore;
 use crate::invariants::Invariant;
 
-/// Explores `bounds` without the safeguard and demands that just this invariant breaks first.
+/// Explores `bounds` without the safeguard, and demands that exactly this invariant breaks first.
 fn breaks(fault: Fault, invariant: Invariant, bounds: Bounds) {
     let verdict = explore(Bounds { fault: Some(fault), ..bounds });
     let Some((found, steps)) = verdict.broken else {
@@ -18,7 +19,7 @@ fn breaks(fault: Fault, invariant: Invariant, bounds: Bounds) {
 }
 
 const PLAIN: Bounds = Bounds::PLAIN;
-/// The client's file is put back once.
+/// The client's file is replaced by an older copy once.
 const CLIENT_BACK: Bounds = Bounds { crashes: [1, 0], rollbacks: [1, 0], ..PLAIN };
 /// The client's file is lost once.
 const CLIENT_LOST: Bounds = Bounds { crashes: [1, 0], losses: [1, 0], ..PLAIN };

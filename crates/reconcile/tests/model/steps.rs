@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What can happen next, and what the world is then.
+//! The steps that can happen next, and the world after each.
 //!
 //! ```text
-//!  steps    what can happen, within what is left of the bounds
-//!  take     one step, then whatever follows from it at once
+//!   steps    the steps within the rest of the bounds
+//!   take     one step, then whatever follows from it at once
 //! ```
 //!
-//! Sending on a connection is not a step of its own: what a side has to send goes at once, and a cut may lose any of it.
+//! Sending on a connection is not a step of its own: a side sends at once, and a cut may lose any
+//! of it.
 
 use partywall_reconcile::{AckedOffset, Incarnation, Prepared, RecordDigest};
 
@@ -37,7 +38,7 @@ pub enum Step {
 }
 
 impl World {
-    /// What can happen next.
+    /// The steps that can happen next.
     pub fn steps(&self, bounds: &Bounds, steps: &mut Vec<Step>) {
         for side in [CLIENT, SERVER] {
             self.steps_of(side, bounds, steps);
@@ -204,7 +205,7 @@ impl World {
         }
     }
 
-    /// A file that was replaced can no longer be looked at.
+    /// A file that was replaced can no longer be read by the peer.
     fn unmap(&mut self) {
         for link in 0..self.links.len() {
             if self.links[link].shm {
@@ -254,7 +255,7 @@ impl World {
         this.file.publish(number, bounds.window, acked_offset, answers);
     }
 
-    /// The record that `side` can consume next: received, or seen across the wall.
+    /// The record that `side` can consume next: received, or read in shared memory.
     pub fn next_record(&self, side: usize) -> Option<Record> {
         let life = self.sides[side].life.as_ref()?;
         if let Some(record) = life.buffer.first() {
@@ -266,7 +267,7 @@ impl World {
         seen.then(|| theirs.record_at(life.consumed())).flatten()
     }
 
-    /// Takes the next record, and what it will have consumed.
+    /// Takes the next record; returns it and the acked offset behind it.
     fn next_acked(&mut self, side: usize) -> Option<(Record, AckedOffset)> {
         let record = self.next_record(side)?;
         let life = self.sides[side].life.as_mut()?;

@@ -11,7 +11,7 @@ use crate::handshake::nonce;
 use crate::world::{CLIENT, Frame, Reason, SERVER, World};
 
 impl World {
-    /// How far the neighbour's half says it has consumed, if it can be looked at.
+    /// How far the peer's memory says that it has consumed, if it can be read.
     pub fn seen_ack(&self, side: usize) -> Option<(StreamId, Position)> {
         let life = self.sides[side].life.as_ref()?;
         if !self.links[life.active?].shm {
@@ -31,7 +31,7 @@ impl World {
         }
     }
 
-    /// Sends what there is to send on the active connection.
+    /// Sends everything that can be sent on the active connection.
     pub fn pump(&mut self, side: usize) {
         let this = &self.sides[side];
         let Some(life) = &this.life else { return };
@@ -53,7 +53,7 @@ impl World {
         }
     }
 
-    /// Acknowledges if it is due.
+    /// Sends an ACK if it is due.
     pub fn acknowledge(&mut self, side: usize, bounds: &Bounds) {
         let Some(life) = &self.sides[side].life else { return };
         let Some(acked_offset) = life.acked_offset else { return };

@@ -2,11 +2,11 @@
 //! Two sides, their files, their processes and the network between them.
 //!
 //! ```text
-//!  sides[0] client   file ─ life?          connections: a queue to each side, first in first out
-//!  sides[1] server   file ─ life?          cut: what is sent is lost, what is under way may come
+//!   sides[0] client   file ─ life?          connections: a queue to each side, first in first out
+//!   sides[1] server   file ─ life?          cut: sent frames are lost, those under way may arrive
 //! ```
 //!
-//! Positions count records. Numbers that chance would make (nonces, streams, stores) are counted.
+//! Positions count records. Numbers that would be random (nonces, streams, stores) are counted.
 
 use partywall_reconcile::attach::Nonce;
 use partywall_reconcile::{
@@ -20,7 +20,7 @@ use crate::file::{File, Record};
 pub const CLIENT: usize = 0;
 pub const SERVER: usize = 1;
 
-/// What travels on a connection.
+/// A frame on a connection.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Frame {
     Attach(Attach),
@@ -70,7 +70,7 @@ pub enum Reason {
     Quarantined,
 }
 
-/// What a side remembers of a handshake.
+/// The state of a handshake on one side.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Shake {
     None,
@@ -86,12 +86,12 @@ pub struct Link {
     pub shm: bool,
     pub replayed: bool,
     pub cut: bool,
-    /// Whether the side has it.
+    /// Whether the side has the connection open.
     pub open: [bool; 2],
-    /// What is under way to the side.
+    /// The frames under way to the side.
     pub queue: [Vec<Frame>; 2],
     pub shake: [Shake; 2],
-    /// What the client has sent, to be replayed.
+    /// The frames that the client has sent, to be replayed.
     pub history: Vec<Frame>,
 }
 
@@ -108,15 +108,15 @@ pub struct Life {
     pub buffer: Vec<Record>,
     /// Next record to go on the active connection.
     pub next: Position,
-    /// Acknowledged so far on it.
+    /// How far was acknowledged on it.
     pub acked: Position,
-    /// From here on the neighbour's `ack_pos` is of our stream.
+    /// From here on the peer's `ack_pos` is of our stream.
     pub acks_from: Position,
     pub fresh_from: Position,
-    /// A skip that was decided here and is not yet known to be applied.
+    /// A skip that was decided here and may not be applied yet.
     pub decided: Option<Skip>,
     pub replying: bool,
-    /// Reports not stored yet, which there are only with a fault.
+    /// Reports that are not stored yet; there are some only with a fault.
     pub unstored: Vec<partywall_reconcile::Report>,
 }
 
@@ -126,11 +126,11 @@ pub struct Side {
     pub copy: Option<Box<File>>,
     pub life: Option<Life>,
     pub fenced: bool,
-    /// Its file was lost or put back.
+    /// Its file was lost, or replaced by an older copy.
     pub damaged: bool,
 }
 
-/// A world of which the safeguards are as `bounds` says.
+/// A world whose safeguards are as `bounds` says.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct World {
     pub sides: [Side; 2],
@@ -139,13 +139,13 @@ pub struct World {
     pub numbers: u32,
     pub streams: u64,
     pub stores: u128,
-    /// A side saw what an honest neighbour never does.
+    /// A side saw a frame that an honest peer never sends.
     pub violated: bool,
-    /// A connection that is only a replay was confirmed, or one after a newer one.
+    /// A connection was confirmed that is only a replay, or that is older than another.
     pub usurped: bool,
 }
 
-/// What may still happen.
+/// The steps that may still happen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Left {
     pub messages: [u8; 2],
@@ -194,7 +194,7 @@ impl Side {
         Self { file, copy: None, life, fenced: false, damaged: false }
     }
 
-    /// What it consumed, as its process or, without one, its file says.
+    /// How far it acknowledged, as its process or, without one, its file says.
     pub fn acked_offset(&self) -> Option<AckedOffset> {
         self.life.as_ref().map_or_else(|| self.file.recovered(), |life| life.acked_offset)
     }
@@ -275,7 +275,7 @@ impl World {
         }
     }
 
-    /// The active connection of a side, if both have it and it is what both take for theirs.
+    /// The active connection of a side, if both sides have it and take it for theirs.
     pub fn attached(&self) -> Option<usize> {
         let [client, server] = &self.sides;
         let link = client.life.as_ref()?.active?;

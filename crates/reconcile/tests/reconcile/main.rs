@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What two ends agree on, for any views and moves of both.
+//! Tests of reconciling, for any views and moves of two ends.
 
 mod admission;
 mod any_moves;

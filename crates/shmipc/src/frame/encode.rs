@@ -9,14 +9,15 @@
 //!   by_path, by_memfd  header, u16 + queue, u16 + buffer   the queue first, unlike the descriptors
 //! ```
 //!
-//! What is made here is always well-formed: one message that is not brings down a whole peer.
+//! The messages made here are always well-formed, because a malformed one crashes a peer's whole
+//! process.
 
 use super::{
     FALLBACK_HEADER_BYTES, FALLBACK_HEADER_LENGTH, HEADER_BYTES, HEADER_LENGTH, HOT_RESTART_LENGTH,
     Header, Kind, STREAM_CLOSE_LENGTH,
 };
 
-/// There is something in the queue.
+/// The queue has elements.
 #[must_use]
 pub const fn polling(version: u8) -> [u8; HEADER_BYTES] {
     compact(version, Kind::Polling)
@@ -32,11 +33,11 @@ pub fn stream_close(version: u8, stream: u32) -> [u8; 12] {
     bytes
 }
 
-/// What stands before `payload_bytes` of data that go by the socket. The status is 0: an open stream's.
+/// The bytes before `payload_bytes` of data on the socket. The status is 0, that of an open stream.
 ///
 /// # Panics
-/// If the whole would be longer than a header can say. Whoever sends keeps to
-/// [`PAYLOAD_BYTES_MAX`](super::PAYLOAD_BYTES_MAX), which is less.
+/// If the message would be longer than a header can express. A caller with at most
+/// [`PAYLOAD_BYTES_MAX`](super::PAYLOAD_BYTES_MAX) bytes never panics.
 #[must_use]
 pub fn fallback_header(
     version: u8,
@@ -52,19 +53,19 @@ pub fn fallback_header(
     bytes
 }
 
-/// Connect anew, to the process that takes over.
+/// Connect to the process that takes over.
 #[must_use]
 pub fn hot_restart(version: u8, epoch: u64) -> [u8; 16] {
     with_epoch(version, Kind::HotRestart, epoch)
 }
 
-/// All connections of the pool moved.
+/// All connections of the pool have moved.
 #[must_use]
 pub fn hot_restart_ack(version: u8, epoch: u64) -> [u8; 16] {
     with_epoch(version, Kind::HotRestartAck, epoch)
 }
 
-/// The newest version that the sender speaks.
+/// The newest version that the sender supports.
 #[must_use]
 pub const fn exchange(version: u8) -> [u8; HEADER_BYTES] {
     compact(version, Kind::ExchangeVersion)
@@ -76,7 +77,7 @@ pub const fn ack_shm(version: u8) -> [u8; HEADER_BYTES] {
     compact(version, Kind::AckShm)
 }
 
-/// The descriptors may come.
+/// The server is ready for the descriptors.
 #[must_use]
 pub const fn ack_ready_recv_fd(version: u8) -> [u8; HEADER_BYTES] {
     compact(version, Kind::AckReadyRecvFd)
@@ -134,7 +135,7 @@ fn name_length(name: &str) -> u16 {
 mod tests {
     use super::*;
 
-    /// Bytes that the peers were seen to send.
+    /// Bytes that peers were observed to send.
     #[test]
     fn messages_are_the_bytes_that_peers_send() {
         assert_eq!(exchange(3), *b"\0\0\0\x08\x77\x58\x03\x04");

@@ -1,20 +1,21 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The messages on the socket: header, bodies, and what is wrong with them.
+//! Messages on the socket: headers, bodies, and errors.
 //!
 //! ```text
 //!   0          4      6         7      8
-//!   │ length   │ 7758 │ version │ kind │ body …       big-endian; the length counts the header too
+//!   │ length   │ 7758 │ version │ kind │ body …       big-endian; the length includes the header
 //!
-//!   handshake     0 ShmByPath  4 ExchangeVersion  5 ShmByMemfd  6 AckShm  7 AckReadyRecvFd  10 Negotiation
+//!   handshake     0 ShmByPath  4 ExchangeVersion  5 ShmByMemfd
+//!                 6 AckShm  7 AckReadyRecvFd  10 Negotiation
 //!   established   1 Polling  2 StreamClose  3 FallbackData  8 HotRestart  9 HotRestartAck
 //! ```
 //!
-//! [`encode`] makes them, [`Parser`] takes established traffic apart; the bodies of the handshake are read in
-//! `handshake/`. Nothing here touches a socket or shared memory, and nothing knows which side may send what: that a
-//! server gets no `HotRestart` is for the owner of the connection to say.
+//! [`encode`] builds messages, and [`Parser`] parses established traffic; `handshake/` parses the
+//! bodies of handshakes. Nothing here touches a socket or shared memory. Nothing here knows which
+//! side may send a message: the owner of the connection refuses a `HotRestart` to a server.
 //!
-//! Invariants: no length is believed before it was compared with what its kind allows, so nobody is made to
-//! allocate or to wait for more than the named limits; no input panics.
+//! Invariants: a length is used only after a comparison with the limits of its kind. So no peer
+//! makes us allocate or wait for more than the named limits. No input panics.
 
 pub mod encode;
 mod parser;
@@ -23,23 +24,24 @@ pub use parser::{Frame, PAYLOAD_BYTES_MAX, Parser};
 
 use std::fmt;
 
-/// The first eight bytes of each message, with a magic and a kind that exist.
+/// The first eight bytes of each message, with a valid magic and kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// How many bytes the message has, these eight among them.
+    /// Length of the message in bytes, with these eight.
     pub length: u32,
-    /// The version of the protocol, or, in [`Kind::ExchangeVersion`], the newest that its sender speaks.
+    /// The version of the protocol; in [`Kind::ExchangeVersion`] the newest that the sender
+    /// supports.
     pub version: u8,
-    /// What follows.
+    /// Kind of the message.
     pub kind: Kind,
 }
 
 impl Header {
-    /// Reads a header. The version is for the caller to judge, and so is a length of eight or more.
+    /// Parses a header. The caller checks the version, and a length of eight or more.
     ///
     /// # Errors
-    /// [`FrameError::Magic`], [`FrameError::UnknownKind`], or [`FrameError::TooShort`] where the header itself would
-    /// not fit into the length.
+    /// [`FrameError::Magic`], [`FrameError::UnknownKind`], or [`FrameError::TooShort`] if the
+    /// length is below that of the header.
     pub fn read(bytes: [u8; HEADER_BYTES]) -> Result<Self, FrameError> {
         let [l0, l1, l2, l3, m0, m1, version, kind] = bytes;
         if [m0, m1] != MAGIC {
@@ -53,7 +55,7 @@ impl Header {
         Ok(Self { length, version, kind })
     }
 
-    /// The bytes of it.
+    /// The header as bytes.
     #[must_use]
     pub const fn to_bytes(self) -> [u8; HEADER_BYTES] {
         let [l0, l1, l2, l3] = self.length.to_be_bytes();
@@ -61,31 +63,32 @@ impl Header {
     }
 }
 
-/// What a message is. The names are those of the peers.
+/// Kind of a message, under the peers' names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Kind {
-    /// Client: the files that hold queue and buffers.
+    /// Client: the files of queue and buffers.
     ShmByPath = 0,
-    /// Either side: there is something in the queue.
+    /// Either side: the queue has elements.
     Polling = 1,
-    /// Either side: a stream is closed, said here because its queue was full or its data went this way.
+    /// Either side: a stream is closed. Sent on the socket if the queue was full or its data used
+    /// the socket.
     StreamClose = 2,
-    /// Either side: data for which shared memory had no room.
+    /// Either side: data for which the shared memory had no room.
     FallbackData = 3,
-    /// Either side: the newest version it speaks.
+    /// Either side: the newest version it supports.
     ExchangeVersion = 4,
     /// Client: the names of queue and buffers, whose descriptors follow.
     ShmByMemfd = 5,
     /// Server: it has mapped both.
     AckShm = 6,
-    /// Server: the descriptors may come.
+    /// Server: it is ready for the descriptors.
     AckReadyRecvFd = 7,
-    /// Server: connect anew, to the process that takes over.
+    /// Server: connect to the process that takes over.
     HotRestart = 8,
-    /// Client: it did.
+    /// Client: it has connected.
     HotRestartAck = 9,
-    /// Client, of version 4 only: what it supports, as JSON. Known in order to be refused.
+    /// Client, in version 4 only: supported features as JSON. Recognised in order to refuse it.
     Negotiation = 10,
 }
 
@@ -116,62 +119,62 @@ impl fmt::Display for Kind {
     }
 }
 
-/// Why bytes are no message.
+/// Why bytes are no valid message.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum FrameError {
-    /// Not this protocol, or a length before it was wrong.
+    /// The magic is wrong: another protocol, or an earlier length was wrong.
     #[error("a message begins with the magic 7758, this one with {:02x}{:02x}", found[0], found[1])]
     Magic {
-        /// What stood there.
+        /// The two bytes.
         found: [u8; 2],
     },
-    /// A version that we do not speak.
+    /// The version is not supported.
     #[error("a message of version {found} came; after the handshake they have version 1, 2 or 3")]
     Version {
-        /// What stood there.
+        /// The version.
         found: u8,
     },
-    /// A type that does not exist.
+    /// The kind does not exist.
     #[error("a message of type {found} came; types go from 0 to 10")]
     UnknownKind {
-        /// What stood there.
+        /// Its number.
         found: u8,
     },
-    /// A message of the handshake, or of another version, when the handshake was over.
+    /// A message of the handshake or of another version, after the handshake.
     #[error("{kind} came, which has no place after the handshake")]
     OutOfPlace {
-        /// What came.
+        /// Kind of the message.
         kind: Kind,
     },
-    /// A length in which the message does not fit.
+    /// The length is too short for this kind.
     #[error("{kind} has {least} bytes at least, this one says {found}")]
     TooShort {
-        /// What came.
+        /// Kind of the message.
         kind: Kind,
-        /// The shortest it can be, in bytes.
+        /// The least length, in bytes.
         least: u32,
-        /// What its header says.
+        /// The length in the header.
         found: u32,
     },
-    /// A length that is not the only possible one.
+    /// This kind has a fixed length, and the header has another.
     #[error("{kind} has {expected} bytes, this one says {found}")]
     Length {
-        /// What came.
+        /// Kind of the message.
         kind: Kind,
-        /// How long each message of this kind is, in bytes.
+        /// The fixed length, in bytes.
         expected: u32,
-        /// What its header says.
+        /// The length in the header.
         found: u32,
     },
-    /// More than we are willing to keep.
+    /// The length exceeds our limit.
     #[error("{kind} of {found} bytes came; at most {most} are accepted")]
     TooLong {
-        /// What came.
+        /// Kind of the message.
         kind: Kind,
         /// The limit, in bytes.
         most: u32,
-        /// What its header says.
+        /// The length in the header.
         found: u32,
     },
 }
@@ -182,19 +185,19 @@ impl From<FrameError> for partywall::protocol::ProtocolError {
     }
 }
 
-/// What bytes 4 and 5 of each message are.
+/// Bytes 4 and 5 of each message.
 pub const MAGIC: [u8; 2] = [0x77, 0x58];
-/// How long a header is.
+/// Length of a header.
 pub const HEADER_BYTES: usize = 8;
-/// The same, as headers say it.
+/// The same, in the type of a length.
 const HEADER_LENGTH: u32 = 8;
-/// How long [`Kind::StreamClose`] is.
+/// Length of [`Kind::StreamClose`].
 const STREAM_CLOSE_LENGTH: u32 = 12;
-/// What stands before the data of [`Kind::FallbackData`]: header, stream, status.
+/// Length of header, stream and status before the data of [`Kind::FallbackData`].
 pub const FALLBACK_HEADER_BYTES: usize = 16;
-/// The same, as headers say it.
+/// The same, in the type of a length.
 const FALLBACK_HEADER_LENGTH: u32 = 16;
-/// How long [`Kind::HotRestart`] and its answer are.
+/// Length of [`Kind::HotRestart`] and its answer.
 const HOT_RESTART_LENGTH: u32 = 16;
 
 #[cfg(test)]

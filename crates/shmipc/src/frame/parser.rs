@@ -1,38 +1,38 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Established traffic, taken apart as it comes in.
+//! Parses established traffic as it arrives.
 //!
 //! ```text
 //!   socket ──▶ wanted() ── filled(n) ──▶ next() ──▶ Frame
 //!                │
-//!                ├─ the buffer, 64 KiB, for all that is small
-//!                └─ the Vec that becomes the payload, for the rest of a large body: nothing is copied again
+//!                ├─ the buffer, 64 KiB, for small messages
+//!                └─ the Vec that becomes the payload, for the rest of a large body: no second copy
 //! ```
 //!
-//! It reads no socket: its owner does, into [`wanted`](Parser::wanted). It does not know which side we are, nor
-//! which streams exist.
+//! Its owner reads the socket into [`wanted`](Parser::wanted). The parser does not know the role of
+//! this side, nor which streams exist.
 //!
-//! Of what comes, everything is believed that the peers believe, except lengths: each is checked against its kind.
-//! One is not: `Polling`, of which peers consume the header alone, whatever length it says. So do we (from eight on),
-//! since a message that they understand must not end a session with us; if bytes of it did follow, the magic of
-//! the next message would be found missing.
+//! It accepts what peers accept, except lengths: each is checked against its kind. `Polling` is an
+//! exception, because peers consume only its header, whatever its length. This parser does the same
+//! from length eight on, since a message that peers understand must not end a session. If a body
+//! did follow, the next magic would be missing.
 //!
-//! Invariants: it holds 64 KiB, and one body of at most the limit, and that one only after its header said so;
-//! after an error it says nothing but that error.
+//! Invariants: it holds 64 KiB and at most one body within the limit, which it allocates after the
+//! header. After an error it returns only that error.
 
 use super::{
     FALLBACK_HEADER_BYTES, FALLBACK_HEADER_LENGTH, FrameError, HEADER_BYTES, HOT_RESTART_LENGTH,
     Header, Kind, STREAM_CLOSE_LENGTH,
 };
 
-/// Takes the bytes that come after the handshake apart.
+/// Parses the bytes after the handshake.
 #[derive(Debug)]
 pub struct Parser {
     buffer: Box<[u8]>,
-    /// Where the bytes in the buffer begin that no message was made of yet.
+    /// Start of the unparsed bytes in the buffer.
     start: usize,
-    /// Where they end.
+    /// End of the bytes in the buffer.
     end: usize,
-    /// A large body of which the rest is read directly.
+    /// A large body whose rest is read directly.
     body: Option<Body>,
     payload_bytes_max: u32,
     failed: Option<FrameError>,
@@ -41,30 +41,30 @@ pub struct Parser {
 /// A message of an established connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Frame {
-    /// There is something in the queue. There need not be.
+    /// The queue may have elements.
     Polling,
-    /// A stream was closed.
+    /// The peer closed a stream.
     StreamClose {
-        /// Which one.
+        /// The stream's id.
         stream: u32,
     },
-    /// Data that went by the socket.
+    /// Data on the socket.
     Fallback {
-        /// Of which stream.
+        /// The stream's id.
         stream: u32,
-        /// The status, of which only these eight bits mean anything: 0 for data.
+        /// The status, of which only these eight bits count: 0 for data.
         status: u8,
         /// The data; may be empty.
         payload: Vec<u8>,
     },
     /// Connect anew.
     HotRestart {
-        /// Which restart; tells one from the next.
+        /// Identifies the restart.
         epoch: u64,
     },
-    /// All connections of a client moved.
+    /// All connections of a client have moved.
     HotRestartAck {
-        /// In which restart.
+        /// Identifies the restart.
         epoch: u64,
     },
 }
@@ -78,8 +78,8 @@ struct Body {
 }
 
 impl Parser {
-    /// A parser that accepts data of up to `payload_bytes_max` bytes in one message: [`PAYLOAD_BYTES_MAX`] is what
-    /// peers accept.
+    /// A parser that accepts up to `payload_bytes_max` bytes of data in one message. Peers accept
+    /// [`PAYLOAD_BYTES_MAX`].
     #[must_use]
     pub fn new(payload_bytes_max: u32) -> Self {
         let payload_bytes_max = payload_bytes_max.min(u32::MAX - FALLBACK_HEADER_LENGTH);
@@ -87,8 +87,8 @@ impl Parser {
         Self { buffer, start: 0, end: 0, body: None, payload_bytes_max, failed: None }
     }
 
-    /// Where the next bytes from the socket belong; then say [`filled`](Self::filled). Never empty if
-    /// [`next`](Self::next) said `None` before.
+    /// Where to read the next bytes of the socket; then call [`filled`](Self::filled). Never empty
+    /// if [`next`](Self::next) returned `None` before.
     pub fn wanted(&mut self) -> &mut [u8] {
         if let Some(body) = &mut self.body {
             return body.payload.get_mut(body.filled..).unwrap_or_default();
@@ -102,10 +102,10 @@ impl Parser {
         &mut self.buffer[self.end..]
     }
 
-    /// So many bytes were read into [`wanted`](Self::wanted).
+    /// `bytes` bytes were read into [`wanted`](Self::wanted).
     ///
     /// # Panics
-    /// If that is more than it had room for.
+    /// If that exceeds its length.
     pub fn filled(&mut self, bytes: usize) {
         if let Some(body) = &mut self.body {
             assert!(bytes <= body.payload.len() - body.filled, "more than was wanted");
@@ -116,8 +116,8 @@ impl Parser {
         }
     }
 
-    /// Takes bytes that are in memory already, for whom [`wanted`](Self::wanted) is too much: how many it took. Fewer
-    /// than all of them only while [`next`](Self::next) has something to say.
+    /// Copies bytes that are already in memory, and returns how many. That is fewer than all only
+    /// while [`next`](Self::next) has a message.
     pub fn feed(&mut self, bytes: &[u8]) -> usize {
         let wanted = self.wanted();
         let count = wanted.len().min(bytes.len());
@@ -126,10 +126,10 @@ impl Parser {
         count
     }
 
-    /// The next message; `None` until more bytes have come.
+    /// The next message; `None` until more bytes arrive.
     ///
     /// # Errors
-    /// See [`FrameError`]. The connection is of no further use then.
+    /// See [`FrameError`]. The connection is unusable then.
     #[expect(clippy::should_implement_trait, reason = "it goes on after a None")]
     pub fn next(&mut self) -> Result<Option<Frame>, FrameError> {
         if let Some(error) = &self.failed {
@@ -143,7 +143,7 @@ impl Parser {
         found
     }
 
-    /// Whether a message has begun and not ended: then the end of the connection cuts it short.
+    /// Whether a message has begun and not ended. The end of the connection then cuts it.
     #[must_use]
     pub const fn is_within_message(&self) -> bool {
         self.body.is_some() || self.start < self.end
@@ -176,7 +176,7 @@ impl Parser {
         }
     }
 
-    /// A header that may stand here.
+    /// Parses a header and checks that it is allowed here.
     fn checked(&self, bytes: [u8; HEADER_BYTES]) -> Result<Header, FrameError> {
         let header = Header::read(bytes)?;
         if !VERSIONS.contains(&header.version) {
@@ -206,14 +206,15 @@ impl Parser {
         &self.buffer[self.start..self.end]
     }
 
-    /// The body of a message that has `COUNT` bytes after its header, once they are there.
+    /// The body of a message with `COUNT` bytes after its header, once they have arrived.
     fn take<const COUNT: usize>(&mut self) -> Option<[u8; COUNT]> {
         let body = *self.unread().get(HEADER_BYTES..)?.first_chunk::<COUNT>()?;
         self.start += HEADER_BYTES + COUNT;
         Some(body)
     }
 
-    /// Data, if it lies in the buffer completely. If it is large and does not, its place is made.
+    /// Data, if the buffer has it completely. For large data that has not arrived, allocates the
+    /// payload.
     fn fallback(&mut self, length: u32) -> Option<Frame> {
         let (head, data) = self.unread().split_first_chunk::<FALLBACK_HEADER_BYTES>()?;
         let [.., s0, s1, s2, s3, _, _, _, status] = *head;
@@ -227,7 +228,7 @@ impl Parser {
         if payload_bytes < DIRECT_BYTES_MIN {
             return None;
         }
-        // Zeroed, which the system does page by page as the bytes come: a header alone costs no memory.
+        // Zeroed by the system page by page as bytes arrive, so a header alone costs no memory.
         let mut payload = vec![0; payload_bytes];
         let filled = data.len();
         payload[..filled].copy_from_slice(data);
@@ -243,15 +244,16 @@ impl Parser {
     }
 }
 
-/// The most data in one message that peers accept, in bytes: with its header it has 32 MiB.
+/// The most data in one message that peers accept, in bytes: 32 MiB with the header.
 pub const PAYLOAD_BYTES_MAX: u32 = (32 << 20) - FALLBACK_HEADER_LENGTH;
-/// Versions that are accepted after the handshake, whatever was agreed: peers do not compare them either.
+/// Versions accepted after the handshake, whatever was agreed. Peers do not compare them either.
 const VERSIONS: std::ops::RangeInclusive<u8> = 1..=3;
-/// How much is read at once.
+/// Size of a read, in bytes.
 const BUFFER_BYTES: usize = 64 << 10;
-/// With less room in the buffer, what is in it is moved to the front. More than any message that waits in it.
+/// With less free space than this, the buffered bytes move to the front. It exceeds every message
+/// that waits in the buffer.
 const ROOM_BYTES_MIN: usize = 32 << 10;
-/// Data from this length on is read directly to where it stays.
+/// Data from this length on is read directly into its payload.
 const DIRECT_BYTES_MIN: usize = 16 << 10;
 const _: () = assert!(FALLBACK_HEADER_BYTES + DIRECT_BYTES_MIN <= ROOM_BYTES_MIN);
 const _: () = assert!(2 * ROOM_BYTES_MIN <= BUFFER_BYTES);

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The side that connects. It has made queue and buffers before it begins.
+//! The connecting side. It has created queue and buffers before it begins.
 //!
 //! ```text
-//!   File     ▶ ShmByPath 2 ─────────────────────────────────────────────────────────────────▶ Done 2
-//!   Memfd    ▶ ExchangeVersion 3 ─▶ Version ─▶ names ─▶ Ready ─▶ descriptors ─▶ Mapped ────▶ Done 3
+//!   File     ▶ ShmByPath 2 ─────────────────────────────────────────────────────────▶ Done 2
+//!   Memfd    ▶ ExchangeVersion 3 ─▶ Version ─▶ names ─▶ Ready ─▶ descriptors ─▶ Mapped ▶ Done 3
 //! ```
 //!
-//! Files go with version 2, where nobody answers: that the server could not map them shows only when it hangs up.
-//! Memfds go with version 3. It does not degrade to version 2 where a server has no more than that, as peers try
-//! to: version 2 has only paths, and a memfd has none.
+//! Files use version 2, in which the server does not answer: a client learns that mapping failed
+//! only when the server hangs up. Memfds use version 3. A peer tries version 2 if the server does
+//! not support 3; this client does not, because version 2 has only paths, and a memfd has none.
 
 use super::intake::{self, Intake};
 use super::{NegotiationError, Step};
@@ -16,7 +16,7 @@ use crate::frame::{HEADER_BYTES, Kind, encode};
 use crate::memory::names::Names;
 use std::collections::VecDeque;
 
-/// How the server is to come by queue and buffers.
+/// How the server gets queue and buffers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mapping {
     /// By descriptors, in version 3. Only a Unix socket carries them.
@@ -40,11 +40,11 @@ pub struct ClientHandshake {
     awaited: Awaited,
     intake: Intake,
     steps: VecDeque<Step>,
-    /// What is sent once the version is agreed.
+    /// The message to send once the version is agreed.
     names: Vec<u8>,
 }
 
-/// What the server is to say next.
+/// The message that the server must send next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Awaited {
     Version,
@@ -54,10 +54,11 @@ enum Awaited {
 }
 
 impl ClientHandshake {
-    /// Begins. There is a [`next`](Self::next) step at once.
+    /// Begins; [`next`](Self::next) returns a step at once.
     ///
     /// # Panics
-    /// If a name has more than 65,535 bytes: [`Naming`](crate::memory::names::Naming) makes none that is near it.
+    /// If a name has more than 65,535 bytes. Those of [`Naming`](crate::memory::names::Naming) are
+    /// far shorter.
     #[must_use]
     pub fn new(mapping: Mapping, names: &Names) -> Self {
         let (queue, buffer) = (&names.queue, &names.buffer);
@@ -76,19 +77,19 @@ impl ClientHandshake {
         Self { awaited, intake: Intake::new(expected), steps, names }
     }
 
-    /// What to do; `None` if only reading helps, or nothing is left to be done.
+    /// The next step; `None` if bytes must be read first, or the handshake is done.
     #[expect(clippy::should_implement_trait, reason = "it goes on after a None")]
     pub fn next(&mut self) -> Option<Step> {
         self.steps.pop_front()
     }
 
-    /// How many bytes to read, and no more. 0 once all was read.
+    /// Number of bytes to read, and no more; 0 once all were read.
     #[must_use]
     pub fn missing(&self) -> usize {
         self.intake.missing()
     }
 
-    /// What is to come, for people.
+    /// The awaited message, for error texts.
     #[must_use]
     pub const fn waiting_for(&self) -> &'static str {
         match self.awaited {
@@ -99,13 +100,13 @@ impl ClientHandshake {
         }
     }
 
-    /// Takes what was read.
+    /// Processes bytes that were read.
     ///
     /// # Errors
-    /// See [`NegotiationError`]. The handshake came to nothing.
+    /// See [`NegotiationError`]: the handshake has failed.
     ///
     /// # Panics
-    /// If there are more bytes than were [`missing`](Self::missing).
+    /// If there are more bytes than [`missing`](Self::missing).
     pub fn feed(&mut self, bytes: &[u8]) -> Result<(), NegotiationError> {
         if bytes.is_empty() {
             return Ok(());
@@ -141,5 +142,5 @@ impl ClientHandshake {
     }
 }
 
-/// The newest version that we speak.
+/// The newest version that we support.
 pub(super) const VERSION: u8 = 3;

@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Bytes gathered until a header, a body, or the byte beside descriptors is complete.
+//! Collects bytes until a header, a body, or the byte with descriptors is complete.
 //!
 //! ```text
 //!   expect(8) ── feed ── feed ──▶ the eight bytes ── expect(the rest) ── feed ──▶ …
 //! ```
 //!
-//! It understands none of them: the two machines do. Invariant: it never holds more than was expected.
+//! It interprets none of them: the two machines do. Invariant: it never holds more than was
+//! expected.
 
 use super::{NAMES_LENGTH_MAX, NAMES_LENGTH_MIN, NegotiationError};
 use crate::frame::{HEADER_BYTES, Header, Kind};
 
-/// Exactly so many bytes.
+/// Collects a fixed number of bytes.
 #[derive(Debug)]
 pub(super) struct Intake {
     bytes: Vec<u8>,
@@ -26,7 +27,7 @@ impl Intake {
         self.expected - self.bytes.len()
     }
 
-    /// Takes bytes; all that were expected once they are there, after which `next` are expected.
+    /// Adds bytes. Returns all expected bytes once complete, and then expects `next` bytes.
     pub(super) fn feed(&mut self, bytes: &[u8], next: usize) -> Option<Vec<u8>> {
         assert!(bytes.len() <= self.missing(), "more bytes than were missing");
         self.bytes.extend_from_slice(bytes);
@@ -42,14 +43,14 @@ impl Intake {
     }
 }
 
-/// A header; an error says what was waited for.
+/// Parses a header; an error names the awaited message.
 pub(super) fn header(bytes: &[u8], waiting_for: &'static str) -> Result<Header, NegotiationError> {
     let mut array = [0; HEADER_BYTES];
     array.copy_from_slice(bytes);
     Header::read(array).map_err(|fault| NegotiationError::Frame { waiting_for, fault })
 }
 
-/// That a header is of this type and one of these versions.
+/// Checks that a header has this kind and one of these versions.
 pub(super) fn check(
     header: Header,
     kind: Kind,
@@ -67,7 +68,7 @@ pub(super) fn check(
     check_length(header, waiting_for)
 }
 
-/// That the length is one that its type can have in a handshake.
+/// Checks that the length is possible for its kind in a handshake.
 pub(super) fn check_length(
     header: Header,
     waiting_for: &'static str,
@@ -84,7 +85,7 @@ pub(super) fn check_length(
     }
 }
 
-/// The names in a body: the queue's, then the buffers'.
+/// The names in a body: of the queue, then of the buffers.
 pub(super) fn names(body: &[u8], bytes_max: u16) -> Result<(String, String), NegotiationError> {
     let (queue, rest) = name(body, "queue's name", bytes_max)?;
     let what = "buffers' name";

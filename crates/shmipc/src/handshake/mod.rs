@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Coming to terms: version 2 and version 3, as client and as server.
+//! Handshakes of version 2 and version 3, as client and as server.
 //!
 //! ```text
-//!   v2, files     client ── ShmByPath 2 {queue, buffer} ──────────────────▶ server maps; says nothing
+//!   v2, files     client ── ShmByPath 2 {queue, buffer} ──────────────────▶ server maps; no answer
 //!
 //!   v3, memfds    client ── ExchangeVersion 3 ────────────────────────────▶ server
 //!                        ◀───────────────────────────── ExchangeVersion 3 ──
@@ -11,17 +11,27 @@
 //!                        ── one byte 0 + descriptors [buffer, queue] ─────▶ maps
 //!                        ◀────────────────────────────────────── AckShm 3 ──
 //!
-//!   v3, files     as v3, with ShmByPath 3 instead of names and descriptors (as server only: no peer does it)
+//!   v3, files     as v3, with ShmByPath 3 instead of names and descriptors (server only)
 //! ```
 //!
-//! [`ClientHandshake`] and [`ServerHandshake`] are machines without socket, memory or clock. Their owner asks [`next`](Client::next)
-//! for what to do until there is nothing, then reads exactly [`missing`](Client::missing) bytes and feeds them, until
-//! it is told [`Step::Done`]. The deadline is the owner's, and so is the end of the connection: for what they
-//! then say, `waiting_for` names what should have come.
+//! [`ClientHandshake`] and [`ServerHandshake`] are machines without socket, memory or clock. Their
+//! owner calls [`next`](ClientHandshake::next) for steps until there is none. Then it reads exactly
+//! [`missing`](ClientHandshake::missing) bytes and feeds them, until [`Step::Done`]. The owner also
+//! handles the deadline and the end of the connection; for their errors, `waiting_for` names the
+//! awaited message.
 //!
-//! Invariants: never a byte more is asked for than belongs to the handshake, since established traffic may come
-//! glued to it; no length is waited for that its message cannot have; every refusal says what was expected, and
-//! what came.
+//! The first bytes of a client decide whether a connection uses this protocol:
+//!
+//! ```text
+//!   00 00 .. .. 77 58 .. 00 | 04 | 0a    length of two bytes, magic, any version, kind
+//! ```
+//!
+//! A preamble of Partywall begins with a letter, so one byte distinguishes the two. Eight bytes
+//! always decide; fewer decide against this protocol as soon as one of them is wrong.
+//!
+//! Invariants: no byte beyond the handshake is requested, since established traffic may follow at
+//! once. No length is awaited that its message cannot have. Every refusal names what was expected,
+//! and what was received.
 
 mod client;
 mod intake;
@@ -33,102 +43,103 @@ pub use server::{HandshakeLimits, ServerHandshake};
 use crate::frame::{FrameError, Kind, MAGIC};
 use partywall::protocol::{ProtocolError, Recognition};
 
-/// What the owner of a machine is to do.
+/// A step that the owner of a machine performs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
     /// Write these bytes.
     Send(Vec<u8>),
-    /// Write this one byte, and beside it the descriptors of the buffers and of the queue, in this order, in
+    /// Write this one byte, with the descriptors of the buffers and of the queue, in this order, in
     /// one control message. Peers expect exactly that.
     SendDescriptors {
-        /// What to write; 0.
+        /// The byte: 0.
         byte: u8,
     },
-    /// Map the descriptors that came, the buffers' first and the queue's second, then say `mapped`. The names tell
-    /// people what it is; nothing is to be found by them.
+    /// Map the received descriptors, of the buffers and then of the queue, and call `mapped`. The
+    /// names are for error texts only.
     MapDescriptors {
-        /// What the client calls the queue.
+        /// The client's name of the queue.
         queue_name: String,
-        /// What the client calls the buffers.
+        /// The client's name of the buffers.
         buffer_name: String,
     },
-    /// Open and map these files, where they may lie, then say `mapped`.
+    /// Open and map these files if the rules allow them, and call `mapped`.
     MapPaths {
-        /// The queue's.
+        /// Path of the queue.
         queue: String,
-        /// The buffers'.
+        /// Path of the buffers.
         buffer: String,
     },
-    /// Both sides are ready. All that comes from now on is established traffic.
+    /// Both sides are ready. Everything that follows is established traffic.
     Done {
-        /// What was agreed: 2 or 3. Our messages carry it.
+        /// The agreed version, 2 or 3, for our messages.
         version: u8,
     },
 }
 
-/// Why nothing was agreed. The connection is closed then, at once.
+/// Why a handshake failed. The connection is closed at once.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum NegotiationError {
-    /// What came is no message.
+    /// The bytes are no valid message.
     #[error("waiting for {waiting_for}: {fault}")]
     Frame {
-        /// What should have come.
+        /// The awaited message.
         waiting_for: &'static str,
-        /// What is wrong with what came.
+        /// The fault.
         fault: FrameError,
     },
-    /// A message of another type.
+    /// A message of another kind.
     #[error("waiting for {waiting_for}: {found} came")]
     Kind {
-        /// What should have come.
+        /// The awaited message.
         waiting_for: &'static str,
-        /// What came.
+        /// The received kind.
         found: Kind,
     },
     /// A message of another version.
     #[error("waiting for {waiting_for}: {kind} came with version {found}, not {expected}")]
     Version {
-        /// What should have come.
+        /// The awaited message.
         waiting_for: &'static str,
-        /// What came.
+        /// The received kind.
         kind: Kind,
-        /// Which versions could have stood there.
+        /// The expected versions.
         expected: &'static str,
-        /// Which did.
+        /// The received version.
         found: u8,
     },
-    /// A length that this message cannot have.
+    /// A length that is impossible for this kind.
     #[error("waiting for {waiting_for}: {kind} has {least} to {most} bytes, this one says {found}")]
     Length {
-        /// What should have come.
+        /// The awaited message.
         waiting_for: &'static str,
-        /// What came.
+        /// The received kind.
         kind: Kind,
-        /// The shortest, in bytes.
+        /// The least length, in bytes.
         least: u32,
-        /// The longest, in bytes.
+        /// The greatest length, in bytes.
         most: u32,
-        /// What its header says.
+        /// The length in the header.
         found: u32,
     },
-    /// Names or paths that cannot be.
+    /// Impossible names or paths.
     #[error("the {what} in the client's message {fault}")]
     Name {
         /// Which of them.
         what: &'static str,
-        /// What is wrong with it.
+        /// The fault.
         fault: &'static str,
     },
-    /// Not two descriptors.
+    /// The number of descriptors is not two.
     #[error("waiting for {waiting_for}: {found} descriptors came with the byte, not 2")]
     Descriptors {
-        /// What should have come.
+        /// The awaited message.
         waiting_for: &'static str,
-        /// How many came.
+        /// The received number.
         found: usize,
     },
-    /// The client begins with version 4. It is closed at once, upon which it begins again with version 3.
+    /// The client offers version 4. The connection is closed at once, and the client tries version
+    /// 3.
     #[error(
         "the client offers version 4; it is turned away so that it begins again with version 3"
     )]
@@ -145,17 +156,17 @@ impl From<NegotiationError> for ProtocolError {
     }
 }
 
-/// The longest path or name that is accepted, in bytes; also the system's limit for paths.
+/// The longest path or name, in bytes; also the system's limit for paths.
 pub const PATH_BYTES_MAX: u16 = 4096;
 /// The shortest message with two names: header, two lengths, and a byte each.
 const NAMES_LENGTH_MIN: u32 = 14;
-/// The longest.
+/// The longest message with two names.
 const NAMES_LENGTH_MAX: u32 = 12 + 2 * PATH_BYTES_MAX as u32;
 
-/// Whether a connection that begins with these bytes is a client's of shmipc, of any version.
+/// Whether a connection that begins with these bytes is that of a shmipc client, of any version.
 ///
-/// A client begins with `ShmByPath`, `ExchangeVersion` or `Negotiation`, in lengths they can have. What is wrong with
-/// it beyond that, its version for example, is for [`ServerHandshake`](Server) to say.
+/// A client begins with `ShmByPath`, `ExchangeVersion` or `Negotiation` of a possible length.
+/// [`ServerHandshake`] checks the rest, such as the version.
 #[must_use]
 pub fn recognises(first: &[u8]) -> Recognition {
     if let Some((header, _)) = first.split_first_chunk::<8>() {
@@ -170,7 +181,7 @@ pub fn recognises(first: &[u8]) -> Recognition {
         let is_ours = [m0, m1] == MAGIC && is_plausible;
         return if is_ours { Recognition::Yes } else { Recognition::No };
     }
-    // All plausible lengths have two bytes.
+    // All possible lengths have two bytes.
     let expected = [Some(0), Some(0), None, None, Some(MAGIC[0]), Some(MAGIC[1]), None];
     let agrees = expected
         .iter()
@@ -179,7 +190,8 @@ pub fn recognises(first: &[u8]) -> Recognition {
     if agrees { Recognition::Incomplete } else { Recognition::No }
 }
 
-/// A negotiation is recognised up to this length. It is refused unread, so this only tells it from noise.
+/// A negotiation up to this length is recognised. It is refused unread, so the limit only separates
+/// it from noise.
 const NEGOTIATION_LENGTH_MAX: u32 = 0xffff;
 
 #[cfg(test)]

@@ -1,25 +1,26 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The side that accepts. It makes nothing, and maps what the client made.
+//! The accepting side. It creates no memory, and maps that of the client.
 //!
 //! ```text
-//!   First ─ ShmByPath 2 ─▶ Body ─▶ Mapping ─────────────────────────────────────────────▶ Done 2
+//!   First ─ ShmByPath 2 ─▶ Body ─▶ Mapping ──────────────────────────────────────────────▶ Done 2
 //!     ├──── ExchangeVersion 3… ─▶ Names ─ ShmByMemfd 3 ─▶ Body ─▶ Descriptors ─▶ Mapping ─▶ Done 3
 //!     │                             └──── ShmByPath 3 ──▶ Body ────────────────▶ Mapping ─▶ Done 3
 //!     └──── Negotiation 0: refused
 //! ```
 //!
-//! It does not say whether a path may be opened, nor whether what came is a queue: its owner does, who maps.
-//! A client that knows more than version 3 is answered with 3, where peers hang up: all that it can do is the same.
+//! Its owner decides whether a path may be opened, and checks the queue that it maps. A client that
+//! supports more than version 3 gets the answer 3, where peers hang up, because everything it can
+//! do is the same in version 3.
 
 use super::intake::{self, Intake};
 use super::{NegotiationError, PATH_BYTES_MAX, Step};
 use crate::frame::{HEADER_BYTES, Header, Kind, encode};
 use std::collections::VecDeque;
 
-/// What a client may ask for.
+/// Limits of a client's requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HandshakeLimits {
-    /// How long each of the two names or paths may be, in bytes; [`PATH_BYTES_MAX`] at most.
+    /// The longest name or path, in bytes; [`PATH_BYTES_MAX`] at most.
     pub path_bytes_max: u16,
 }
 
@@ -40,21 +41,21 @@ pub struct ServerHandshake {
 
 #[derive(Debug)]
 enum State {
-    /// The first header decides.
+    /// The first header.
     First,
-    /// Version 3 is agreed; how are queue and buffers shared?
+    /// Version 3 is agreed; the next message says how memory is shared.
     Names,
     /// The rest of a message with names.
     Body {
         kind: Kind,
         version: u8,
     },
-    /// The byte with descriptors.
+    /// The byte with the descriptors.
     Descriptors {
         queue_name: String,
         buffer_name: String,
     },
-    /// The owner maps.
+    /// The owner maps the memory.
     Mapping {
         version: u8,
     },
@@ -62,33 +63,34 @@ enum State {
 }
 
 impl ServerHandshake {
-    /// Begins, by reading.
+    /// Begins by reading.
     #[must_use]
     pub fn new(limits: HandshakeLimits) -> Self {
         let intake = Intake::new(HEADER_BYTES);
         Self { limits, state: State::First, intake, steps: VecDeque::new() }
     }
 
-    /// What to do; `None` if only reading helps, or mapping, or nothing is left to be done.
+    /// The next step; `None` if bytes must be read or memory mapped first, or the handshake is
+    /// done.
     #[expect(clippy::should_implement_trait, reason = "it goes on after a None")]
     pub fn next(&mut self) -> Option<Step> {
         self.steps.pop_front()
     }
 
-    /// How many bytes to read, and no more. 0 while the owner maps, and once all was read.
+    /// Number of bytes to read, and no more; 0 while the owner maps, and once all were read.
     #[must_use]
     pub fn missing(&self) -> usize {
         self.intake.missing()
     }
 
-    /// Whether the one byte that is missing comes with descriptors. Then, and only then, it is read together with
-    /// them: where they ride on another byte they are lost, as with the peers.
+    /// Whether the one missing byte comes with descriptors. Only then it is read with them:
+    /// descriptors on another byte are lost, as with peers.
     #[must_use]
     pub const fn wants_descriptors(&self) -> bool {
         matches!(self.state, State::Descriptors { .. })
     }
 
-    /// What is to come, for people.
+    /// The awaited message, for error texts.
     #[must_use]
     pub const fn waiting_for(&self) -> &'static str {
         match &self.state {
@@ -100,13 +102,13 @@ impl ServerHandshake {
         }
     }
 
-    /// Takes what was read, and says with how many descriptors it came.
+    /// Processes bytes that were read, with the number of descriptors that came with them.
     ///
     /// # Errors
-    /// See [`NegotiationError`]. The handshake came to nothing.
+    /// See [`NegotiationError`]: the handshake has failed.
     ///
     /// # Panics
-    /// If there are more bytes than were [`missing`](Self::missing).
+    /// If there are more bytes than [`missing`](Self::missing).
     pub fn feed(&mut self, bytes: &[u8], descriptors: usize) -> Result<(), NegotiationError> {
         if bytes.is_empty() {
             return Ok(());
@@ -130,10 +132,10 @@ impl ServerHandshake {
         }
     }
 
-    /// Queue and buffers are mapped. The last steps follow.
+    /// Queue and buffers are mapped; the last steps follow.
     ///
     /// # Panics
-    /// If that was not asked for.
+    /// If no mapping was requested.
     pub fn mapped(&mut self) {
         let State::Mapping { version } = self.state else { panic!("nothing was to be mapped") };
         self.state = State::Done;
@@ -191,7 +193,7 @@ impl ServerHandshake {
         Ok(())
     }
 
-    /// The byte itself means nothing.
+    /// The byte itself has no meaning.
     fn on_descriptors(
         &mut self,
         found: usize,
@@ -207,11 +209,11 @@ impl ServerHandshake {
     }
 }
 
-/// The newest version that we speak.
+/// The newest version that we support.
 const VERSION: u8 = super::client::VERSION;
-/// What decides which version it is.
+/// The message that decides the version.
 const FIRST: &str = "a client's first message";
-/// What decides how memory is shared.
+/// The message that decides how memory is shared.
 const HOW: &str = "the names of the client's queue and buffers";
-/// What is mapped where no paths were sent.
+/// Memory to map if no paths were sent.
 const DESCRIPTORS: &str = "the descriptors of the client's buffers and queue";

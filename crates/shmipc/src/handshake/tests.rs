@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Both machines against each other and against bytes by hand: what they say, to the byte, and what they refuse.
+//! Both machines against each other, and against bytes written by hand: exact messages, and
+//! refusals.
 
 use super::*;
 use crate::frame::{Header, encode};
@@ -15,7 +16,8 @@ fn server() -> ServerHandshake {
     ServerHandshake::new(HandshakeLimits::default())
 }
 
-/// A server that heard these bytes, two descriptors with the last if it wants some; and the error.
+/// A server that got these bytes, with two descriptors for the last one if it wants some; and the
+/// error.
 fn fed(bytes: &[u8]) -> (ServerHandshake, Option<NegotiationError>) {
     let mut server = server();
     let mut rest = bytes;
@@ -38,7 +40,7 @@ fn header(length: u32, version: u8, kind: u8) -> Vec<u8> {
     Header { length, version, kind: Kind::from_number(kind).unwrap() }.to_bytes().to_vec()
 }
 
-/// What the owners of both sides see, in order.
+/// The steps of both owners, in order.
 fn run(mapping: Mapping) -> Vec<(char, Step)> {
     let (mut client, mut server) = (ClientHandshake::new(mapping, &names()), server());
     let (mut to_server, mut to_client) = (Vec::new(), Vec::new());

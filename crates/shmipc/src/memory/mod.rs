@@ -1,28 +1,33 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Where regions lie: memfds and files, made by us or opened on the word of the other side.
+//! The memory of regions: memfds and files, created by us or opened for a peer.
 //!
 //! ```text
-//!   make   memfd ── map ── fill ── seal ─▶ descriptor to be sent      file 0600 ── map ── fill ─▶ path to be told
-//!   open   descriptor, or a path beneath one directory ─▶ facts ─▶ allowed? ─▶ map, guarded unless sealed
-//!                                                            └▶ identity ─▶ one region per process
+//!   create  memfd ── map ── fill ── seal ─▶ descriptor to send
+//!           file 0600 ── map ── fill ─────▶ path to send
+//!   open    descriptor, or path below a directory ─▶ stat ─▶ allowed? ─▶ map, guard if unsealed
+//!                                                          └▶ identity ─▶ one region per process
 //! ```
 //!
-//! Names decide nothing: two regions are the same if device and inode are (a name is whatever a client says). It
-//! never changes a mode.
+//! Names identify nothing, because a client chooses them: two regions are the same if device and
+//! inode are. File modes are never changed.
 //!
-//! # Who removes files
+//! # Which side removes files
 //!
-//! Whoever made them, when its last session has ended; and a server, since peers end without. It keeps each file that it
-//! opened by its path ([`keep`]), the queue for the one session and the buffers for all of this process that have them,
-//! and removes it with the last, as servers of the peers do. Unlike those, it does so only
+//! The creator removes its files when its last session has ended. A server removes them too, since
+//! peers may end without doing so. It keeps each file that it opened by path ([`keep`]): the queue
+//! for its session, the buffers for all sessions of this process that use them. It removes a file
+//! with the last of these sessions, as the servers of peers do. Unlike those, it removes a file
+//! only
 //!
-//! - if the name still means the very file that was mapped, and leads to it over no link;
-//! - if the file's owner is known to be the client's: of strangers, anything could be named;
-//! - if it is not locked. Our clients lock their files, and name their buffers again for the next session; who locks,
-//!   lives and removes them. Peers lock nothing, and name buffers again only while they have a session that has them.
+//! - if the path still leads to the very file that was mapped, and over no link;
+//! - if the file's owner is known to be the client's user: without credentials, a client could name
+//!   any file;
+//! - if it is not locked. Our clients lock their files as long as they live, remove them, and use
+//!   the same buffers for later sessions. Peers lock nothing, and use buffers again only while a
+//!   session has them.
 //!
-//! After a hot restart, clients call everything otherwise (`…_epoch_…`), so an old process that ends removes nothing that
-//! a client names to the new one.
+//! After a hot restart clients use other names (`…_epoch_…`). So an old process that ends removes
+//! no file that a client names to the new one.
 
 pub mod names;
 pub mod queue;
@@ -45,7 +50,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
-/// What a region lies in that we made, or are to remove. A file is removed when this is dropped.
+/// The memory of a region that we created, or that we are to remove. Dropping it removes a file.
 #[derive(Debug)]
 pub struct Backing {
     kind: Kind,
@@ -60,7 +65,7 @@ enum Kind {
 }
 
 impl Backing {
-    /// Makes a memfd of `size` zeros and maps it; `name` is what the other side is told it is called.
+    /// Creates a memfd of `size` zero bytes and maps it. The peer sees `name` as its name.
     ///
     /// # Errors
     ///
@@ -72,7 +77,7 @@ impl Backing {
         Ok((Self { kind: Kind::Memfd(fd), identity: stat.identity }, map))
     }
 
-    /// Makes a file of `size` zeros where there was none, and maps it.
+    /// Creates a file of `size` zero bytes, which must not exist, and maps it.
     ///
     /// # Errors
     ///
@@ -81,13 +86,13 @@ impl Backing {
         let file = CreatedFile::create(path, size)
             .map_err(|source| BackingError::File { path: path.into(), source })?;
         let map = map(file.fd(), size)?;
-        // There are no seals for files, and some peers truncate what has a name that they want.
+        // Files have no seals, and some peers truncate a file whose name they want to use.
         map.guard()?;
         let identity = file.identity();
         Ok((Self { kind: Kind::File(file), identity }, map))
     }
 
-    /// Keeps everybody from changing the size of a memfd, once it is filled; nothing for a file.
+    /// Seals the size of a memfd, once it is filled; does nothing for a file.
     ///
     /// # Errors
     ///
@@ -108,12 +113,13 @@ impl Backing {
         }
     }
 
-    /// Which file it is.
+    /// Device and inode.
     pub fn identity(&self) -> FileIdentity {
         self.identity
     }
 
-    /// Whether the other side still finds it by its name, which a server may have removed; memfds need none.
+    /// Whether its path still leads to it; a server may have removed the file. Always true for a
+    /// memfd.
     pub fn is_in_place(&self) -> bool {
         match &self.kind {
             Kind::Memfd(_) | Kind::PeerMemory(_) => true,
@@ -122,7 +128,8 @@ impl Backing {
     }
 }
 
-/// Removes the files with this prefix whose makers were killed; how many. Only such as are ours by name and owner.
+/// Removes the files with this prefix whose creators were killed; returns their number. Only files
+/// with our names and owner are removed.
 pub fn sweep(prefix: &str) -> usize {
     let path = Path::new(prefix);
     let (Some(directory), Some(start)) = (path.parent(), path.file_name().and_then(OsStr::to_str))
@@ -138,38 +145,38 @@ pub fn sweep(prefix: &str) -> usize {
     abandoned.count()
 }
 
-/// What we accept from the other side.
+/// Rules for the peer's memory.
 #[derive(Clone, Debug)]
 pub struct MemoryRules {
-    /// The most bytes that a region may have.
+    /// The largest region, in bytes.
     pub size_max: u64,
-    /// Beneath which files may lie, in the same mount.
+    /// The directory below which files may be, on the same mount.
     pub directory: PathBuf,
-    /// To whom files must belong; `None` where nobody knows.
+    /// Required owner of files; `None` if the peer has no credentials.
     pub owner: Option<u32>,
-    /// Whether what may be shrunk under us is guarded.
+    /// Whether memory that can be truncated is guarded.
     pub is_guarded: bool,
 }
 
 impl MemoryRules {
-    /// Regions of up to `size_max` bytes, files beneath `/dev/shm` that belong to `owner`.
+    /// Regions of up to `size_max` bytes, in files below `/dev/shm` that belong to `owner`.
     pub fn new(size_max: u64, owner: Option<u32>) -> Self {
         Self { size_max, directory: PathBuf::from(DIRECTORY_DEFAULT), owner, is_guarded: true }
     }
 }
 
-/// Something that the other side made, opened and found to be allowed; not mapped yet.
+/// Memory of the peer that was opened and follows the rules; not mapped yet.
 #[derive(Debug)]
 pub struct PeerMemory {
     fd: OwnedFd,
     stat: SharedFileStat,
     is_guarded: bool,
-    /// Beneath which directory it lies, and where, if its owner is whom it was to be.
+    /// Directory and path of the file, if it has the required owner.
     place: Option<(PathBuf, PathBuf)>,
 }
 
 impl PeerMemory {
-    /// A descriptor that was received.
+    /// Memory from a received descriptor.
     ///
     /// # Errors
     ///
@@ -178,14 +185,14 @@ impl PeerMemory {
         let stat = stat(fd.as_fd())?;
         check(&stat, allowed.size_max)?;
         if !stat.is_memory {
-            // Its pages might come from a process of the other side's, and each access wait for that.
+            // A process of the peer might supply the pages, and every access would wait for it.
             return Err(BackingError::NoMemory);
         }
         Ok(Self { fd, stat, is_guarded: allowed.is_guarded, place: None })
     }
 
-    /// A file that was named. Its file system is that of the directory, which the one who allows it chose: so it need
-    /// not be memory, as what a descriptor refers to must.
+    /// Memory from a file that the peer named. It may be on any file system, because the directory
+    /// was configured here; a descriptor must refer to memory.
     ///
     /// # Errors
     ///
@@ -205,22 +212,22 @@ impl PeerMemory {
         }
     }
 
-    /// Which file it is.
+    /// Device and inode.
     pub fn identity(&self) -> FileIdentity {
         self.stat.identity
     }
 
-    /// Whether its seals keep everybody from shrinking it.
+    /// Whether seals prevent truncation.
     pub fn is_sealed(&self) -> bool {
         self.stat.is_sealed
     }
 
-    /// Whether somebody may shrink it, and that is to be survived.
+    /// Whether it can be truncated, and must be guarded against that.
     pub fn needs_guard(&self) -> bool {
         self.is_guarded && !self.stat.is_sealed
     }
 
-    /// Maps it, guarded if somebody may shrink it and guarding was asked for.
+    /// Maps it; guarded if it can be truncated and the rules ask for that.
     ///
     /// # Errors
     ///
@@ -234,7 +241,7 @@ impl PeerMemory {
         Ok(map)
     }
 
-    /// What removes it; `None` if that is not for us to do.
+    /// The backing that removes it; `None` if this process may not remove it.
     fn backing(self) -> Option<Backing> {
         let (directory, path) = self.place?;
         let file = AdoptedFile::new(self.fd, &self.stat, &directory, &path);
@@ -242,7 +249,7 @@ impl PeerMemory {
     }
 }
 
-/// Fills `map`, fresh memory of `backing` and as large as [`Queue::size_bytes`] says, with an empty queue.
+/// Writes an empty queue into `map`, fresh memory of `backing` with [`Queue::size_bytes`] bytes.
 ///
 /// # Errors
 ///
@@ -284,58 +291,58 @@ fn check(stat: &SharedFileStat, size_max: u64) -> Result<(), BackingError> {
     Ok(())
 }
 
-/// Why there is no memory for a region.
+/// Why the memory of a region is unavailable.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BackingError {
-    /// No memfd could be made.
+    /// Creating a memfd failed.
     #[error(transparent)]
     Memfd(#[from] MemfdError),
-    /// No file could be made.
+    /// Creating a file failed.
     #[error("{} cannot be made: {source}", path.display())]
     File {
-        /// Where.
+        /// Path of the file.
         path: PathBuf,
         /// The error that the system returned.
         source: io::Error,
     },
-    /// The other side's file could not be opened.
+    /// Opening the peer's file failed.
     #[error(transparent)]
     Open(#[from] SharedFileError),
-    /// The other side sent or named something else.
+    /// The peer's memory is no regular file.
     #[error("the peer's shared memory is no regular file")]
     NoFile,
-    /// The other side sent a file that lies elsewhere.
+    /// The peer's descriptor refers to a file outside memory.
     #[error("the peer's descriptor is of a file, not of a memfd or of shared memory")]
     NoMemory,
-    /// The other side's memory is empty or too large.
+    /// The peer's memory is empty or too large.
     #[error(
         "the peer's shared memory has {size} bytes: more than 0 and at most {size_max} are accepted \
          (Config::region_bytes_max)"
     )]
     Size {
-        /// Number of bytes.
+        /// Its size in bytes.
         size: u64,
-        /// Number of bytes.
+        /// The limit in bytes.
         size_max: u64,
     },
-    /// The other side named a file that is not its own.
+    /// The peer named a file of another user.
     #[error("{} belongs to user {owner}, but the peer is user {expected}", path.display())]
     Owner {
-        /// As the other side named it.
+        /// The path, as the peer sent it.
         path: PathBuf,
-        /// Whose it is.
+        /// Owner of the file.
         owner: u32,
-        /// Whose it should be.
+        /// User of the peer.
         expected: u32,
     },
-    /// The other side's memory can be truncated, and no more guards are to be had.
+    /// The peer's memory can be truncated, and the table of guards is full.
     #[error(transparent)]
     Unguarded(#[from] TableFull),
     /// A system call failed.
     #[error("{what} failed on shared memory: {source}")]
     System {
-        /// Which.
+        /// The system call.
         what: &'static str,
         /// The error that the system returned.
         source: io::Error,
@@ -346,16 +353,16 @@ pub enum BackingError {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RegionError {
-    /// No memory for it.
+    /// Its memory is unavailable.
     #[error(transparent)]
     Backing(#[from] BackingError),
-    /// It cannot be laid out as asked for.
+    /// The settings allow no layout.
     #[error(transparent)]
     Plan(#[from] PlanError),
-    /// What is in the memory cannot be.
+    /// The content of the memory is impossible.
     #[error("the peer's shared memory makes no sense: {0}")]
     Damage(#[from] Damage),
 }
 
-/// Where peers put their files by default.
+/// Default directory of the peers' files.
 pub const DIRECTORY_DEFAULT: &str = "/dev/shm";

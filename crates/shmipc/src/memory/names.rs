@@ -1,23 +1,25 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What regions are called, and where their files lie.
+//! Names of regions, and the paths of their files.
 //!
 //! ```text
 //!   /dev/shm/shmipc _ 9f3c… _ 4242 [_epoch_7_123] _buffer           one for all sessions of a pool
-//!                                                 _queue_0          one each
+//!                                                 _queue_0          one for each session
 //!   └─ prefix ────┘   │       │      └ after a hot restart
 //!      chosen       token    pid
 //! ```
 //!
-//! All but the token is as peers do it. Peers that serve look regions up by the client's name for them: two clients
-//! of one name, in two containers for example, would write into one region. So each naming draws a token,
-//! and nobody is named like another, nor like what a dead process left.
+//! Peers use the same names without the token. Servers of peers look regions up by the client's
+//! name. Two clients with one name, in two containers for example, would then write into one
+//! region. So each naming draws a random token, and no name equals that of another process, dead or
+//! alive.
 //!
-//! It makes no files. Of names that a client sent, nothing is believed here: see `handshake/` and `backing.rs`.
+//! This module creates no files and checks no names that a client sent; `handshake/` and `memory/`
+//! do.
 
 use std::hash::{BuildHasher, RandomState};
 use std::time::SystemTime;
 
-/// What one pool of sessions calls its regions.
+/// Names of the regions of one pool.
 ///
 /// ```
 /// use partywall_shmipc::wire::Naming;
@@ -29,23 +31,23 @@ use std::time::SystemTime;
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Naming {
-    /// With token and process.
+    /// The prefix with token and process id.
     prefix: String,
-    /// What a hot restart adds.
+    /// The addition of a hot restart.
     epoch: String,
 }
 
-/// What one session's regions are called: paths, or with memfds only names.
+/// Names of one session's regions: paths, or with memfds only names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Names {
-    /// The queue.
+    /// Name of the queue.
     pub queue: String,
-    /// The buffers.
+    /// Name of the buffers.
     pub buffer: String,
 }
 
 impl Naming {
-    /// Names below `prefix` that nobody else uses.
+    /// Unique names with this prefix.
     ///
     /// # Errors
     /// Fails for one of the reasons in [`NameError`].
@@ -53,7 +55,7 @@ impl Naming {
         Self::checked(prefix, &format!("_{:016x}_{}", token(), std::process::id()))
     }
 
-    /// Names as peers make them, with nothing drawn.
+    /// Names as peers make them, without a token.
     ///
     /// # Errors
     /// Fails for one of the reasons in [`NameError`].
@@ -75,7 +77,7 @@ impl Naming {
         Ok(Self { prefix, epoch: String::new() })
     }
 
-    /// The names after a hot restart; as peers do it, epoch 0 adds nothing.
+    /// The names after a hot restart. Epoch 0 adds nothing, as with peers.
     #[must_use]
     pub fn in_epoch(&self, epoch: u64) -> Self {
         let epoch = match epoch {
@@ -85,7 +87,7 @@ impl Naming {
         Self { prefix: self.prefix.clone(), epoch }
     }
 
-    /// What the session with this index calls its regions. All have the same buffers.
+    /// Names of the regions of the session with this index. All sessions have the same buffers.
     #[must_use]
     pub fn names(&self, session_index: u64) -> Names {
         let Self { prefix, epoch } = self;
@@ -96,7 +98,7 @@ impl Naming {
     }
 }
 
-/// The process that called a file so, if it is one that [`Naming::unique`] named below `prefix`. Neither has a
+/// The process id in a name that [`Naming::unique`] made with `prefix`. Both are file names without
 /// directory.
 pub(crate) fn maker(prefix: &str, name: &str) -> Option<u32> {
     let mut parts = name.strip_prefix(prefix)?.strip_prefix('_')?.split('_');
@@ -114,42 +116,42 @@ fn is_end(part: &str) -> bool {
     matches!(part, "buffer" | "queue")
 }
 
-/// Why regions cannot be called that.
+/// Why a prefix of names is impossible.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum NameError {
-    /// There is no name.
+    /// It contains no file name.
     #[error("`{prefix}` names no file: choose a share_memory_path_prefix like /dev/shm/shmipc")]
     Empty {
-        /// What was chosen.
+        /// The prefix.
         prefix: String,
     },
-    /// There is a zero in it, where the system sees an end.
+    /// It contains a zero byte, which ends a path.
     #[error("share_memory_path_prefix contains a zero")]
     Zero,
-    /// A hot restart could not add to it.
+    /// It is too long for the additions of a hot restart.
     #[error(
         "with token and process, `{prefix}` has {bytes} bytes, and at most {PREFIX_BYTES_MAX} leave room for the rest: \
          choose a shorter share_memory_path_prefix"
     )]
     TooLong {
-        /// What it would be.
+        /// The prefix.
         prefix: String,
-        /// How long that is.
+        /// Its length in bytes.
         bytes: usize,
     },
 }
 
-/// What two namings do not have in common, of one process or of two.
+/// Differs between any two namings, of one process or of two.
 fn token() -> u64 {
-    // The keys differ from one state to the next, and between processes. A process that was forked has its
-    // parent's, but not its number.
+    // The keys differ between states and between processes. A forked process has its parent's keys,
+    // but another id.
     let time = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     RandomState::new().hash_one((std::process::id(), time.as_nanos()))
 }
 
-/// How long a prefix may be, with token and process and whatever directory, in bytes: of the 255 that a file name
-/// has, peers keep 48 for the epoch and 27 for the queue's number.
+/// The longest prefix, with token, process id and any directory, in bytes. Of the 255 bytes of a
+/// file name, peers reserve 48 for the epoch and 27 for the queue's number.
 pub const PREFIX_BYTES_MAX: usize = 255 - EPOCH_BYTES_MAX - QUEUE_BYTES_MAX;
 /// `_epoch_`, 20 digits, `_`, 20 digits.
 const EPOCH_BYTES_MAX: usize = 48;

@@ -1,39 +1,43 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The queue region: two rings, one per direction, of twelve bytes an element, and the flag that saves wake-ups.
+//! The queue region: one ring per direction, elements of twelve bytes, and a flag that saves
+//! wake-ups.
 //!
 //! ```text
-//!   first half: client → server                        second half: server → client
+//!   first ring: client → server                       second ring: server → client
 //!   ┌──────────────── header 24 ────────────────┬─────────────────────┐
-//!   │ cap │ head, tail: 64 bits │ flag          │ elements: cap × 12  │   stream │ offset │ status
+//!   │ cap │ head, tail: 64 bits │ flag          │ elements: cap × 12  │  stream │ offset │ status
 //!   └───────────────────────────────────────────┴─────────────────────┘
-//!   x86-64   cap 0   head 4   tail 12   flag 20        elsewhere   cap 0   flag 4   head 8   tail 16
+//!   x86-64   cap 0   head 4   tail 12   flag 20     elsewhere   cap 0   flag 4   head 8   tail 16
 //! ```
 //!
-//! On x86-64 the counters are not aligned to their size, so each is two words here: the low one is stored first, so that
-//! the other side sees for a moment a smaller number at most, which means "empty" or "full"; and only the low one
-//! is loaded, since our own count says which it belongs to. It knows no streams and sends nothing.
+//! On x86-64 the counters are not aligned to their size, so each is accessed as two words. The low
+//! word is stored first: for a moment the peer sees at most a smaller number, which means "empty"
+//! or "full". Only the low word is loaded, because our own count determines the rest. A queue knows
+//! no streams and sends no messages.
 //!
 //! # Invariants
 //!
-//! - `0 <= tail - head <= cap` by our own count of one and the other side's word of the other, or [`Damage`].
-//! - One producer and one consumer per ring: a [`Queue`] is split once, into values that are not cloned.
+//! - `0 <= tail - head <= cap`, with our own count of one and the peer's word of the other, or
+//!   [`Damage`].
+//! - One producer and one consumer per ring: a [`Queue`] is split once, into values that cannot be
+//!   cloned.
 
 use crate::region::Damage;
 use partywall_sys::{SharedMap, shared::full_fence};
 use std::sync::Arc;
 
-/// What is told of a message, or of the end of a stream.
+/// An element: announces a message, or the end of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Element {
-    /// Which stream.
+    /// The stream's id.
     pub stream: u32,
-    /// Where the message begins in the buffer region; 0 if there is none.
+    /// Offset of the message in the buffer region; 0 for none.
     pub offset: u32,
-    /// What it says; only the low eight bits mean anything.
+    /// Data or close; only the low eight bits count.
     pub status: u32,
 }
 
-/// Where the words of a ring's header are.
+/// Offsets of the words in a ring's header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QueueLayout {
     pub(crate) head: usize,
@@ -42,25 +46,25 @@ pub struct QueueLayout {
 }
 
 impl QueueLayout {
-    /// As on x86-64.
+    /// The layout on x86-64.
     pub const LEGACY: Self = Self { head: 4, tail: 12, flag: 20 };
-    /// As on arm64.
+    /// The layout on arm64.
     pub const ALIGNED: Self = Self { head: 8, tail: 16, flag: 4 };
-    /// As on this processor, which is what versions 2 and 3 of the protocol mean.
+    /// The layout on this processor, which versions 2 and 3 of the protocol use.
     pub const NATIVE: Self =
         if cfg!(target_arch = "x86_64") { Self::LEGACY } else { Self::ALIGNED };
 }
 
-/// Whose end of the queue.
+/// An end of the queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
-    /// It connected, and made the memory.
+    /// The end that connected and created the memory.
     Client,
-    /// It accepted.
+    /// The end that accepted.
     Server,
 }
 
-/// A mapped queue region, before it is used.
+/// A mapped queue region, before it is split.
 #[derive(Debug)]
 pub struct Queue {
     map: Arc<SharedMap>,
@@ -70,16 +74,16 @@ pub struct Queue {
 }
 
 impl Queue {
-    /// How large the memory for rings of `capacity` elements is, rounded up as [`create`](Self::create) wants it;
-    /// `None` if that is too much.
+    /// Size of the memory for rings of `capacity` elements, rounded up as in
+    /// [`create`](Self::create); `None` if that is too large.
     pub fn size_bytes(capacity: u32) -> Option<usize> {
         let capacity = rounded(capacity)?;
         Some(2 * region_bytes(capacity))
     }
 
-    /// Makes a queue of fresh memory, which must be zeros, as large as [`size_bytes`](Self::size_bytes) says. Rings
-    /// hold a multiple of 16 elements: with some other numbers a counter lies in two cache lines, and the locked
-    /// instructions of a peer stop every processor.
+    /// Creates a queue in fresh, zeroed memory of [`size_bytes`](Self::size_bytes). The capacity is
+    /// a multiple of 16. With other values a counter may cross a cache line, and then the locked
+    /// instructions of a peer stall every processor.
     ///
     /// # Errors
     ///
@@ -96,11 +100,11 @@ impl Queue {
         Ok(Self { map: Arc::new(map), layout, half, capacity })
     }
 
-    /// Uses a queue that the other side made.
+    /// Opens a queue that the peer created.
     ///
     /// # Errors
     ///
-    /// [`Damage`] where its headers say what cannot be.
+    /// [`Damage`] if its headers are impossible.
     pub fn map(map: SharedMap, layout: QueueLayout) -> Result<Self, Damage> {
         let size = map.len();
         let half = size / 2;
@@ -119,16 +123,16 @@ impl Queue {
         Ok(Self { map: Arc::new(map), layout, half, capacity })
     }
 
-    /// How many elements each ring takes.
+    /// Capacity of each ring, in elements.
     pub fn capacity(&self) -> u32 {
         self.capacity
     }
 
-    /// The two ends that `side` has.
+    /// The producer and the consumer of `side`.
     ///
     /// # Errors
     ///
-    /// [`Damage`] where the counters say what cannot be.
+    /// [`Damage`] if the counters are impossible.
     pub fn split(self, side: Side) -> Result<(Producer, Consumer), Damage> {
         let (sending, receiving) = match side {
             Side::Client => (0, self.half),
@@ -162,7 +166,7 @@ struct Ring {
 }
 
 impl Ring {
-    /// A counter that only this side stores, or of memory that nobody uses yet.
+    /// A counter that only this side stores, or of memory that is not in use yet.
     fn counter(&self, at: usize) -> u64 {
         let [low, high] = [0, 4].map(|part| self.map.load(self.base + at + part));
         u64::from(high) << 32 | u64::from(low)
@@ -172,7 +176,7 @@ impl Ring {
         let at = self.base + at;
         self.map.store(at, low(value));
         if before >> 32 != value >> 32 {
-            // Lower than it was, for a moment: never higher.
+            // For a moment it is lower than before, but never higher than the new value.
             self.map.store(at + 4, low(value >> 32));
         }
     }
@@ -181,7 +185,7 @@ impl Ring {
         self.map.load(self.base + at)
     }
 
-    /// How many elements there are between the two.
+    /// Number of elements between the two.
     fn pending(&self, head: u32, tail: u32) -> Result<u32, Damage> {
         let pending = tail.wrapping_sub(head);
         if pending > self.capacity {
@@ -206,16 +210,16 @@ impl Ring {
     }
 }
 
-/// Why an element was not put.
+/// Why an element was not added.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PutError {
-    /// No room now.
+    /// The ring is full.
     Full,
-    /// The other side's count is impossible.
+    /// The peer's counter is impossible.
     Damaged(Damage),
 }
 
-/// The end that puts elements: one thread at a time.
+/// The end that adds elements. One thread at a time uses it.
 #[derive(Debug)]
 pub struct Producer {
     ring: Ring,
@@ -223,7 +227,8 @@ pub struct Producer {
 }
 
 impl Producer {
-    /// Puts an element. Then [`mark_working`](Self::mark_working) says whether the other side has to be told.
+    /// Adds an element. Then [`mark_working`](Self::mark_working) returns whether to notify the
+    /// peer.
     ///
     /// # Errors
     ///
@@ -243,60 +248,62 @@ impl Producer {
         Ok(())
     }
 
-    /// How many elements can be put now.
+    /// Number of elements that can be added now.
     ///
     /// # Errors
     ///
-    /// [`Damage`] if the other side's count is impossible.
+    /// [`Damage`] if the peer's counter is impossible.
     pub fn room(&self) -> Result<u32, Damage> {
         let head = self.ring.load_low(self.ring.layout.head);
         Ok(self.ring.capacity - self.ring.pending(head, low(self.tail))?)
     }
 
-    /// Says that there is work; `true` if the other side had none and must be told (one Polling message).
+    /// Sets the flag. Returns `true` if the peer was idle and must be notified by one Polling
+    /// message.
     pub fn mark_working(&self) -> bool {
-        // Between storing the tail and looking at the flag: the consumer stores the flag and looks at the tail.
+        // Between our store of the tail and our load of the flag. The consumer stores the flag,
+        // then loads the tail.
         full_fence();
-        // Looked at first: a consumer that is at work keeps the word.
+        // Loaded before it is written: a consumer at work keeps the cache line.
         self.ring.map.load(self.ring.flag()) == 0
             && self.ring.map.exchange(self.ring.flag(), 0, 1).is_ok()
     }
 
-    /// Whether the other side has taken all that was put.
+    /// Whether the peer has taken all elements.
     pub fn is_drained(&self) -> bool {
         self.room() == Ok(self.ring.capacity)
     }
 
-    /// How many elements the ring has.
+    /// Capacity of the ring, in elements.
     pub fn capacity(&self) -> u32 {
         self.ring.capacity
     }
 
-    /// For those who wait for room without holding the producer.
+    /// For a sender that waits for room without holding the producer.
     pub fn room_watch(&self) -> RoomWatch {
         let head = self.ring.base + self.ring.layout.head;
         RoomWatch { map: Arc::clone(&self.ring.map), head }
     }
 
-    /// For those who only want to know how full the ring is.
+    /// For metrics: how full the ring is.
     pub fn fill_watch(&self) -> FillWatch {
         FillWatch { ring: self.ring.clone() }
     }
 
-    /// Whether the file that the queue lies in was truncated under us.
+    /// Whether the file of the queue was truncated while it was mapped.
     pub fn is_damaged(&self) -> bool {
         self.ring.map.is_damaged()
     }
 }
 
-/// Looks how full a ring is.
+/// Reads how full a ring is.
 #[derive(Clone, Debug)]
 pub struct FillWatch {
     ring: Ring,
 }
 
 impl FillWatch {
-    /// How many elements lie in it. Where the other side writes what cannot be, as many as fit at most.
+    /// Number of elements; at most the capacity, even if the peer's counter is impossible.
     pub fn count(&self) -> u32 {
         let Ring { layout, capacity, .. } = self.ring;
         let head = self.ring.load_low(layout.head);
@@ -304,7 +311,7 @@ impl FillWatch {
     }
 }
 
-/// Looks whether the other side has taken elements.
+/// Reads whether the peer has taken elements.
 #[derive(Clone, Debug)]
 pub struct RoomWatch {
     map: Arc<SharedMap>,
@@ -312,7 +319,7 @@ pub struct RoomWatch {
 }
 
 impl RoomWatch {
-    /// The other side's count, or a part of it: it differs once there is more room.
+    /// The low word of the peer's counter: it differs once there is more room.
     pub fn snapshot(&self) -> u32 {
         self.map.load(self.head)
     }
@@ -323,9 +330,9 @@ impl RoomWatch {
 pub struct Consumer {
     ring: Ring,
     head: u64,
-    /// What the other side was told of it.
+    /// The head that the peer can see.
     published: u64,
-    /// The other side's count, as far as it was read.
+    /// The peer's counter when it was last loaded.
     tail: u32,
 }
 
@@ -334,13 +341,13 @@ impl Consumer {
     ///
     /// # Errors
     ///
-    /// [`Damage`] if the other side's count is impossible.
+    /// [`Damage`] if the peer's counter is impossible.
     pub fn pop(&mut self) -> Result<Option<Element>, Damage> {
         if low(self.head) == self.tail {
-            // Only now: the word lies where the other side writes with every element.
+            // Loaded only when needed: the peer writes this cache line with every element.
             self.tail = low(self.head).wrapping_add(self.pending()?);
             if low(self.head) == self.tail {
-                self.tell();
+                self.publish_head();
                 return Ok(None);
             }
         }
@@ -349,13 +356,14 @@ impl Consumer {
         self.head = self.head.wrapping_add(1);
         if self.head.wrapping_sub(self.published) >= u64::from(self.ring.capacity / PUBLISHED_PARTS)
         {
-            self.tell();
+            self.publish_head();
         }
         Ok(Some(Element { stream, offset, status }))
     }
 
-    /// Tells the other side what was taken: at the latest when the ring is empty, or an eighth of it was taken.
-    pub fn tell(&mut self) {
+    /// Stores the head for the peer: at the latest when the ring is empty, or an eighth of it was
+    /// taken.
+    pub fn publish_head(&mut self) {
         if self.published == self.head {
             return;
         }
@@ -363,43 +371,45 @@ impl Consumer {
         self.published = self.head;
     }
 
-    /// How many elements there are.
+    /// Number of elements.
     ///
     /// # Errors
     ///
-    /// [`Damage`] if the other side's count is impossible.
+    /// [`Damage`] if the peer's counter is impossible.
     pub fn pending(&self) -> Result<u32, Damage> {
         let tail = self.ring.load_low(self.ring.layout.tail);
         self.ring.pending(low(self.head), tail)
     }
 
-    /// Whether there is none.
+    /// Whether there are no elements.
     ///
     /// # Errors
     ///
-    /// [`Damage`] if the other side's count is impossible.
+    /// [`Damage`] if the peer's counter is impossible.
     pub fn is_empty(&self) -> Result<bool, Damage> {
         Ok(self.pending()? == 0)
     }
 
-    /// From now on the other side tells when it puts an element. What came just before may not be told: look again.
+    /// From now on the peer notifies when it adds an element. It may not have notified of the last
+    /// ones: check again.
     pub fn set_idle(&self) {
         self.ring.map.store(self.ring.flag(), 0);
-        // Between storing the flag and looking at the tail: see `mark_working`.
+        // Between our store of the flag and our load of the tail: see `mark_working`.
         full_fence();
     }
 
-    /// From now on the other side need not tell: somebody looks.
+    /// From now on the peer need not notify, because this side polls.
     pub fn set_working(&self) {
         self.ring.map.store(self.ring.flag(), 1);
     }
 
-    /// [`set_idle`](Self::set_idle), unless there is something: then the flag stays, and it says `true`.
+    /// [`set_idle`](Self::set_idle), unless there are elements: then the flag stays set, and it
+    /// returns `true`.
     ///
     /// # Errors
     ///
-    /// [`Damage`] if the other side's count is impossible.
-    pub fn rest(&self) -> Result<bool, Damage> {
+    /// [`Damage`] if the peer's counter is impossible.
+    pub fn set_idle_if_empty(&self) -> Result<bool, Damage> {
         self.set_idle();
         let has_more = !self.is_empty()?;
         if has_more {
@@ -408,18 +418,18 @@ impl Consumer {
         Ok(has_more)
     }
 
-    /// For those who only want to know how full the ring is.
+    /// For metrics: how full the ring is.
     pub fn fill_watch(&self) -> FillWatch {
         FillWatch { ring: self.ring.clone() }
     }
 
-    /// Whether the file that the queue lies in was truncated under us.
+    /// Whether the file of the queue was truncated while it was mapped.
     pub fn is_damaged(&self) -> bool {
         self.ring.map.is_damaged()
     }
 }
 
-/// The other side is told after this part of the ring.
+/// The head is stored after this part of the ring.
 const PUBLISHED_PARTS: u32 = 8;
 
 #[allow(clippy::cast_possible_truncation, reason = "that is what it is for")]
@@ -436,11 +446,11 @@ const fn region_bytes(capacity: u32) -> usize {
     HEADER_BYTES + capacity as usize * ELEMENT_BYTES
 }
 
-/// What unmodified peers use by default.
+/// Default capacity of unmodified peers.
 pub const CAPACITY_DEFAULT: u32 = 8192;
-/// A ring of this many elements has 192 MiB; nobody needs one.
+/// The largest capacity that is accepted: a ring of 192 MiB.
 pub const CAPACITY_MAX: u32 = 1 << 24;
-/// Capacities of rings that we make are multiples of this.
+/// Capacities of rings that we create are multiples of this.
 const CAPACITY_STEP: u32 = 16;
 pub(crate) const HEADER_BYTES: usize = 24;
 pub(crate) const ELEMENT_BYTES: usize = 12;

@@ -1,18 +1,19 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The buffer regions of this process, by what they are and not by what they are called.
+//! The buffer regions of this process, by device and inode instead of name.
 //!
 //! ```text
 //!   session A ─┐  (device, inode)
-//!   session B ─┴────────────────▶ one Region: one mapping, one lock per list, one owner per slice
+//!   session B ─┴────────▶ one BufferRegion: one mapping, one lock per list, one owner per slice
 //! ```
 //!
-//! A peer's sessions share its buffer region. Two regions over it would each believe to know which slices this process
-//! has.
+//! A peer's sessions share its buffer region. With two regions over the same memory, each would
+//! assume that it alone knows which slices this process has.
 //!
 //! # Invariants
 //!
-//! - Nothing is taken from a region that is not in here.
-//! - An entry does not keep its region; as long as it lives, its identity cannot become another file's.
+//! - No slice is allocated from a region that is not registered here.
+//! - An entry does not keep its region alive. While the region lives, no other file can have its
+//!   identity.
 
 use super::{Backing, BackingError, PeerMemory, RegionError};
 use crate::region::{BufferRegion, Class, Shared};
@@ -21,7 +22,7 @@ use partywall_sys::{FileIdentity, SharedMap};
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError, Weak};
 
-/// Fills `map`, fresh memory of `backing`, with a buffer region; the two belong together.
+/// Writes a buffer region into `map`, fresh memory of `backing`, and registers it.
 ///
 /// # Errors
 ///
@@ -39,8 +40,8 @@ pub fn create_buffer(
     Ok(region)
 }
 
-/// The buffer region in `given`: the one that other sessions of this process use already, if any does. It is guarded
-/// if this session or one of them needs that.
+/// The buffer region in `given`, shared with other sessions of this process that use it. It is
+/// guarded if any of them needs that.
 ///
 /// # Errors
 ///
@@ -49,12 +50,12 @@ pub fn open_buffer(given: &PeerMemory) -> Result<Arc<BufferRegion>, RegionError>
     open_or(given, || Ok(BufferRegion::map(given.map()?)?))
 }
 
-/// Sees to it that the file in `given`, which a client named and a session has, is removed once no session of this
-/// process keeps it; `None` if that is not for us to do.
+/// Keeps the file in `given`, which a client named, and removes it with its last session in this
+/// process. `None` if this process may not remove it.
 pub fn keep(given: PeerMemory) -> Option<Arc<Backing>> {
     AdoptedFile::remove_unlocked();
     let mut adopted = adopted();
-    // None is dropped under the lock: its file would be removed there.
+    // No backing is dropped under the lock: that would remove its file there.
     if let Some(backing) = adopted.get(&given.identity()).and_then(Weak::upgrade) {
         return Some(backing);
     }
@@ -64,7 +65,7 @@ pub fn keep(given: PeerMemory) -> Option<Arc<Backing>> {
     Some(backing)
 }
 
-/// `map` is not called under the lock: to map and to read the headers may take as long as the file system likes.
+/// `map` runs without the lock, because mapping and reading headers may block on the file system.
 fn open_or(
     given: &PeerMemory,
     map: impl FnOnce() -> Result<Arc<BufferRegion>, RegionError>,
@@ -75,7 +76,7 @@ fn open_or(
         None => {
             let mapped = map()?;
             let mut regions = regions();
-            // Nothing was taken from what was mapped in vain.
+            // No slice was allocated from the mapping that is discarded.
             find(&regions, given).unwrap_or_else(|| {
                 regions.retain(|_, region| region.strong_count() > 0);
                 regions.insert(given.identity(), Arc::downgrade(mapped.shared()));

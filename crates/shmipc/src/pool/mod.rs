@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Sessions to one server, kept, with streams that are used again: as the session managers of the peers.
+//! A session manager, as peers have it: a pool of sessions to one server, whose streams are reused.
 //!
 //! ```text
-//!   get_stream ─▶ 32 times one session, 32 times the next ─▶ kept stream, or a new one ─▶ PooledStream
-//!   put_back   ◀─ clean? kept : closed ◀──────────────────────────────────────────────────┘
-//!                 ▲ sessions: one task connects, watches, replaces, moves them (keeper.rs)
+//!   get_stream ─▶ 32 times one session, then the next ─▶ idle stream, or a new one ─▶ PooledStream
+//!   put_back   ◀─ clean? idle : closed ◀─────────────────────────────────────────────────┘
+//!                 ▲ sessions: one task connects, replaces and moves them (supervisor.rs)
 //! ```
 //!
-//! What differs from theirs: whoever asks while the session whose turn it is is broken gets a stream of another one; if
-//! none is left, all are connected at once, and not only after `rebuild_interval`. Streams that are not clean are
-//! closed, and what the other side has closed is not handed out.
+//! Differences from theirs: if the session in turn is broken, the stream is of another one. If no
+//! session is left, all connect at once, not after `rebuild_interval`. Streams that are not clean
+//! are closed, and those that the peer has closed are not handed out.
 
 mod notices;
 mod place;
@@ -32,15 +32,17 @@ use supervisor::{Ledger, Shared, Supervisor, View};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-/// Keeps [`session_num`](Config::session_num) sessions to one server of shmipc, and hands out their streams.
+/// Keeps [`session_num`](Config::session_num) sessions to one server of shmipc, and hands out their
+/// streams.
 ///
-/// A session that breaks is replaced after [`rebuild_interval`](Config::rebuild_interval), or at once when a
-/// stream is asked for and no session is left. Where a server hands over to a new process (a hot restart), each session is
-/// replaced by one to that, while the streams in use go on over the old one. Clones are the same manager; dropping
-/// the last one stops all that, and streams in use go on.
+/// A session that breaks is replaced after [`rebuild_interval`](Config::rebuild_interval). If no
+/// session is left, a request for a stream connects at once. In a hot restart the server hands over
+/// to a new process: each session is replaced by one to that process, and streams in use go on over
+/// the old one. Clones are the same manager. Dropping the last one ends it; streams in use go on.
 ///
 /// ```
-/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # let directory = tempfile::tempdir()?;
 /// # let address = format!("unix:{}/app.sock", directory.path().display());
 /// use partywall::tokio::Listener;
@@ -57,7 +59,8 @@ use tokio::task::JoinSet;
 /// #     Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
 /// # });
 ///
-/// let manager = SessionManager::new(&*address, Config::default(), partywall::Config::default()).await?;
+/// let (config, session) = (Config::default(), partywall::Config::default());
+/// let manager = SessionManager::new(&*address, config, session).await?;
 /// for _ in 0..3 {
 ///     let mut stream = manager.get_stream().await?;
 ///     stream.send(b"hello").await?;
@@ -76,9 +79,9 @@ pub struct SessionManager {
 
 struct Inner {
     shared: Arc<Shared>,
-    /// How many streams were asked for.
+    /// Number of requests for a stream.
     asked: AtomicUsize,
-    /// Ended when the last manager is dropped.
+    /// The task ends when the last manager is dropped.
     _supervisor: JoinSet<()>,
 }
 
@@ -86,13 +89,13 @@ struct Inner {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SessionManagerError {
-    /// The text is no address.
+    /// The address is invalid.
     #[error(transparent)]
     Address(#[from] AddressError),
-    /// A setting that is not possible.
+    /// A setting is impossible.
     #[error(transparent)]
     Config(#[from] ConfigError),
-    /// A session could not be connected. None is left.
+    /// Connecting a session failed; the others were closed.
     #[error(transparent)]
     Connect(Arc<ConnectError>),
 }
@@ -107,7 +110,7 @@ pub enum GetStreamError {
     /// The manager was closed.
     #[error("the session manager is closed")]
     Closed,
-    /// No session opens such a stream.
+    /// Opening a stream failed for another reason.
     #[error(transparent)]
     Open(OpenError),
 }
@@ -118,19 +121,20 @@ impl From<GetStreamError> for io::Error {
     }
 }
 
-/// What the sessions of a manager counted.
+/// Metrics of the sessions of a manager.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ManagerMetrics {
-    /// All sessions together, with those that have ended; of regions, each that is in use.
+    /// All sessions together, with those that have ended. Each region in use counts once.
     pub total: SessionMetrics,
-    /// Each session that has not ended; the oldest first. After a hot restart the old ones are among them for a while.
+    /// Each session that has not ended; the oldest first. For a while after a hot restart, the old
+    /// ones are included.
     pub sessions: Vec<SessionMetrics>,
 }
 
 impl SessionManager {
-    /// Connects all sessions to the server at `address`: with the protocol's settings, and those of sessions. What
-    /// `session` says of the protocol to speak has no effect.
+    /// Connects all sessions to the server at `address`, with the settings of the protocol and of
+    /// sessions.
     ///
     /// # Errors
     /// See [`SessionManagerError`]. If one session cannot be connected, none is.
@@ -161,8 +165,8 @@ impl SessionManager {
         Ok(Self { inner: Arc::new(inner) })
     }
 
-    /// A stream for one use: one that was [put back](PooledStream::put_back), or a new one. Sessions take turns, 32
-    /// streams each. Where none is left it connects, which takes at most
+    /// A stream for one use: one that was [put back](PooledStream::put_back), or a new one.
+    /// Sessions take turns, 32 streams each. If no session is left it connects, which takes at most
     /// [`handshake_timeout`](partywall::Config::handshake_timeout). Cancel-safe.
     ///
     /// # Errors
@@ -181,27 +185,27 @@ impl SessionManager {
                     false
                 });
                 shared.notices.call();
-                // No error: the sender is ours.
+                // This cannot fail: `self` has the sender.
                 let _ = changes.changed().await;
                 continue;
             };
             let fallbacks = place.control.fallbacks();
             match place.open().await {
                 Ok(stream) => return Ok(PooledStream::new(stream, place, fallbacks)),
-                // It broke just now, and is not chosen again.
+                // The session broke just now, and is not chosen again.
                 Err(OpenError::Session(_)) if !place.is_open() => {}
                 Err(error) => return Err(GetStreamError::Open(error)),
             }
         }
     }
 
-    /// As [`PooledStream::put_back`], under the peers' name.
+    /// Like [`PooledStream::put_back`], under the peers' name.
     #[allow(clippy::unused_self, reason = "where users of the peers look for it")]
     pub fn put_back(&self, stream: PooledStream) -> bool {
         stream.put_back()
     }
 
-    /// What the sessions counted until now.
+    /// Metrics of all sessions so far.
     #[must_use]
     pub fn stats(&self) -> ManagerMetrics {
         let ledger = self.inner.shared.ledger();
@@ -218,33 +222,33 @@ impl SessionManager {
         metrics
     }
 
-    /// How many sessions take streams now.
+    /// Number of sessions that accept new streams.
     #[must_use]
     pub fn live(&self) -> usize {
         let view = self.inner.shared.view.borrow();
         view.live.iter().flatten().filter(|place| place.is_open()).count()
     }
 
-    /// Where it connects to.
+    /// Address of the server.
     #[must_use]
     pub fn address(&self) -> &Address {
         &self.inner.shared.address
     }
 
-    /// Closes all sessions with their streams, also those in use, and waits until what was sent is written. Sessions
-    /// that a hot restart replaced more than 2 s ago end with their streams.
+    /// Closes all sessions with their streams, also those in use, and waits until everything sent
+    /// was written. Sessions that a hot restart replaced more than 2 s ago end with their streams.
     pub async fn close(&self) {
         let shared = &self.inner.shared;
         let mut changes = shared.view.subscribe();
         shared.view.send_modify(|view| view.is_closed = true);
         shared.notices.call();
-        // No error: the sender is ours.
+        // This cannot fail: `self` has the sender.
         let _ = changes.wait_for(|view| view.is_over).await;
     }
 }
 
-/// The session whose turn it is, or one after it. Nothing while there is none: what came of the `begun` attempts to
-/// connect that were begun before says nothing about now.
+/// The session in turn, or one after it; `None` if there is no session yet. Failures among the
+/// first `begun` attempts to connect were before this call, and are ignored.
 fn choose(view: &View, turn: usize, begun: u64) -> Result<Option<Arc<Place>>, GetStreamError> {
     if view.is_closed || view.is_over {
         return Err(GetStreamError::Closed);
@@ -271,5 +275,5 @@ impl fmt::Debug for SessionManager {
     }
 }
 
-/// So many streams in a row are of one session, as with the peers.
+/// Number of consecutive streams of one session, as with peers.
 const TURN_STREAMS: usize = 32;

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the lines of a pool tell its keeper: hot restarts, and their ends.
+//! Notices of a pool's connections for its supervisor: hot restarts, and ends.
 //!
 //! ```text
-//!   line ─▶ Watcher ─▶ Notices: one entry for each line ─▶ keeper
+//!   connection ─▶ PoolObserver ─▶ Notices: one entry for each connection ─▶ supervisor
 //! ```
 //!
-//! Of a line there is one entry, whatever the other side sends: the newest epoch, and whether it has ended.
+//! Each connection has one entry, whatever its peer sends: the latest epoch, and whether it has
+//! ended.
 
 use crate::Shmipc;
 use crate::transport::{Control, Observer};
@@ -20,26 +21,26 @@ pub(super) struct Notices {
     came: Notify,
 }
 
-/// What a line told.
+/// Notices of one connection.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Notice {
-    /// The epoch of a hot restart.
+    /// Epoch of an announced hot restart.
     pub(super) restart_epoch: Option<u64>,
     pub(super) is_ended: bool,
 }
 
 impl Notices {
-    /// Waits until there is something. Cancel-safe.
+    /// Waits for a notice. Cancel-safe.
     pub(super) async fn came(&self) {
         self.came.notified().await;
     }
 
-    /// What there is.
+    /// Takes all notices.
     pub(super) fn take(&self) -> BTreeMap<u64, Notice> {
         std::mem::take(&mut self.lock())
     }
 
-    /// Puts back what came of a line that is not known yet.
+    /// Puts back notices of a connection that the supervisor does not know yet.
     pub(super) fn put_back(&self, number: u64, early: Notice) {
         let mut table = self.lock();
         let notice = table.entry(number).or_default();
@@ -47,7 +48,7 @@ impl Notices {
         notice.is_ended |= early.is_ended;
     }
 
-    /// Looks again.
+    /// Makes the supervisor check the notices again.
     pub(super) fn call(&self) {
         self.came.notify_one();
     }
@@ -62,7 +63,7 @@ impl Notices {
     }
 }
 
-/// The protocol of one connection of a pool: tells whose line it is that came of it.
+/// The protocol of one connection of a pool, with its own observer.
 #[derive(Debug)]
 pub(super) struct ObservedShmipc {
     pub(super) shmipc: Shmipc,
@@ -87,7 +88,7 @@ impl Protocol for ObservedShmipc {
     }
 }
 
-/// Tells of one line.
+/// Observes one connection.
 #[derive(Debug)]
 pub(super) struct PoolObserver {
     number: u64,
@@ -100,7 +101,7 @@ impl PoolObserver {
         Self { number, notices, connection: Mutex::default() }
     }
 
-    /// The line, once there is one, as long as it lives.
+    /// The connection, once established, while it lives.
     pub(super) fn connection(&self) -> Option<Arc<Control>> {
         self.connection.lock().unwrap_or_else(PoisonError::into_inner).upgrade()
     }

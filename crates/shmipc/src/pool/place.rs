@@ -1,16 +1,18 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A session of the pool, with the streams of it that are kept for later.
+//! A session of the pool, with its idle streams.
 //!
 //! ```text
-//!   open ── kept: the one that waits longest, if it is still quiet ─▶ in use
-//!     └──── none ─▶ a new one ──────────────────────────────────────▶ in use
-//!   keep ◀─ quiet, nothing of the session went by the socket meanwhile, and fewer than max_stream_num are kept
+//!   open ── idle: the oldest one, if it is still quiet ─▶ in use
+//!     └──── none ─▶ a new one ─────────────────────────▶ in use
+//!   keep ◀─ quiet, no message of the session used the socket, below max_stream_num
 //! ```
 //!
 //! # Invariants
 //!
-//! - What is kept has nothing unread and is open both ways; that is looked at again when it is handed out.
-//! - A place that was replaced keeps nothing. Its session ends with the last stream in use, and the last `Arc` of it.
+//! - An idle stream has nothing unread and is open both ways. That is checked again when it is
+//!   handed out.
+//! - A place that was replaced has no idle streams. Its session ends with the last stream in use,
+//!   and the last `Arc` of it.
 
 use crate::transport::Control;
 use partywall::tokio::{Session, Stream};
@@ -22,9 +24,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 pub(super) struct Place {
     pub(super) session: Session,
     pub(super) control: Arc<Control>,
-    /// Which of the pool's places it is.
+    /// Index in the pool.
     pub(super) index: usize,
-    /// Of which hot restart it is; 0: none.
+    /// Epoch of the hot restart that it belongs to; 0 before the first.
     pub(super) epoch: u64,
     idle_max: usize,
     idle: Mutex<IdleStreams>,
@@ -55,20 +57,21 @@ impl Place {
         self.session.close_reason().is_none() && !self.control.is_ended()
     }
 
-    /// A stream that was kept, or a new one.
+    /// An idle stream, or a new one.
     pub(super) async fn open(&self) -> Result<Stream, OpenError> {
         loop {
             let Some(mut stream) = self.lock().streams.pop_front() else { break };
             if is_quiet(&mut stream) {
                 return Ok(stream);
             }
-            // Closed by the other side, or it has something to say that nobody asked for.
+            // The peer closed it, or sent a message that no call expected.
         }
         self.session.open(&[]).await
     }
 
-    /// Keeps a stream for later if that does no harm; whether it did. `fallbacks` is what the session counted when the
-    /// stream was handed out: a stream of which something goes by the socket does so until its end.
+    /// Keeps a stream as idle if it is clean; returns whether it did. `fallbacks` is the session's
+    /// count when the stream was handed out: a stream with a message on the socket uses the socket
+    /// until its end.
     pub(super) fn keep(&self, mut stream: Stream, fallbacks: u64) -> bool {
         if self.control.fallbacks() != fallbacks || !self.is_open() || !is_quiet(&mut stream) {
             return false;
@@ -81,7 +84,7 @@ impl Place {
         true
     }
 
-    /// Nothing is kept any more.
+    /// Closes idle streams, and keeps none from now on.
     pub(super) fn replace(&self) {
         let mut idle = self.lock();
         idle.is_replaced = true;
@@ -95,7 +98,7 @@ impl Place {
     }
 }
 
-/// Whether nothing is there to be received, not even an end.
+/// Whether there is nothing to receive, not even an end.
 fn is_quiet(stream: &mut Stream) -> bool {
     matches!(stream.try_recv(), Err(StreamRecvError::Empty))
 }

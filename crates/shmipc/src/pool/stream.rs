@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A stream out of the pool, which goes back to it only on demand, and only clean.
+//! A stream of the pool. It goes back only on demand, and only if it is clean.
 //!
 //! ```text
 //!   clean ─ try_recv: nothing ─▶ expecting ─ received ─▶ clean
 //!     │                             └─ sends ─▶ dirty
 //!     └─ a send or recv that failed, or whose future was dropped ─▶ dirty, for good
 //!
-//!   put_back: clean ─▶ kept          drop, or put_back otherwise ─▶ closed
+//!   put_back: clean ─▶ idle          drop, or put_back otherwise ─▶ closed
 //! ```
 //!
-//! An answer that nobody waits for any longer may come later, and would be taken for that of the next call. So a stream
-//! on which somebody waited in vain is never used again.
+//! An answer that no call awaits any longer may arrive later, and would look like the answer of the
+//! next call. So a stream with an abandoned wait is never reused.
 
 use super::place::Place;
 use partywall::tokio::{RecvStream, Reservation, SendStream, Stream, StreamIo};
@@ -22,7 +22,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// A stream of a [`SessionManager`](super::SessionManager), as messages; [`into_io`](Self::into_io) makes bytes of it.
+/// A stream of a [`SessionManager`](super::SessionManager), as messages; [`into_io`](Self::into_io)
+/// converts it to bytes.
 ///
 /// Dropping it closes it. [`put_back`](Self::put_back) hands it to the next
 /// [`get_stream`](super::SessionManager::get_stream).
@@ -33,33 +34,33 @@ pub struct PooledStream {
     use_: Use,
 }
 
-/// Whose a stream is, and whether it may be used again.
+/// The place of a stream, and whether the stream may be reused.
 #[derive(Debug)]
 struct Use {
     place: Arc<Place>,
-    /// What the session counted when the stream was handed out.
+    /// The session's count of fallbacks when the stream was handed out.
     fallbacks: u64,
     condition: Condition,
 }
 
-/// Whether a stream may be used again.
+/// Whether a stream may be reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Condition {
     Clean,
-    /// Somebody looked for something, which has not come yet.
+    /// A receive was tried, and the message has not arrived yet.
     Expecting,
     Dirty,
 }
 
 impl Condition {
-    /// Something is sent.
+    /// A message is sent.
     fn send(&mut self) {
         if *self == Self::Expecting {
             *self = Self::Dirty;
         }
     }
 
-    /// Something was looked for.
+    /// A receive was tried.
     fn looked(&mut self, found: bool) {
         *self = match (*self, found) {
             (Self::Dirty, _) => Self::Dirty,
@@ -68,12 +69,12 @@ impl Condition {
         };
     }
 
-    /// A wait begins. Whoever gives it up leaves a stream that is dirty.
+    /// A wait begins. If its future is dropped, the stream stays dirty.
     fn begin(&mut self) -> Self {
         std::mem::replace(self, Self::Dirty)
     }
 
-    /// The wait that began so has ended.
+    /// The wait that returned `before` has ended.
     fn end(&mut self, before: Self, succeeded: bool) {
         if succeeded {
             *self = before;
@@ -86,13 +87,17 @@ impl PooledStream {
         Self { stream, use_: Use { place, fallbacks, condition: Condition::Clean } }
     }
 
-    /// Ends the use of this stream, and keeps it for the next one; whether it did. It is closed instead if there is
-    /// something unread, if it was closed by the other side, if a call on it failed or was cancelled, if
-    /// messages went by the socket meanwhile, on any stream of its session, if its session was replaced, or if
-    /// [`max_stream_num`](crate::Config::max_stream_num) are kept already.
+    /// Ends the use of this stream, and keeps it for the next one; returns whether it did. It is
+    /// closed instead if
     ///
-    /// To the other side it stays one stream: its handler has to loop. Put back only what is at the end of
-    /// a call: of an answer that was not waited for at all, nobody here knows.
+    /// - a message is unread, or the peer has closed it;
+    /// - a call on it failed or was cancelled;
+    /// - messages of its session used the socket meanwhile, on any stream;
+    /// - its session was replaced, or [`max_stream_num`](crate::Config::max_stream_num) are idle
+    ///   already.
+    ///
+    /// To the peer it stays one stream, so its handler has to loop. Only put a stream back at the
+    /// end of a call: an answer that was never awaited is not detected here.
     pub fn put_back(self) -> bool {
         self.use_.put_back(self.stream)
     }
@@ -103,7 +108,7 @@ impl PooledStream {
         PooledIo { io: self.stream.into_io(), use_: self.use_ }
     }
 
-    /// The stream, for good: it does not come back to the pool.
+    /// The plain stream; it cannot go back to the pool.
     #[must_use]
     pub fn into_inner(self) -> Stream {
         self.stream
@@ -112,7 +117,7 @@ impl PooledStream {
     /// See [`SendStream::send`].
     ///
     /// # Errors
-    /// As there.
+    /// Those of `SendStream::send`.
     pub async fn send(&mut self, payload: &[u8]) -> Result<(), StreamSendError> {
         self.use_.condition.send();
         let before = self.use_.condition.begin();
@@ -124,16 +129,17 @@ impl PooledStream {
     /// See [`SendStream::try_send`].
     ///
     /// # Errors
-    /// As there. After [`StreamSendError::Full`] the stream is as good as before.
+    /// Those of `SendStream::try_send`. After [`StreamSendError::Full`] the stream can still be
+    /// reused.
     pub fn try_send(&mut self, payload: &[u8]) -> Result<(), StreamSendError> {
         self.use_.condition.send();
         self.stream.try_send(payload)
     }
 
-    /// See [`SendStream::reserve`]. Nothing is sent before it is committed.
+    /// See [`SendStream::reserve`]. Nothing is sent before the commit.
     ///
     /// # Errors
-    /// As there.
+    /// Those of `SendStream::reserve`.
     pub async fn reserve(&mut self, len: usize) -> Result<Reservation<'_>, StreamSendError> {
         self.use_.condition.send();
         self.stream.reserve(len).await
@@ -142,7 +148,7 @@ impl PooledStream {
     /// See [`RecvStream::recv`].
     ///
     /// # Errors
-    /// As there.
+    /// Those of `RecvStream::recv`.
     pub async fn recv(&mut self) -> Result<Option<Message>, StreamRecvError> {
         let before = self.use_.condition.begin();
         let received = self.stream.recv().await;
@@ -157,7 +163,7 @@ impl PooledStream {
     /// See [`RecvStream::try_recv`].
     ///
     /// # Errors
-    /// As there.
+    /// Those of `RecvStream::try_recv`.
     pub fn try_recv(&mut self) -> Result<Option<Message>, StreamRecvError> {
         let received = self.stream.try_recv();
         self.use_.condition.looked(matches!(received, Ok(Some(_))));
@@ -174,7 +180,7 @@ impl Deref for PooledStream {
 }
 
 impl From<PooledStream> for (SendStream, RecvStream) {
-    /// The two directions, for good: they do not come back to the pool.
+    /// The two directions; they cannot go back to the pool.
     fn from(stream: PooledStream) -> Self {
         stream.into_inner().into_split()
     }
@@ -195,14 +201,14 @@ pub struct PooledIo {
 }
 
 impl PooledIo {
-    /// Ends the use of this stream, and keeps it for the next one; whether it did. As
-    /// [`PooledStream::put_back`]; also closed if a read was begun and has not ended, or a message was read in part.
+    /// Like [`PooledStream::put_back`]. The stream is also closed if a read is incomplete, or a
+    /// message was read in part.
     pub fn put_back(self) -> bool {
         let Self { io, use_ } = self;
         io.into_stream().is_ok_and(|stream| use_.put_back(stream))
     }
 
-    /// The stream, for good: it does not come back to the pool.
+    /// The plain stream; it cannot go back to the pool.
     #[must_use]
     pub fn into_inner(self) -> StreamIo {
         self.io

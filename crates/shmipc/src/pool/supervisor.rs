@@ -1,22 +1,23 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The task that keeps the sessions of a pool: replaces those that break, and moves them to a new process.
+//! The task of a pool: replaces sessions that break, and moves them to a new process.
 //!
 //! ```text
-//!   place   connected ── ended ─▶ empty ── rebuild_interval, or the last one gone and somebody asks ─▶ connecting
+//!   place   connected ── ended ─▶ empty ── rebuild_interval, or one is wanted ─▶ connecting
 //!              │ HotRestart
-//!              └─▶ connecting anew, in use meanwhile ─┬─ done ─▶ replaced, HotRestartAck on the old one
-//!                                                     └─ 2 s ─▶ as before
+//!              └─▶ connecting, still in use ─┬─ done ─▶ replaced; HotRestartAck on the old one
+//!                                            └─ 2 s ──▶ as before
 //! ```
 //!
-//! It opens no stream: those who do look at the [`View`].
+//! It opens no streams: callers choose a session in the [`View`].
 //!
 //! # Invariants
 //!
-//! - An old session is held until its server has had the time to read the acknowledgement: a peer that is hung up on
-//!   may leave it unread. After that its streams alone keep it.
-//! - All sessions that were connected in one epoch share a region; with the last session goes its region, and those that
-//!   come after it have another: what a dead server held of the old one nobody gives back.
-//! - A server that tells its new clients to move again and again is followed every 100 ms, and in one epoch for 2 s.
+//! - An old session is held until its server has had time to read the acknowledgement, because a
+//!   peer may not read it after a hang-up. After that only its streams hold it.
+//! - All sessions connected in one epoch share a region. The region ends with its last session, and
+//!   later sessions have another: nobody frees the slices that a dead server had.
+//! - A server that tells new clients to move again and again is followed every 100 ms, and in one
+//!   epoch for 2 s.
 
 use super::notices::{Notices, ObservedShmipc, PoolObserver};
 use super::place::Place;
@@ -35,7 +36,7 @@ use std::time::Instant;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-/// What the keeper and those who use the pool share.
+/// State shared by the supervisor and the users of the pool.
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) address: Address,
@@ -52,33 +53,33 @@ impl Shared {
     }
 }
 
-/// What those who open streams look at.
+/// What callers that open streams can see.
 #[derive(Debug, Default)]
 pub(super) struct View {
     pub(super) live: Vec<Option<Arc<Place>>>,
-    /// How many attempts to connect were begun.
+    /// Number of attempts to connect so far.
     pub(super) begun: u64,
-    /// The last of them that failed, and why; nothing after one that did not.
+    /// Number and error of the last failed attempt; `None` after a successful one.
     pub(super) failure: Option<(u64, Arc<ConnectError>)>,
-    /// Somebody wants a session, and there is none.
+    /// A caller wants a session, and there is none.
     pub(super) is_wanted: bool,
     pub(super) is_closed: bool,
-    /// The keeper has ended.
+    /// The supervisor has ended.
     pub(super) is_over: bool,
 }
 
-/// The lines that have not ended, and what those counted that have.
+/// Open connections, and the metrics of those that have ended.
 #[derive(Debug, Default)]
 pub(super) struct Ledger {
     pub(super) connections: BTreeMap<u64, Arc<Control>>,
     pub(super) past: SessionMetrics,
 }
 
-/// The task.
+/// The supervisor's task.
 #[derive(Debug)]
 pub(super) struct Supervisor {
     shared: Arc<Shared>,
-    /// What the sessions that are connected from now on share.
+    /// Shared by the sessions connected from now on.
     shmipc: Shmipc,
     naming: Naming,
     epoch: u64,
@@ -89,7 +90,7 @@ pub(super) struct Supervisor {
     under_way: BTreeMap<u64, Attempt>,
     numbers: u64,
     rebuild: Option<Instant>,
-    /// Replaced ones, and until when to hold them.
+    /// Replaced sessions, and until when to hold them.
     replaced: Vec<(Instant, Arc<Place>)>,
 }
 
@@ -99,7 +100,7 @@ type Connected = (Session, Arc<Control>);
 struct Attempt {
     index: usize,
     epoch: u64,
-    /// Instead of which session.
+    /// Number of the session that the attempt replaces.
     replaces: Option<u64>,
 }
 
@@ -120,7 +121,7 @@ impl Supervisor {
         }
     }
 
-    /// Fills all places, or none.
+    /// Connects all sessions, or none.
     pub(super) async fn fill(&mut self) -> Result<(), Arc<ConnectError>> {
         self.connect_missing();
         while let Some(finished) = self.attempts.join_next().await {
@@ -132,7 +133,7 @@ impl Supervisor {
         Ok(())
     }
 
-    /// Keeps them until the pool is closed.
+    /// Maintains them until the pool is closed.
     pub(super) async fn run(mut self) {
         while !self.shared.view.borrow().is_closed {
             let next_deadline = self.next_deadline();
@@ -152,7 +153,7 @@ impl Supervisor {
         self.close().await;
     }
 
-    /// When to look though nothing was told.
+    /// When to call `poll` if there is no notice.
     fn next_deadline(&self) -> Option<Instant> {
         let over = self.replaced.iter().map(|(until, _)| *until).min();
         let monitor = self
@@ -165,7 +166,7 @@ impl Supervisor {
         [self.migrator.next_deadline(), self.rebuild, over, monitor].into_iter().flatten().min()
     }
 
-    /// What time brings, and what is wanted.
+    /// Performs due actions, and connects if a session is wanted.
     fn poll(&mut self) {
         let now = Instant::now();
         while let Some(due) = self.migrator.poll(now) {
@@ -198,11 +199,11 @@ impl Supervisor {
         connections.iter().for_each(|connection| connection.tell_monitor());
     }
 
-    /// What lines have told.
+    /// Processes the notices of connections.
     fn handle_notices(&mut self) {
         for (number, notice) in self.shared.notices.take() {
             if self.under_way.contains_key(&number) {
-                // It is not known yet: then this is looked at again.
+                // The connection is not known yet; it is processed later.
                 self.shared.notices.put_back(number, notice);
                 continue;
             }
@@ -228,7 +229,7 @@ impl Supervisor {
         }
         match self.migrator.on_hot_restart(number, epoch, now) {
             RestartAction::Ignore => {}
-            // One who asks again and again, and reads no answer, gets no more.
+            // A server that repeats it, and reads no answer, gets no more.
             RestartAction::Acknowledge(epoch) if !connection.keeps() => {
                 connection.acknowledge(epoch)
             }
@@ -239,7 +240,8 @@ impl Supervisor {
                 }
                 let is_of_epoch = self.place(number).is_some_and(|place| place.epoch == epoch);
                 if is_of_epoch || (!is_same && is_following) {
-                    // The old process still accepts, or one restart follows another: not at once again.
+                    // The old process still accepts, or one restart follows another: retry after a
+                    // delay.
                     self.migrator.failed(number, now);
                 } else {
                     self.move_on(number);
@@ -254,7 +256,7 @@ impl Supervisor {
         self.shmipc = Shmipc::named(self.shared.config.clone(), self.naming.in_epoch(epoch));
     }
 
-    /// Connects in place of a session that is to be replaced.
+    /// Connects to replace a session.
     fn move_on(&mut self, number: u64) {
         match self.place(number) {
             Some(place) => self.connect(place.index, Some(number)),
@@ -272,7 +274,7 @@ impl Supervisor {
         self.sweep();
     }
 
-    /// Takes out what takes no more streams.
+    /// Removes sessions that accept no more streams.
     fn sweep(&mut self) {
         let mut gone = Vec::new();
         self.shared.view.send_if_modified(|view| {
@@ -295,14 +297,14 @@ impl Supervisor {
         view.live.iter().flatten().find(|place| place.number() == number).cloned()
     }
 
-    /// Connects for each place that is empty, unless that is under way.
+    /// Connects for each empty place without an attempt in progress.
     fn connect_missing(&mut self) {
         let is_empty: Vec<_> = self.shared.view.borrow().live.iter().map(Option::is_none).collect();
         if is_empty.iter().all(|is_empty| *is_empty)
             && self.under_way.is_empty()
             && self.numbers > 0
         {
-            // Nobody uses the region any more.
+            // No session uses the region any more.
             self.shmipc =
                 Shmipc::named(self.shared.config.clone(), self.naming.in_epoch(self.numbers));
         }
@@ -354,7 +356,7 @@ impl Supervisor {
         let Some(attempt) = self.under_way.remove(&number) else { return };
         match (connected, attempt.replaces) {
             (Ok(connected), _) => self.fill_place(attempt, connected),
-            // As long as the old one serves, nobody has to know.
+            // The old session still serves, so the failure is not reported.
             (Err(_), Some(replaces)) if self.place(replaces).is_some() => {
                 self.migrator.failed(replaces, Instant::now());
             }
@@ -367,7 +369,7 @@ impl Supervisor {
                 });
             }
         }
-        // What it told before it was known.
+        // Notices that came before the connection was known.
         self.shared.notices.call();
     }
 
@@ -381,7 +383,7 @@ impl Supervisor {
             view.failure = None;
             before = view.live[index].replace(place);
         });
-        // From here on nobody gets a new stream of the old one.
+        // From here on no new stream is of the old session.
         let Some(old) = before else { return };
         old.replace();
         if let Some(epoch) = replaces.and_then(|replaced| self.migrator.moved(replaced)) {

@@ -1,26 +1,26 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A message that was received: the slices it lies in, checked once and ours until dropped.
+//! A received message: its slices, checked once, and owned by this process until dropped.
 //!
 //! ```text
-//!   element ──offset──▶ [slice│size,start]──next──▶ [slice]──next──▶ [slice]      bit 0 clear: the last
+//!   element ──offset──▶ [slice│size,start]──next──▶ [slice]──next──▶ [slice]  bit 0 clear: last
 //!                          part 0                    part 1           part 2
 //! ```
 //!
 //! # Invariants
 //!
-//! - Each part is a slice of the region, claimed by nobody else in this process, and lies within its slice. These are
-//!   private numbers: what is written to the headers later changes nothing.
-//! - A chain has at most as many parts as the region has slices: claiming ends every circle.
+//! - Each part is a slice of the region that only this chain has claimed in this process. Offset
+//!   and size are private numbers: later writes to the headers change nothing.
+//! - A chain has at most as many parts as the region has slices, because claiming ends every cycle.
 
 use super::{BufferRegion, Damage};
 use partywall_sys::Piece;
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
-/// A received message. Dropped, its slices go back to their lists.
+/// A received message. Dropping it frees its slices.
 pub struct Chain {
     region: Arc<BufferRegion>,
-    /// Most messages have one part, which then needs no memory of its own.
+    /// Most messages have one part, which is stored without an allocation.
     first: Option<Part>,
     rest: Vec<Part>,
     len: usize,
@@ -36,13 +36,14 @@ struct Part {
 }
 
 impl Chain {
-    /// Claims and checks what begins at `offset`.
+    /// Claims and checks the message that begins at `offset`.
     pub(super) fn take_over(region: &Arc<BufferRegion>, offset: u32) -> Result<Self, Damage> {
         let region = Arc::clone(region);
         let mut chain =
             Self { region, first: None, rest: Vec::new(), len: 0, gathered: OnceLock::new() };
         let mut at = Some(offset);
-        // Each turn claims a slice that was not claimed, so it ends by itself; the bound is a second look.
+        // Each iteration claims an unclaimed slice, so the loop ends by itself; the bound is a
+        // second check.
         let turns_max = chain.region.geometry().slices();
         let mut turns = 0;
         while let Some(offset) = at {
@@ -63,7 +64,7 @@ impl Chain {
         Ok(chain)
     }
 
-    /// Claims the slice at `offset`; where the next one is.
+    /// Claims the slice at `offset`; returns the offset of the next one.
     fn step(&mut self, offset: u32) -> Result<Option<u32>, Damage> {
         let Some((number, index)) = self.region.geometry().locate(offset) else {
             return Err(Damage::new("no slice begins where a message is said to", offset));
@@ -87,11 +88,11 @@ impl Chain {
             return Err(damage);
         }
         if words.size == 0 {
-            // Some peers send them, where they reserved in vain.
+            // Some peers send empty slices, after a reservation that they did not use.
             self.region.give(number, piece);
             return Ok(words.next);
         }
-        // The sum stays below the size of the region, since no slice comes twice.
+        // The sum stays below the size of the region, since no slice is claimed twice.
         self.len += words.size as usize;
         let part =
             Part { list: number, piece, start: words.start as usize, len: words.size as usize };
@@ -102,31 +103,31 @@ impl Chain {
         Ok(words.next)
     }
 
-    /// Lets go of what was claimed without giving it back: it may never have been a message.
+    /// Releases the claims without freeing the slices: they may never have been a message.
     fn abandon(mut self) {
         for part in self.first.take().into_iter().chain(self.rest.drain(..)) {
             self.region.list(part.list).pieces().release(part.piece);
         }
     }
 
-    /// How many bytes.
+    /// Number of bytes.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether there are none: there were only empty slices.
+    /// Whether it has no bytes: all slices were empty.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// In how many pieces it lies.
+    /// Number of pieces.
     pub fn pieces(&self) -> usize {
         usize::from(self.first.is_some()) + self.rest.len()
     }
 
-    /// The piece in which byte `from` lies, from there on; empty at the end.
+    /// The bytes from `from` to the end of the piece that holds it; empty at the end.
     ///
-    /// Like all bytes that lie in shared memory they stay as they are as far as the other side keeps its word.
+    /// Like all bytes in shared memory, they stay unchanged only if the peer follows the rules.
     pub fn chunk(&self, mut from: usize) -> &[u8] {
         for part in self.parts() {
             if from < part.len {
@@ -137,7 +138,7 @@ impl Chain {
         &[]
     }
 
-    /// All bytes in one piece: what lies in several is copied together, once.
+    /// All bytes in one piece. If they lie in several, they are copied together, once.
     pub fn as_slice(&self) -> &[u8] {
         match &self.first {
             Some(part) if self.rest.is_empty() => self.bytes(part),
@@ -145,7 +146,7 @@ impl Chain {
         }
     }
 
-    /// A copy: what a peer writes that does not keep its word no longer shows.
+    /// A copy, which the peer can no longer change.
     pub fn to_vec(&self) -> Vec<u8> {
         let mut copy = vec![0; self.len];
         let mut at = 0;

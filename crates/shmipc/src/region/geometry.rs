@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Where lists and slices lie: planned by the side that makes a region, read once by the side that maps it.
+//! Positions of lists and slices: planned by the creator of a region, read once by the side that
+//! maps it.
 //!
 //! ```text
 //!   0        8                                     lists back to back, ascending by capacity
@@ -7,16 +8,18 @@
 //!   │ manager│ header 36 │ slice │ slice │ … │ slice │ header 36 │ slice │ …    │   │        │
 //!   └────────┴───────────┴───────┴───────┴───┴───────┴───────────┴───────┴──────┴───┴────────┘
 //!   manager   u16 lists │ u16 0 │ u32 end of the last list − 8
-//!   list      i32 free │ u32 slices │ u32 head │ u32 tail │ u32 capacity │ i32 creator │ i32 mapper │ 8 unused
+//!   list      i32 free │ u32 slices │ u32 head │ u32 tail │ u32 capacity
+//!             i32 creator │ i32 mapper │ 8 unused
 //!   slice     u32 capacity │ u32 size │ u32 start │ u32 next │ u8 flags │ 3 unused │ data
 //! ```
 //!
-//! It takes and gives back nothing: `list.rs` does, within the geometry it is given.
+//! It allocates and frees no slices: `list.rs` does, within this geometry.
 //!
 //! # Invariants
 //!
-//! - A [`Geometry`] is private memory: what the peer writes over the headers later changes nothing.
-//! - Every list lies within the region, every offset in it is a multiple of four, capacities ascend and differ.
+//! - A [`Geometry`] is private memory: later writes of the peer to the headers change nothing.
+//! - Every list is within the region, every offset in it is a multiple of four, capacities ascend
+//!   and differ.
 
 use super::Damage;
 use partywall_sys::SharedMap;
@@ -24,66 +27,67 @@ use partywall_sys::SharedMap;
 /// A class of slices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Class {
-    /// How many bytes a slice takes.
+    /// Capacity of a slice, in bytes.
     pub size: u32,
-    /// How much of the region is for this class.
+    /// Share of the region for this class, in percent.
     pub percent: u32,
 }
 
-/// The classes that unmodified peers use by default.
+/// Default classes of unmodified peers.
 pub const CLASSES_DEFAULT: [Class; 3] = [
     Class { size: 8192 - SLICE_HEADER_BYTES, percent: 50 },
     Class { size: 32_768 - SLICE_HEADER_BYTES, percent: 30 },
     Class { size: 131_072 - SLICE_HEADER_BYTES, percent: 20 },
 ];
 
-/// Where one list lies.
+/// Position of one list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ListGeometry {
-    /// Where its header begins, from the start of the region.
+    /// Offset of its header in the region.
     pub header: u32,
-    /// How many slices it has.
+    /// Number of slices.
     pub slices: u32,
-    /// How many bytes each takes.
+    /// Capacity of each slice, in bytes.
     pub capacity: u32,
 }
 
 impl ListGeometry {
-    /// From one slice to the next.
+    /// Distance from one slice to the next, in bytes.
     pub const fn stride(&self) -> u32 {
         self.capacity + SLICE_HEADER_BYTES
     }
 
-    /// Where the header of its first slice begins, from the start of the region.
+    /// Offset of the header of its first slice in the region.
     pub const fn area(&self) -> u32 {
         self.header + LIST_HEADER_BYTES
     }
 
-    /// Where the header of slice `index` begins, from the start of the area.
+    /// Offset of the header of slice `index` in the area.
     pub const fn relative(&self, index: u32) -> u32 {
         index * self.stride()
     }
 
-    /// Which slice has its header at `relative`, if one has.
+    /// The slice whose header is at `relative`, if there is one.
     pub const fn index(&self, relative: u32) -> Option<u32> {
         let index = relative / self.stride();
         if relative % self.stride() == 0 && index < self.slices { Some(index) } else { None }
     }
 
-    /// The byte behind its last slice, from the start of the region.
+    /// Offset of the byte after its last slice in the region.
     pub const fn end(&self) -> u32 {
         self.area() + self.slices * self.stride()
     }
 }
 
-/// Where everything lies.
+/// Positions of all lists.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Geometry {
     lists: Vec<ListGeometry>,
 }
 
 impl Geometry {
-    /// The geometry of a new region of `bytes` for `classes`, whose sizes are rounded up to multiples of four.
+    /// The geometry of a new region of `bytes` for `classes`, whose sizes are rounded up to
+    /// multiples of four.
     ///
     /// # Errors
     ///
@@ -113,14 +117,14 @@ impl Geometry {
             if size <= before || size > u32::MAX - SLICE_HEADER_BYTES {
                 return Err(PlanError::SliceSize { size });
             }
-            // As the peers calculate, in the same order of multiplying and dividing.
+            // Multiplied and divided in the same order as in the peers.
             let share = u64::from(room) * u64::from(percent) / 100;
             let slices = u32::try_from(share / u64::from(size + SLICE_HEADER_BYTES)).unwrap_or(0);
             if slices < SLICES_MIN {
                 return Err(PlanError::TooFew { size, percent, slices });
             }
             let list = ListGeometry { header, slices, capacity: size };
-            // The shares are parts of what is there, so the sum is within it, and below 4 GiB.
+            // The shares are parts of the region, so the sum is within it, and below 4 GiB.
             header = list.end();
             before = size;
             lists.push(list);
@@ -128,22 +132,22 @@ impl Geometry {
         Ok(Self { lists })
     }
 
-    /// The geometry of a region that the other side made.
+    /// The geometry of a region that the peer created.
     ///
     /// # Errors
     ///
-    /// [`Damage`] where it cannot be, or is of a kind that corrupts memory in the peers themselves.
+    /// [`Damage`] if it is impossible, or of a kind that corrupts memory in the peers themselves.
     pub fn read(map: &SharedMap) -> Result<Self, Damage> {
         Self::read_words(map.len(), |at| map.load(at))
     }
 
-    /// [`read`](Self::read) of `size` bytes, of which `word` gives those that are within.
+    /// [`read`](Self::read) of `size` bytes; `word` loads the words inside them.
     pub(crate) fn read_words(size: usize, word: impl Fn(usize) -> u32) -> Result<Self, Damage> {
         let bytes = size as u64;
         if bytes < u64::from(MANAGER_BYTES) || bytes > u64::from(u32::MAX) {
             return Err(Damage::new("a buffer region cannot have this size", bytes));
         }
-        // The words are little-endian on both processors that the protocol runs on, as they are here.
+        // Words are little-endian on both processors that the protocol supports, and on this one.
         let count = word(0) & 0xffff;
         if !(1..=LISTS_MAX).contains(&count) {
             return Err(Damage::new("a buffer region cannot have so many lists", count));
@@ -171,27 +175,27 @@ impl Geometry {
         &self.lists
     }
 
-    /// The byte behind the last list.
+    /// Offset of the byte after the last list.
     pub fn end(&self) -> u32 {
         self.lists.last().map_or(MANAGER_BYTES, ListGeometry::end)
     }
 
-    /// How many slices all lists have.
+    /// Number of slices of all lists.
     pub fn slices(&self) -> u64 {
         self.lists.iter().map(|list| u64::from(list.slices)).sum()
     }
 
-    /// The list whose area byte `offset` lies in, and which slice has its header there.
+    /// The list whose area has byte `offset`, and the slice whose header is there.
     #[inline]
     pub fn locate(&self, offset: u32) -> Option<(usize, u32)> {
-        // At most a few lists, and mostly the first.
+        // There are at most a few lists, and mostly it is the first.
         let within = |list: &ListGeometry| (list.area()..list.end()).contains(&offset);
         let number = self.lists.iter().position(within)?;
         let list = &self.lists[number];
         Some((number, list.index(offset - list.area())?))
     }
 
-    /// Writes a fresh region: every slice free. The memory must be zeros.
+    /// Writes a fresh region with all slices free. The memory must be zeroed.
     pub(crate) fn write(&self, map: &SharedMap) {
         for list in &self.lists {
             let area = list.area() as usize;
@@ -210,7 +214,7 @@ impl Geometry {
             map.store(header + LIST_CAPACITY, list.capacity);
         }
         map.store(4, self.end() - MANAGER_BYTES);
-        // Below LISTS_MAX; the upper half is unused.
+        // Below LISTS_MAX; the upper 16 bits are unused.
         map.store(0, u32::try_from(self.lists.len()).unwrap_or(LISTS_MAX));
     }
 }
@@ -239,63 +243,63 @@ fn read_list(
     if end > bytes {
         return Err(Damage::new("a list ends behind the buffer region", end));
     }
-    // In range of u32 throughout, since its end is.
+    // In the range of u32 throughout, since its end is.
     Ok(ListGeometry { header, slices, capacity })
 }
 
-/// Why no region can be planned.
+/// Why a region cannot be planned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PlanError {
-    /// Too small for the headers, or 4 GiB and more.
+    /// The region is too small for the headers, or has 4 GiB or more.
     #[error("a buffer region cannot have {bytes} bytes: choose from 1 MiB to less than 4 GiB")]
     RegionSize {
-        /// What was asked for.
+        /// The requested size.
         bytes: usize,
     },
-    /// None, or too many.
+    /// There is no class, or there are too many.
     #[error("{count} slice classes: choose 1 to {LISTS_MAX}")]
     ClassCount {
-        /// What was asked for.
+        /// The requested number.
         count: usize,
     },
-    /// Not a size that a class can have beside the others.
+    /// The size is impossible beside the other classes.
     #[error(
         "slices of {size} bytes: sizes must be above 0 and differ, rounded up to multiples of 4"
     )]
     SliceSize {
-        /// What was asked for.
+        /// The requested size.
         size: u32,
     },
-    /// More than there is.
+    /// The shares exceed 100 %.
     #[error("the slice classes take {sum} percent of the buffer region: at most 100 are there")]
     Percents {
-        /// The sum of all.
+        /// The sum of all shares.
         sum: u64,
     },
-    /// A list never gives its last slice away, so one is as good as none.
+    /// A list never allocates its last slice, so a class with one slice is useless.
     #[error(
         "{percent} percent of the buffer region hold {slices} slices of {size} bytes, and it takes \
          {SLICES_MIN}: make the region larger, the slices smaller or the share larger"
     )]
     TooFew {
-        /// The size of the class.
+        /// Capacity of the class.
         size: u32,
-        /// Its share.
+        /// Its share in percent.
         percent: u32,
-        /// How many would fit.
+        /// Number of slices that fit.
         slices: u32,
     },
 }
 
-/// More lists than anybody uses; it bounds every walk over them.
+/// The most lists; it bounds every loop over them.
 pub const LISTS_MAX: u32 = 64;
-/// The fewest slices of a list that can give one away.
+/// The fewest slices of a list that can allocate one.
 pub const SLICES_MIN: u32 = 2;
 
 pub(crate) const MANAGER_BYTES: u32 = 8;
 pub(crate) const LIST_HEADER_BYTES: u32 = 36;
-/// The header before the data of every slice.
+/// Size of the header before the data of every slice.
 pub const SLICE_HEADER_BYTES: u32 = 20;
 
 // Words of a list header, from its start.
@@ -315,7 +319,7 @@ pub(crate) const SLICE_NEXT: usize = 12;
 pub(crate) const SLICE_FLAGS: usize = 16;
 pub(crate) const SLICE_DATA: usize = 20;
 
-/// Another slice follows.
+/// Flag: another slice follows.
 pub(crate) const HAS_NEXT: u8 = 1;
-/// Somebody took it. Not to be relied on where it is clear.
+/// Flag: the slice is allocated. If it is clear, the slice may be allocated all the same.
 pub(crate) const IN_USE: u8 = 2;

@@ -1,21 +1,22 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The free slices of one class: a queue that both processes take from and give to.
+//! The free slices of one class: a queue from which both processes allocate, and to which both
+//! free.
 //!
 //! ```text
 //!   head ──▶ slice ──next──▶ slice ──next──▶ … ──next──▶ slice ◀── tail
 //!   take: CAS head to next                     give: swap tail, then link the former tail
 //! ```
 //!
-//! This is the peers' algorithm, instruction for instruction as far as they can tell. It has two weaknesses that no
-//! one side can mend: a taker that was held up between reading `next` and its CAS may install a stale one, and a
-//! process that dies between swapping the tail and linking it leaves the list cut. What is done about them here:
-//! one thread of this process takes at a time, every word is checked before it is used, and a list that was seen
-//! to be wrong is not taken from again.
+//! This is the peers' algorithm, with the same accesses to shared memory. It has two weaknesses
+//! that one side alone cannot fix. A thread that is delayed between its load of `next` and its CAS
+//! may install a stale head. A process that dies between the swap of the tail and the link leaves
+//! the list cut. Countermeasures here: one thread of this process allocates at a time, every word
+//! is checked before it is used, and a list with a detected fault allocates no more.
 //!
 //! # Invariants
 //!
-//! - A slice that was taken or received here is claimed in this process until it is given back or sent.
-//! - No word of the peer's leads outside the list's area: `index` decides, on private numbers.
+//! - A slice that was allocated or received is claimed in this process until it is freed or sent.
+//! - No word of the peer leads outside the list's area: `index` decides that, on private numbers.
 
 use super::geometry::{
     HAS_NEXT, IN_USE, LIST_CREATOR, LIST_FREE, LIST_HEAD, LIST_MAPPER, LIST_TAIL, ListGeometry,
@@ -25,12 +26,12 @@ use partywall_sys::{Area, Piece, Pieces, SharedMap};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Which of the two processes this is to a region.
+/// Role of this process for a region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// It made the region.
+    /// It created the region.
     Creator,
-    /// It mapped what the other side made.
+    /// It mapped a region that the peer created.
     Mapper,
 }
 
@@ -39,16 +40,17 @@ pub enum Role {
 pub(super) struct List {
     map: Arc<SharedMap>,
     geometry: ListGeometry,
-    /// Where this process counts what it took and gave.
+    /// Offset of this process's counter of allocated slices.
     counter: usize,
     pieces: Pieces,
-    /// One thread of this process takes at a time: else two of us could do to each other what the peer can.
+    /// One thread of this process allocates at a time. Otherwise our own threads could cause the
+    /// stale head that a peer can.
     taking: Mutex<()>,
     is_stopped: AtomicBool,
     violations: AtomicU64,
 }
 
-/// What the header of a slice in a message says.
+/// The header of a slice in a message.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SliceWords {
     pub(super) capacity: u32,
@@ -58,7 +60,7 @@ pub(super) struct SliceWords {
 }
 
 impl List {
-    /// `None` if the list is not all within the memory.
+    /// `None` if the list is not entirely within the memory.
     pub(super) fn new(map: Arc<SharedMap>, geometry: ListGeometry, role: Role) -> Option<Self> {
         let area = Area {
             offset: geometry.area() as usize + SLICE_DATA,
@@ -89,14 +91,14 @@ impl List {
         &self.pieces
     }
 
-    /// Takes a free slice, if the list has one to spare.
+    /// Allocates a slice, if the list has one to spare.
     pub(super) fn take(&self) -> Option<Piece> {
         if self.is_stopped() {
             return None;
         }
         let _alone = self.taking.lock().unwrap_or_else(PoisonError::into_inner);
         let free = self.word(LIST_FREE);
-        // The last free slice is never given away: then head and tail would have to change together.
+        // The last free slice is never allocated: head and tail would have to change together.
         if (self.map.add(free, MINUS_ONE) as i32).wrapping_sub(1) > 0 {
             if let Some(index) = self.take_head() {
                 return self.taken(index);
@@ -106,7 +108,7 @@ impl List {
         None
     }
 
-    /// Moves the head on; the slice that it was.
+    /// Advances the head; returns the slice that it was.
     fn take_head(&self) -> Option<u32> {
         let at = self.word(LIST_HEAD);
         let mut head = self.map.load(at);
@@ -118,7 +120,7 @@ impl List {
             };
             let slice = self.slice(index);
             if self.map.load_byte(slice + SLICE_FLAGS) & HAS_NEXT == 0 {
-                // Taken by the peer meanwhile, or one is just being linked behind it.
+                // The peer allocated meanwhile, or is just linking a slice.
                 if self.free() <= 1 {
                     return None;
                 }
@@ -126,11 +128,11 @@ impl List {
                 head = self.map.load(at);
                 continue;
             }
-            // Nothing stands between reading the word and the CAS but the check of it.
+            // Only the check of the word is between its load and the CAS.
             let next = self.map.load(slice + SLICE_NEXT);
             if self.geometry.index(next).is_none() {
-                // The slice is in a message, where the word means something else, and the head has moved on;
-                // once more it may even have come back. If it stays, the list is broken.
+                // The slice is part of a message, where the word has another meaning, and the head
+                // has advanced; it may even be free again. If this persists, the list is broken.
                 strange += 1;
                 if strange == STRANGE_MAX {
                     self.stop();
@@ -147,14 +149,14 @@ impl List {
         None
     }
 
-    /// Looks at what was taken, and makes it ours; `None` if it was not free at all.
+    /// Checks and claims the allocated slice; `None` if it was not free.
     fn taken(&self, index: u32) -> Option<Piece> {
         let slice = self.slice(index);
         let is_free = self.map.load_byte(slice + SLICE_FLAGS) & IN_USE == 0
             && self.map.load(slice + SLICE_CAPACITY) == self.geometry.capacity;
         let piece = self.pieces.claim(index);
         if !is_free || piece.is_none() {
-            // The head was stale: somebody else has this slice. It is left to them.
+            // The head was stale, and the slice has another owner. It is left alone.
             if let Some(piece) = piece {
                 self.pieces.release(piece);
             }
@@ -166,7 +168,7 @@ impl List {
         piece
     }
 
-    /// Gives a slice back; a forked child does nothing, since what it inherited is its parent's.
+    /// Frees a slice. A forked child does nothing, because the slice belongs to its parent.
     pub(super) fn give(&self, piece: Piece) {
         if self.map.is_inherited() {
             return;
@@ -177,10 +179,10 @@ impl List {
         self.map.store(slice + SLICE_START, 0);
         self.map.store(slice + SLICE_NEXT, 0);
         self.map.store_byte(slice + SLICE_FLAGS, 0);
-        // Before anybody can take it: from the swap on, whoever gives links it, and then it can be taken.
+        // Before another thread can allocate it: after the swap whoever frees next links it.
         self.pieces.release(piece);
         let relative = self.geometry.relative(index);
-        // What the peers do in a loop of CAS.
+        // The peers use a loop of CAS.
         let tail = self.map.swap(self.word(LIST_TAIL), relative);
         let Some(last) = self.geometry.index(tail).filter(|last| *last != index) else {
             return self.stop();
@@ -192,7 +194,7 @@ impl List {
         self.map.add(self.counter, MINUS_ONE);
     }
 
-    /// What the header of a slice says.
+    /// Loads the header of a slice.
     pub(super) fn read(&self, index: u32) -> SliceWords {
         let slice = self.slice(index);
         let has_next = self.map.load_byte(slice + SLICE_FLAGS) & HAS_NEXT != 0;
@@ -204,7 +206,8 @@ impl List {
         }
     }
 
-    /// Writes the header of a slice that is to be sent. It begins at 0, because one of the peers ignores `start`.
+    /// Writes the header of a slice that is to be sent. The data begins at 0, because one of the
+    /// peers ignores `start`.
     pub(super) fn write(&self, piece: &Piece, size: u32, next: Option<u32>) {
         let slice = self.slice(piece.index());
         self.map.store(slice + SLICE_SIZE, size);
@@ -214,30 +217,30 @@ impl List {
         self.map.store_byte(slice + SLICE_FLAGS, flags);
     }
 
-    /// Where the header of a slice begins, as messages name it.
+    /// Offset of the header of a slice, as in messages.
     pub(super) fn offset(&self, piece: &Piece) -> u32 {
         self.geometry.area() + self.geometry.relative(piece.index())
     }
 
-    /// How many slices the list says are free; it is lower for a moment while some are taken.
+    /// Number of free slices in the header; it is lower for a moment during an allocation.
     pub(super) fn free(&self) -> i32 {
         self.map.load(self.word(LIST_FREE)) as i32
     }
 
-    /// What the two processes count: first the creator, then the mapper.
+    /// The counters of both processes: first the creator, then the mapper.
     pub(super) fn counters(&self) -> [i32; 2] {
         [LIST_CREATOR, LIST_MAPPER].map(|at| self.map.load(self.word(at)) as i32)
     }
 
-    /// How often the list was seen to be wrong.
+    /// Number of detected faults of the list.
     pub(super) fn violations(&self) -> u64 {
         // ORDER: Relaxed: a counter.
         self.violations.load(Ordering::Relaxed)
     }
 
-    /// Whether the list is not taken from any more.
+    /// Whether the list allocates no more.
     pub(super) fn is_stopped(&self) -> bool {
-        // ORDER: Relaxed: one slice more or less does not matter, each is checked.
+        // ORDER: Relaxed: one slice more or less does not matter, because each is checked.
         self.is_stopped.load(Ordering::Relaxed)
     }
 
@@ -248,7 +251,7 @@ impl List {
         self.violations.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Follows the free slices; how many there are up to the tail, or `None` if the way there is cut.
+    /// Number of free slices from head to tail; `None` if the chain is cut.
     pub(super) fn walk(&self) -> Option<u32> {
         let tail = self.map.load(self.word(LIST_TAIL));
         let mut at = self.map.load(self.word(LIST_HEAD));
@@ -276,8 +279,8 @@ impl List {
 
 const MINUS_ONE: u32 = u32::MAX;
 
-/// How often the head is tried to be moved before the list counts as exhausted; as the peers do.
+/// Attempts to advance the head before the list counts as exhausted; as in the peers.
 const TAKE_ATTEMPTS_MAX: u32 = 200;
 
-/// How often in one taking the head may lead nowhere.
+/// Invalid heads in one allocation before the list counts as broken.
 const STRANGE_MAX: u32 = 16;

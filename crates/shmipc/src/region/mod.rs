@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The buffer region: slices of a few sizes, in which messages lie, taken by one process and given back by the other.
+//! The buffer region: slices of a few sizes for messages, allocated by one process and freed by the
+//! other.
 //!
 //! ```text
 //!   reserve ──▶ Slice ──send──▶ offset ··· queue ··· offset ──receive──▶ Chain
@@ -7,14 +8,15 @@
 //!      └── list ◀─┴──────────────────────────────────────────────────────┘
 //! ```
 //!
-//! A region may serve several sessions of two processes. It knows neither queues nor streams, never waits, and
-//! copies nothing but what a reader asks to have in one piece.
+//! A region may serve several sessions of two processes. It knows neither queues nor streams, never
+//! blocks, and copies nothing, except for a reader that needs a message in one piece.
 //!
 //! # Invariants
 //!
-//! - Geometry is private ([`Geometry`]); every word of the other side's is checked against it before it is used.
-//! - Each slice has at most one owner in this process: a [`Slice`], or a part of a [`Chain`]. What the other side
-//!   names twice is refused, not shared.
+//! - Geometry is private ([`Geometry`]); every word of the peer is checked against it before it is
+//!   used.
+//! - Each slice has at most one owner in this process: a [`Slice`], or a part of a [`Chain`]. A
+//!   slice that the peer names twice is refused.
 //! - The memory stays mapped as long as any of them lives.
 
 mod chain;
@@ -28,7 +30,7 @@ pub use geometry::{
     CLASSES_DEFAULT, Class, Geometry, LISTS_MAX, ListGeometry, PlanError, SLICE_HEADER_BYTES,
     SLICES_MIN,
 };
-/// Where the words of headers are.
+/// Offsets of the words in headers.
 pub(crate) mod words {
     pub(crate) use super::geometry::{
         HAS_NEXT, LIST_CREATOR as CREATOR, LIST_FREE as FREE, LIST_HEAD as HEAD,
@@ -47,29 +49,29 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-/// A mapped buffer region, as one of its users in this process has it. What a user keeps is its own, and what it takes
-/// refers to it alone, so that two users meet nowhere but in the shared memory.
+/// A mapped buffer region for one session of this process. Each session has its own cache, and what
+/// it allocates refers to it alone. So two sessions share only the shared memory.
 #[derive(Debug)]
 pub struct BufferRegion {
     shared: Arc<Shared>,
     cache: SliceCache,
 }
 
-/// What all users in this process share.
+/// State of all sessions of this process.
 #[derive(Debug)]
 pub(crate) struct Shared {
     map: Arc<SharedMap>,
     geometry: Geometry,
     lists: Vec<List>,
     role: Role,
-    /// Something of it may be lost: it is not for new sessions.
+    /// Slices may be lost: new sessions do not use it.
     is_retired: AtomicBool,
-    /// How many sessions of this process use it.
+    /// Number of sessions of this process that use it.
     sessions: AtomicUsize,
 }
 
 impl BufferRegion {
-    /// Makes a region of fresh memory, which must be zeros.
+    /// Creates a region in fresh, zeroed memory.
     ///
     /// # Errors
     ///
@@ -81,11 +83,11 @@ impl BufferRegion {
         Self::with(map, geometry, Role::Creator).map_err(|_| PlanError::RegionSize { bytes })
     }
 
-    /// Uses a region that the other side made.
+    /// Opens a region that the peer created.
     ///
     /// # Errors
     ///
-    /// [`Damage`] where its headers say what cannot be.
+    /// [`Damage`] if its headers are impossible.
     pub fn map(map: SharedMap) -> Result<Arc<Self>, Damage> {
         let geometry = Geometry::read(&map)?;
         Self::with(map, geometry, Role::Mapper)
@@ -95,7 +97,7 @@ impl BufferRegion {
         let map = Arc::new(map);
         let mut lists = Vec::with_capacity(geometry.lists().len());
         for list in geometry.lists() {
-            // A geometry is within the region, so there is always a list.
+            // A geometry is within the region, so the list always exists.
             let made = List::new(Arc::clone(&map), *list, role);
             lists.push(
                 made.ok_or_else(|| Damage::new("a list lies behind its region", list.end()))?,
@@ -106,29 +108,29 @@ impl BufferRegion {
         Ok(Self::of(Arc::new(Shared { map, geometry, lists, role, is_retired, sessions })))
     }
 
-    /// One more user's.
+    /// For one more session.
     pub(crate) fn of(shared: Arc<Shared>) -> Arc<Self> {
         let cache = SliceCache::new(shared.lists.len());
         Arc::new(Self { shared, cache })
     }
 
-    /// The same region for another user.
+    /// The same region for another session.
     pub fn another(&self) -> Arc<Self> {
         Self::of(Arc::clone(&self.shared))
     }
 
-    /// Whether two users have the same region.
+    /// Whether both are the same region.
     pub fn is_same_as(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.shared, &other.shared)
     }
 
-    /// What all its users share, for those who want to find it again.
+    /// The shared state, by which a registry finds the region again.
     pub(crate) fn shared(&self) -> &Arc<Shared> {
         &self.shared
     }
 
-    /// A slice for `len` contiguous bytes: of the smallest class that has one to spare. `None` if none does, if no
-    /// class is as large, or if `len` is 0. It is `len` bytes long.
+    /// A slice for `len` contiguous bytes, from the smallest class with one to spare. `None` if
+    /// there is none, if no class is large enough, or if `len` is 0. Its length is `len`.
     pub fn reserve(self: &Arc<Self>, len: usize) -> Option<Slice> {
         if len == 0 || self.is_damaged() {
             return None;
@@ -141,8 +143,8 @@ impl BufferRegion {
         Some(Slice::new(Arc::clone(self), number, piece?, len))
     }
 
-    /// Slices for `len` bytes together, from the largest class downward; each is full but for the last. `None`, and
-    /// nothing taken, if there are not enough, or if `len` is 0.
+    /// Slices for `len` bytes together, from the largest class downward; all but the last are full.
+    /// `None`, with nothing allocated, if there are not enough, or if `len` is 0.
     pub fn reserve_chain(self: &Arc<Self>, len: usize) -> Option<Vec<Slice>> {
         if len == 0 || self.is_damaged() {
             return None;
@@ -157,7 +159,7 @@ impl BufferRegion {
                 chain.push(Slice::new(Arc::clone(self), number, piece, size));
             }
         }
-        // Otherwise they are given back by being dropped.
+        // Otherwise dropping frees them.
         (missing == 0).then_some(chain)
     }
 
@@ -166,22 +168,23 @@ impl BufferRegion {
         self.shared.geometry.lists().last().map_or(0, |list| list.capacity as usize)
     }
 
-    /// What [`reserve_chain`](Self::reserve_chain) has room for where everything is free.
+    /// The longest message that [`reserve_chain`](Self::reserve_chain) has room for if everything
+    /// is free.
     pub fn chain_bytes_max(&self) -> u64 {
         let spare = |list: &ListGeometry| u64::from(list.slices - 1) * u64::from(list.capacity);
         self.shared.geometry.lists().iter().map(spare).sum()
     }
 
-    /// Links `slices` to a message and gives them up; where it begins, as an element of the queue says it. What the
-    /// other side is then not told of is taken back by [`receive`](Self::receive). Empty slices are left out and
-    /// given back; `None` if that leaves nothing.
+    /// Links `slices` into a message and gives them up; returns its offset, for an element of the
+    /// queue. If the element is not sent, [`receive`](Self::receive) takes the message back. Empty
+    /// slices are freed; `None` if there are no others.
     ///
     /// # Panics
     ///
     /// If a slice is of another region.
     pub fn send(self: &Arc<Self>, slices: Vec<Slice>) -> Option<u32> {
         let mut next = None;
-        // From the last to the first, so that each knows what follows.
+        // From the last to the first, because each header has the offset of the next slice.
         for slice in slices.into_iter().rev().filter(|slice| !slice.is_empty()) {
             next = Some(slice.give_up(self, next));
         }
@@ -197,13 +200,13 @@ impl BufferRegion {
         (!slice.is_empty()).then(|| slice.give_up(self, None))
     }
 
-    /// Takes over the message that begins at `offset`.
+    /// Claims the message that begins at `offset`.
     ///
     /// # Errors
     ///
-    /// [`Damage`] where it is no message: an offset that is no slice's, a slice that says what it cannot hold, one
-    /// that comes twice or that this process has already. What it named is then left alone, since it may be
-    /// somebody else's.
+    /// [`Damage`] if it is no message: no slice begins at an offset, a header is impossible, or a
+    /// slice occurs twice or is already claimed by this process. The named slices are then left
+    /// alone, since they may have another owner.
     pub fn receive(self: &Arc<Self>, offset: u32) -> Result<Chain, Damage> {
         let truncated =
             || Damage::new("the buffer region was truncated", self.shared.map.len() as u64);
@@ -211,33 +214,35 @@ impl BufferRegion {
             return Err(truncated());
         }
         let taken = Chain::take_over(self, offset);
-        // What was read of it since are zeros.
+        // After a truncation, loads return zeros.
         if self.is_damaged() { Err(truncated()) } else { taken }
     }
 
-    /// Whether the file that the region lies in was truncated under us; see [`SharedMap::is_damaged`].
+    /// Whether the file of the region was truncated while it was mapped; see
+    /// [`SharedMap::is_damaged`].
     pub fn is_damaged(&self) -> bool {
         self.shared.map.is_damaged()
     }
 
-    /// Whether this process survives that.
+    /// Whether this process survives a truncation.
     pub fn is_guarded(&self) -> bool {
         self.shared.map.is_guarded()
     }
 
-    /// From now on this process survives it, whoever mapped the region, and whatever for; see [`SharedMap::guard`].
+    /// From now on this process survives a truncation, whoever mapped the region; see
+    /// [`SharedMap::guard`].
     pub(crate) fn guard(&self) -> Result<(), TableFull> {
         self.shared.map.guard()
     }
 
-    /// The other side of a session ended with slices in its hands, perhaps: nobody gives them back, since nobody knows
-    /// which. Other sessions go on with what is left, but no new one begins.
+    /// The peer of a session ended and may have had slices, which nobody can identify and free.
+    /// Other sessions go on with the rest, but new ones use another region.
     pub fn retire(&self) {
-        // ORDER: Relaxed: nothing else is read on the strength of it.
+        // ORDER: Relaxed: no other access depends on it.
         self.shared.is_retired.store(true, Ordering::Relaxed);
     }
 
-    /// Whether a new session may use it, beside others that do (or did: then nobody has anything of it any more).
+    /// Whether a new session may use it. `is_shared`: other sessions use it now.
     pub fn is_usable(&self, is_shared: bool) -> bool {
         let is_whole = !self.is_damaged() && !self.shared.lists.iter().any(List::is_stopped);
         if is_shared {
@@ -252,22 +257,22 @@ impl BufferRegion {
         is_usable
     }
 
-    /// Whether this process made it.
+    /// Whether this process created it.
     pub fn role(&self) -> Role {
         self.shared.role
     }
 
-    /// Where everything lies.
+    /// Positions of lists and slices.
     pub fn geometry(&self) -> &Geometry {
         &self.shared.geometry
     }
 
-    /// How many bytes the region has.
+    /// Size of the region in bytes.
     pub fn size_bytes(&self) -> usize {
         self.shared.map.len()
     }
 
-    /// What each list has, at about this time.
+    /// Counts of each list; not an atomic snapshot.
     pub fn counts(&self) -> Vec<ListCounts> {
         let counts = |(number, list): (usize, &List)| ListCounts {
             capacity: list.geometry().capacity,
@@ -281,21 +286,22 @@ impl BufferRegion {
         self.shared.lists.iter().enumerate().map(counts).collect()
     }
 
-    /// How many slices each list says are free; all of them where nothing is on its way and nobody leaks.
+    /// Number of free slices by list. All of them, if no message is in flight and no slice has
+    /// leaked.
     pub fn free_counts(&self) -> Vec<i32> {
         (0..self.shared.lists.len()).map(|number| self.spare(number)).collect()
     }
 
-    /// A session begins: some slices that come back are kept for the next who takes one, without asking the list, so
-    /// that a message that answers another lies where that lay. The other side is left most of them.
+    /// A session begins: it caches some freed slices and allocates from them first. So an answer
+    /// uses the memory of its request. Most slices remain for the peer.
     pub fn join(&self) {
-        // ORDER: Relaxed: how many there are decides only how much each keeps.
+        // ORDER: Relaxed: the number only determines the size of each cache.
         self.shared.sessions.fetch_add(1, Ordering::Relaxed);
         self.cache.keep(true);
     }
 
-    /// A session sleeps: more than its share goes back, and everything if no stream of it is open. It may never wake
-    /// again, and the other side counts what is free.
+    /// A session sleeps: it frees cached slices above its share, or all of them if it has no open
+    /// stream. It may never wake up, and the peer needs free slices.
     pub fn rest(&self, is_idle: bool) {
         if is_idle {
             self.cache.keep(false);
@@ -305,12 +311,12 @@ impl BufferRegion {
         }
     }
 
-    /// A session that slept is awake.
+    /// A session woke up.
     pub fn wake(&self) {
         self.cache.keep(true);
     }
 
-    /// A session ends: what was kept is given back, and no more is kept.
+    /// A session ends: frees its cache.
     pub fn leave(&self) {
         // ORDER: Relaxed: see `join`.
         self.shared.sessions.fetch_sub(1, Ordering::Relaxed);
@@ -325,7 +331,7 @@ impl BufferRegion {
         pieces.into_iter().for_each(|piece| self.shared.lists[number].give(piece));
     }
 
-    /// How many slices of a list one session may keep.
+    /// The most slices of a list that one session caches.
     fn share(&self, number: usize) -> usize {
         // ORDER: Relaxed: see `join`.
         let sessions = self.shared.sessions.load(Ordering::Relaxed).max(1);
@@ -341,7 +347,7 @@ impl BufferRegion {
         self.cache.take(number).or_else(|| list.take())
     }
 
-    /// Gives a slice back; a forked child does nothing, since what it inherited is its parent's.
+    /// Frees a slice. A forked child does nothing, because the slice belongs to its parent.
     fn give(&self, number: usize, piece: Piece) {
         if self.shared.map.is_inherited() {
             return;
@@ -355,13 +361,14 @@ impl BufferRegion {
         }
     }
 
-    /// How many slices of a list this user could take, were nobody else to.
+    /// Number of slices of a list that this session could allocate if no other did.
     fn spare(&self, number: usize) -> i32 {
         let kept = i32::try_from(self.cache.count(number)).unwrap_or(0);
         self.shared.lists[number].free() + kept
     }
 
-    /// How many slices of the largest class are free, as its list says: whoever waits for one looks whether it differs.
+    /// Number of free slices of the largest class. A sender that waits for one checks whether this
+    /// differs.
     pub fn largest_free(&self) -> u64 {
         self.shared
             .lists
@@ -370,14 +377,14 @@ impl BufferRegion {
             .map_or(0, |last| u64::try_from(self.spare(last)).unwrap_or(0))
     }
 
-    /// Whether every slice of every list is free: none is held, none on its way, none lost.
+    /// Whether every slice is free: none is allocated, in flight or lost.
     pub fn is_all_free(&self) -> bool {
         let slices = self.shared.lists.iter().map(|list| i64::from(list.geometry().slices));
         slices.enumerate().all(|(number, slices)| i64::from(self.spare(number)) == slices)
     }
 
-    /// How many slices can be reached from the head of each list; `None` where the way to the tail is cut. Only
-    /// while nobody takes or gives.
+    /// Number of free slices from each list's head; `None` if the chain is cut. Only valid while
+    /// there are no allocations.
     pub fn walk_free(&self) -> Vec<Option<u32>> {
         self.shared.lists.iter().map(List::walk).collect()
     }
@@ -393,31 +400,32 @@ impl Drop for BufferRegion {
     }
 }
 
-/// Of the slices of a list, sessions together keep about this part, and each no more than so many.
+/// All sessions together cache about one part in `KEPT_PART` of a list, and each at most a fixed
+/// number.
 const KEPT_PART: usize = 8;
 const KEPT_MAX: usize = 64;
 
-/// What a list has.
+/// Counts of a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ListCounts {
-    /// Bytes a slice takes.
+    /// Capacity of a slice, in bytes.
     pub capacity: u32,
-    /// How many slices there are.
+    /// Number of slices.
     pub slices: u32,
-    /// How many are free, as the list says.
+    /// Number of free slices in the header.
     pub free: i32,
-    /// How many this process has.
+    /// Number of slices that this process has claimed.
     pub held: usize,
-    /// Taken less given back, of the process that made the region and of the other one.
+    /// Allocated minus freed slices, of the creator and of the mapper.
     pub counters: [i32; 2],
-    /// How often the list was seen to be wrong.
+    /// Number of detected faults.
     pub violations: u64,
-    /// Whether it is not taken from any more, because of that.
+    /// Whether it allocates no more because of faults.
     pub is_stopped: bool,
 }
 
-/// Shared memory holds what no peer that keeps the rules writes. Whoever meets it ends the session.
+/// The shared memory has content that no conforming peer writes. The session that detects it ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Damage {
     what: &'static str,

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A slice that this process has taken, to write a message into.
+//! A slice that this process has allocated, to write a message into.
 //!
 //! ```text
 //!   │◀──────────── capacity ────────────▶│
-//!   │◀── len: what will be sent ──▶│     │      dropped: back to its list · sent: the other side's
+//!   │◀── len: will be sent ───────▶│     │      dropped: freed · sent: owned by the peer
 //! ```
 
 use super::BufferRegion;
@@ -11,13 +11,13 @@ use partywall_sys::Piece;
 use std::fmt;
 use std::sync::Arc;
 
-/// Contiguous shared memory for a message, or for a part of one. Dropped, it goes back to its list.
+/// Contiguous shared memory for a message, or a part of one. Dropping it frees it.
 ///
-/// What it holds at first is whatever was last written there, by either process.
+/// Its initial content is whatever either process wrote there last.
 pub struct Slice {
     region: Arc<BufferRegion>,
     list: usize,
-    /// Something until it is given up.
+    /// `Some` until it is given up.
     piece: Option<Piece>,
     len: usize,
 }
@@ -27,54 +27,54 @@ impl Slice {
         Self { region, list, piece: Some(piece), len }
     }
 
-    /// How many bytes will be sent.
+    /// Number of bytes to send.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether there are none.
+    /// Whether there are no bytes to send.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// How many bytes it takes.
+    /// Capacity in bytes.
     pub fn capacity(&self) -> usize {
         self.region.list(self.list).geometry().capacity as usize
     }
 
-    /// The bytes that will be sent.
+    /// The bytes to send.
     pub fn as_slice(&self) -> &[u8] {
         let pieces = self.region.list(self.list).pieces();
         self.piece.as_ref().map_or(&[], |piece| pieces.bytes(piece, 0, self.len))
     }
 
-    /// The bytes that will be sent, to be written.
+    /// The bytes to send, for writing.
     pub fn as_mut_slice(&mut self) -> &mut [u8] {
         let pieces = self.region.list(self.list).pieces();
         let len = self.len;
         self.piece.as_mut().map_or(&mut [], |piece| &mut pieces.bytes_mut(piece)[..len])
     }
 
-    /// How many bytes will be sent.
+    /// Sets the number of bytes to send.
     ///
     /// # Panics
     ///
-    /// If there is no room for so many.
+    /// If `len` exceeds the capacity.
     pub fn set_len(&mut self, len: usize) {
         assert!(len <= self.capacity(), "a slice of {} bytes cannot send {len}", self.capacity());
         self.len = len;
     }
 
-    /// Shortens it to `len` bytes; nothing if it is as short already.
+    /// Shortens it to `len` bytes; does nothing if it is already as short.
     pub fn truncate(&mut self, len: usize) {
         self.len = self.len.min(len);
     }
 
-    /// Makes it part of a message of `region`, before what begins at `next`; where it begins itself.
+    /// Makes it part of a message of `region`, before the slice at `next`; returns its own offset.
     pub(super) fn give_up(mut self, region: &Arc<BufferRegion>, next: Option<u32>) -> u32 {
         assert!(self.region.is_same_as(region), "a slice of another region");
         let list = region.list(self.list);
-        // Taken only here and in `drop`, which comes later.
+        // Only taken here and in `drop`, which comes later.
         let Some(piece) = self.piece.take() else { return 0 };
         // Within the capacity, which is a u32.
         let size = u32::try_from(self.len).unwrap_or(list.geometry().capacity);

@@ -1,50 +1,52 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Slices that came back and lie ready for the next who takes: the last one first, because it is in the cache still.
+//! Freed slices that a session keeps for its next allocation. The last one is used first, because
+//! the processor has it cached.
 //!
 //! ```text
-//!   give ─▶ is there a place? ─▶ kept ─▶ take
-//!                          └ no ─▶ the list
+//!   give ─▶ below the limit? ─ yes ─▶ cache ─▶ take
+//!                             └ no ─▶ the list
 //! ```
 //!
-//! The other side cannot take them meanwhile, so they are few, and given back when no stream is open, and at the end.
+//! The peer cannot allocate cached slices, so they are few. They are freed when no stream is open,
+//! and at the end.
 
 use partywall_sys::Piece;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// What one user keeps, list by list.
+/// The cached slices of one session, by list.
 #[derive(Debug)]
 pub(super) struct SliceCache {
     lists: Vec<Mutex<Vec<Piece>>>,
-    /// Whether anything is kept at all.
+    /// Whether slices are cached at all.
     is_keeping: AtomicBool,
 }
 
 impl SliceCache {
-    /// Of so many lists; nothing is kept before [`keep`](Self::keep) says so.
+    /// For so many lists; caches nothing before [`keep`](Self::keep).
     pub(super) fn new(lists: usize) -> Self {
         let lists = (0..lists).map(|_| Mutex::default()).collect();
         Self { lists, is_keeping: AtomicBool::new(false) }
     }
 
-    /// Whether slices are kept from now on.
+    /// Sets whether slices are cached from now on.
     pub(super) fn keep(&self, is_keeping: bool) {
-        // ORDER: Relaxed: one slice more or less does not matter; they are given back in the end.
+        // ORDER: Relaxed: one slice more or less does not matter; all are freed at the end.
         self.is_keeping.store(is_keeping, Ordering::Relaxed);
     }
 
-    /// Whether slices are kept.
+    /// Whether slices are cached.
     pub(super) fn is_keeping(&self) -> bool {
         // ORDER: Relaxed: see `keep`.
         self.is_keeping.load(Ordering::Relaxed)
     }
 
-    /// The slice that was kept last.
+    /// The slice that was cached last.
     pub(super) fn take(&self, list: usize) -> Option<Piece> {
         if self.is_keeping() { self.pieces(list).pop() } else { None }
     }
 
-    /// Keeps a slice if fewer than so many are; else it is the caller's again.
+    /// Caches a slice if fewer than `pieces_max` are cached; otherwise returns it.
     pub(super) fn give(&self, list: usize, piece: Piece, pieces_max: usize) -> Option<Piece> {
         let mut pieces = self.pieces(list);
         if pieces.len() >= pieces_max {
@@ -54,14 +56,14 @@ impl SliceCache {
         None
     }
 
-    /// What is kept of a list beyond so many, the first ones; the user gives it back.
+    /// Removes the oldest slices of a list beyond `pieces_max`; the caller frees them.
     pub(super) fn beyond(&self, list: usize, pieces_max: usize) -> Vec<Piece> {
         let mut pieces = self.pieces(list);
         let excess = pieces.len().saturating_sub(pieces_max);
         pieces.drain(..excess).collect()
     }
 
-    /// How many slices of a list are kept.
+    /// Number of cached slices of a list.
     pub(super) fn count(&self, list: usize) -> usize {
         self.pieces(list).len()
     }

@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What concerns a line as a whole: hot restarts, its counters, and its end.
+//! A connection as a whole: hot restarts, metrics, and its end.
 //!
 //! ```text
-//!   receiver ── HotRestart, HotRestartAck, end ──▶ Control ──▶ Observer: a protocol's lines, or a pool
+//!   receiver ── HotRestart, HotRestartAck, end ──▶ Control ──▶ Observer: Connections, or a pool
 //!   outlet   ◀─ HotRestart, HotRestartAck ──────── Control ◀── announce, acknowledge
-//!   tally, rings ── how it stands ───────────────▶ Control ──▶ metrics
+//!   counters, rings ── current figures ──────────▶ Control ──▶ metrics
 //! ```
 //!
-//! It keeps neither the socket nor the session alive: whoever holds one of a line that has ended reads its last
-//! figures, and writes nothing.
+//! It keeps neither the socket nor the session alive. After the connection has ended it still
+//! returns the last metrics, and writes nothing.
 //!
 //! # Invariants
 //!
-//! - An observer is called without any lock of the line, so that it may write.
-//! - What is written here is in order with everything else that the line writes on the socket.
+//! - An observer is called without any lock of the connection, because it may write.
+//! - Messages written here are in order with all other messages of the connection on the socket.
 
 use super::counters::ConnectionCounters;
 use super::outlet::{Outlet, SharedOutlet};
@@ -26,43 +26,43 @@ use std::sync::{Arc, Weak};
 #[cfg(feature = "tokio")]
 use std::time::Instant;
 
-/// A line, for those who look after many.
+/// A connection, for its observer.
 pub(crate) struct Control {
     number: u64,
     is_client: bool,
     outlet: Weak<SharedOutlet>,
     counters: Arc<ConnectionCounters>,
-    /// The ring that we send by, and the other.
+    /// The ring that we send through, and the other one.
     rings: (FillWatch, FillWatch),
     driver_waker: DriverWaker,
     observer: Arc<dyn Observer>,
-    /// The other side has woken us once: it is past whatever it does behind a handshake.
+    /// The peer has sent its first Polling: it has done what it does right after a handshake.
     has_polled: AtomicBool,
     is_ended: AtomicBool,
 }
 
-/// Who looks after lines.
+/// Observes connections.
 pub(crate) trait Observer: fmt::Debug + Send + Sync {
-    /// What the next line is called.
+    /// Number of the next connection.
     fn number(&self) -> u64;
 
-    /// There is a line, of which nothing was read yet.
+    /// A connection was established; nothing was read from it yet.
     fn joined(&self, connection: &Arc<Control>);
 
-    /// The other side wakes us for the first time.
+    /// The peer sent its first Polling.
     fn polled(&self, _connection: &Control) {}
 
-    /// The other side hands over to a new process.
+    /// The peer hands over to a new process.
     fn restart_announced(&self, _connection: &Control, _epoch: u64) {}
 
-    /// The other side has moved to the new process.
+    /// The peer has moved to the new process.
     fn restart_acknowledged(&self, _connection: &Control, _epoch: u64) {}
 
-    /// The line has ended.
+    /// The connection has ended.
     fn ended(&self, connection: &Control);
 }
 
-/// What a control is made of.
+/// The parts of a [`Control`].
 pub(super) struct ControlParts {
     pub(super) is_client: bool,
     pub(super) outlet: Weak<SharedOutlet>,
@@ -90,7 +90,7 @@ impl Control {
         }
     }
 
-    /// The number that its observer gave.
+    /// The number that its observer gave it.
     pub(crate) const fn number(&self) -> u64 {
         self.number
     }
@@ -99,40 +99,42 @@ impl Control {
         self.is_client
     }
 
-    /// Whether the other side has woken us once.
+    /// Whether the peer has sent a Polling.
     pub(crate) fn has_polled(&self) -> bool {
-        // ORDER: Relaxed: whoever is told late is told by the observer's `polled`, under its lock.
+        // ORDER: Relaxed: a caller that reads a stale value is notified by the observer's `polled`,
+        // under its lock.
         self.has_polled.load(Ordering::Relaxed)
     }
 
     pub(crate) fn is_ended(&self) -> bool {
-        // ORDER: Relaxed: what is written to a line that has ended goes nowhere.
+        // ORDER: Relaxed: writing to a connection that has ended has no effect.
         self.is_ended.load(Ordering::Relaxed)
     }
 
-    /// Tells the other side that a new process takes over.
+    /// Announces to the peer that a new process takes over.
     pub(crate) fn announce(&self, epoch: u64) {
         self.write(|outlet| outlet.restart(epoch));
     }
 
-    /// Tells the other side that we have moved.
+    /// Acknowledges to the peer that we have moved.
     #[cfg(feature = "tokio")]
     pub(crate) fn acknowledge(&self, epoch: u64) {
         self.write(|outlet| outlet.acknowledge_restart(epoch));
     }
 
-    /// Whether something is left to be written.
+    /// Whether bytes are buffered for the socket.
     #[cfg(feature = "tokio")]
     pub(crate) fn keeps(&self) -> bool {
         self.outlet.upgrade().is_some_and(|outlet| outlet.keeps())
     }
 
-    /// A line that cannot write has ended, or is about to, which its observer is told.
+    /// A connection that cannot write has ended or is about to, which its observer will be notified
+    /// of.
     fn write(&self, write: impl FnOnce(&mut Outlet) -> Result<(), TrySendError>) {
         let Some(outlet) = self.outlet.upgrade() else { return };
         let written = outlet.with(write);
         if written.is_ok() && outlet.keeps() {
-            // The driver writes the rest when there is room.
+            // The driver writes the rest once there is room.
             self.driver_waker.wake();
         }
     }
@@ -141,13 +143,13 @@ impl Control {
         self.counters.add(what, 1);
     }
 
-    /// How many messages went by the socket, either way.
+    /// Number of messages over the socket, in both directions.
     #[cfg(feature = "tokio")]
     pub(crate) fn fallbacks(&self) -> u64 {
         self.counters.fallbacks()
     }
 
-    /// How it stands.
+    /// The metrics at this time.
     pub(crate) fn metrics(&self) -> SessionMetrics {
         SessionMetrics {
             performance: self.counters.performance(self.pending()),
@@ -156,18 +158,18 @@ impl Control {
         }
     }
 
-    /// What tells regions apart: lines of one pool share one.
+    /// Identifies the region: the connections of one pool share one.
     #[cfg(feature = "tokio")]
     pub(crate) fn region(&self) -> usize {
         self.counters.region()
     }
 
-    /// Tells the monitor if it is time.
+    /// Reports to the monitor if the interval is over.
     pub(crate) fn tell_monitor(&self) {
         self.counters.tell_monitor(false, || self.pending());
     }
 
-    /// When it is time to tell the monitor.
+    /// When the next report to the monitor is due.
     #[cfg(feature = "tokio")]
     pub(crate) fn monitor_due(&self) -> Option<Instant> {
         self.counters.monitor_due()
@@ -181,7 +183,7 @@ impl Control {
     }
 }
 
-/// What the receiver says.
+/// Calls of the receiver.
 impl Control {
     pub(super) fn polled(&self) {
         // ORDER: Relaxed: see `has_polled`.
@@ -198,9 +200,9 @@ impl Control {
         self.observer.restart_acknowledged(self, epoch);
     }
 
-    /// The line is over; said once.
+    /// The connection has ended. Only the first call has an effect.
     pub(super) fn end(&self) {
-        // ORDER: Relaxed: only one finds that it was not so.
+        // ORDER: Relaxed: only one caller reads `false`.
         if !self.is_ended.swap(true, Ordering::Relaxed) {
             self.counters.tell_monitor(true, || (0, 0));
             self.observer.ended(self);

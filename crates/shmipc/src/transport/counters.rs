@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a line counts: for sessions, under partywall's names, and for a monitor, under the peers'.
+//! Counters of a connection: for sessions under Partywall's names, for a monitor under the peers'
+//! names.
 
 use super::streams::Streams;
 use crate::region::BufferRegion;
@@ -12,7 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// The counters of one line.
+/// The counters of one connection.
 pub(super) struct ConnectionCounters {
     counts: Counters,
     more: [AtomicU64; RareCount::COUNT],
@@ -23,15 +24,15 @@ pub(super) struct ConnectionCounters {
     monitor: Option<Monitoring>,
 }
 
-/// Who is told, and when next.
+/// A monitor, and when it gets the next report.
 struct Monitoring {
     monitor: Arc<dyn Monitor>,
     interval: Duration,
     due: Mutex<Instant>,
 }
 
-/// One direction, counted with every message by one thread at a time: in cache lines of its own, and without
-/// locked instructions.
+/// One direction; one thread at a time counts every message. It has its own cache lines, and uses
+/// no locked instructions.
 #[derive(Default)]
 #[repr(align(128))]
 struct Flow {
@@ -44,7 +45,8 @@ struct Flow {
 impl Flow {
     fn count(&self, bytes: usize, in_place: bool) {
         let add = |figure: &AtomicU64, amount: u64| {
-            // ORDER: Relaxed: only one thread at a time writes it, and nothing is read on the strength of it.
+            // ORDER: Relaxed: only one thread at a time writes it, and no other access depends on
+            // it.
             figure.store(figure.load(Ordering::Relaxed) + amount, Ordering::Relaxed);
         };
         add(&self.messages, 1);
@@ -60,7 +62,7 @@ impl Flow {
     }
 }
 
-/// What peers do not count, and is rare.
+/// Rare events that peers do not count.
 #[derive(Clone, Copy)]
 pub(super) enum RareCount {
     Discarded,
@@ -98,7 +100,7 @@ impl ConnectionCounters {
     }
 
     pub(super) fn note(&self, what: RareCount) {
-        // ORDER: Relaxed: nothing else is read on the strength of a counter.
+        // ORDER: Relaxed: no other access depends on a counter.
         self.more[what as usize].fetch_add(1, Ordering::Relaxed);
     }
 
@@ -107,12 +109,12 @@ impl ConnectionCounters {
         self.more[what as usize].load(Ordering::Relaxed)
     }
 
-    /// A message was sent; by whoever holds the sender.
+    /// A message was sent; called by the holder of the sender.
     pub(super) fn sent(&self, bytes: usize, in_place: bool) {
         self.sent.count(bytes, in_place);
     }
 
-    /// A message came; by the driver.
+    /// A message was received; called by the driver.
     pub(super) fn received(&self, bytes: usize, viewed: bool) {
         self.received.count(bytes, viewed);
     }
@@ -154,27 +156,28 @@ impl ConnectionCounters {
         ShareMemoryMetrics::new(self.region.size_bytes() as u64, used.sum())
     }
 
-    /// How many messages went by the socket, either way.
+    /// Number of messages over the socket, in both directions.
     #[cfg(feature = "tokio")]
     pub(super) fn fallbacks(&self) -> u64 {
         let counters = &self.counts;
         counters.total(Count::FallbackSent) + counters.total(Count::FallbackReceived)
     }
 
-    /// What tells regions apart.
+    /// Identifies the region.
     #[cfg(feature = "tokio")]
     pub(super) fn region(&self) -> usize {
         Arc::as_ptr(self.region.shared()) as usize
     }
 
-    /// When to tell the monitor.
+    /// When the next report to the monitor is due.
     #[cfg(feature = "tokio")]
     pub(super) fn monitor_due(&self) -> Option<Instant> {
         let monitoring = self.monitor.as_ref()?;
         Some(*monitoring.due.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Tells the monitor if it is time; `pending` says how many elements lie in our queue and in theirs.
+    /// Reports to the monitor if it is due. `pending` returns the numbers of elements in our queue
+    /// and in the peer's.
     pub(super) fn tell_monitor(&self, is_last: bool, pending: impl FnOnce() -> (u64, u64)) {
         let Some(monitoring) = &self.monitor else { return };
         let now = Instant::now();

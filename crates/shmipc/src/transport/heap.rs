@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Messages that were received on our heap, of which only so much may lie unread.
+//! Messages received into our heap, with a limit on their unread bytes.
 
 use partywall::Message;
 use partywall::protocol::{DriverWaker, RecvBuffer};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// How much of our heap lies unread, of all streams together.
+/// Unread bytes on our heap, of all streams together.
 #[derive(Clone, Debug)]
 pub(super) struct Heap {
     shared: Arc<Used>,
@@ -16,7 +16,7 @@ pub(super) struct Heap {
 struct Used {
     bytes: AtomicU64,
     bytes_max: u64,
-    /// The driver takes no more before there is less.
+    /// The driver reads no more until there are fewer.
     is_held: AtomicBool,
     driver_waker: DriverWaker,
 }
@@ -29,22 +29,23 @@ impl Heap {
 
     /// A message on the heap; it counts until it is dropped.
     pub(super) fn message(&self, bytes: Vec<u8>) -> Message {
-        // ORDER: Relaxed: a sum. Who holds reads it behind what says so.
+        // ORDER: Relaxed: only a running total. `holds` loads it again after its store of
+        // `is_held`, which orders the check.
         self.shared.bytes.fetch_add(weight(&bytes), Ordering::Relaxed);
         Message::from_recv_buffer(Box::new(OnHeap { bytes, heap: self.clone() }))
     }
 
-    /// Whether to take no more: the driver is called when that changes.
+    /// Whether to read no more. When that changes, the driver is woken.
     pub(super) fn holds(&self) -> bool {
         if !self.is_full() {
             return false;
         }
-        // ORDER: SeqCst, with the load below and those of `drop`: either the last reader sees that we hold, and
-        // calls, or we see what it gave back.
+        // ORDER: SeqCst, with the load below and the accesses in `drop`. Either the last reader
+        // sees `is_held` and wakes the driver, or the load below sees its subtraction.
         self.shared.is_held.store(true, Ordering::SeqCst);
         let holds = self.is_full();
         if !holds {
-            // ORDER: Relaxed: a call too many does no harm.
+            // ORDER: Relaxed: one wake-up too many does no harm.
             self.shared.is_held.store(false, Ordering::Relaxed);
         }
         holds
@@ -93,10 +94,10 @@ impl Drop for OnHeap {
     }
 }
 
-/// What a message takes of the heap: many small ones are not free.
+/// Heap bytes of a message, with overhead: many small messages use memory too.
 fn weight(bytes: &[u8]) -> u64 {
     bytes.len() as u64 + MESSAGE_BYTES
 }
 
-/// What a message takes besides its bytes, about: itself, its place in a queue, and what the allocator adds.
+/// Approximate overhead of a message in bytes: the value, its place in a queue, and the allocator.
 const MESSAGE_BYTES: u64 = 192;

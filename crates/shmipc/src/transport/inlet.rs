@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What comes on the socket, message by message.
+//! Reads the socket, message by message.
 
 use super::FallbackLimits;
 use crate::frame::{Frame, Parser};
@@ -21,17 +21,17 @@ pub(super) struct Inlet {
 pub(super) enum End {
     /// Between two messages.
     Clean,
-    /// Within one, or by force.
+    /// Within a message, or by a reset.
     Cut,
 }
 
-/// What a look at the socket found.
+/// Result of reading the socket.
 #[derive(Debug)]
 pub(super) enum Inflow {
     Frame(Frame),
-    /// All that has come so far was read.
+    /// Everything that has arrived was read.
     Dry,
-    /// Nothing will come any more.
+    /// Nothing more will arrive.
     End(End),
 }
 
@@ -70,9 +70,10 @@ impl Inlet {
         }
     }
 
-    /// Whether more is surely under way, or lost, though all was read that has come. Within a message that is so, and what waits behind
-    /// it at its sender may be of any stream. What TCP has taken may be in the buffers of its sender, and is lost with them when the
-    /// connection is cut; of a Unix socket what was written is there.
+    /// Whether more data is in flight or lost, although everything that has arrived was read. That
+    /// is certain within a message, and the sender may have buffered data of any stream after it.
+    /// TCP may still have data in the sender's buffers, which is lost if the connection is reset.
+    /// On a Unix socket, everything that was written has arrived.
     pub(super) fn is_behind(&self) -> bool {
         let is_lost = self.socket.family() == Family::Tcp && self.end == Some(End::Cut);
         is_lost || self.parser.is_within_message()

@@ -1,37 +1,37 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Counters, under the names that users of shmipc know.
+//! Metrics, under the names that users of shmipc know.
 //!
 //! ```text
-//!   whoever sends, whoever reads ── add ──▶ Counters, one for each session ── snapshots ──▶ Monitor
-//!   queues, streams, region ──────── how full they are now ──────────────────┘
+//!   senders, receivers ──── add ──▶ Counters, one for each session ── snapshots ──▶ Monitor
+//!   queues, streams, region ─────── current fill levels ──────────────┘
 //! ```
 //!
-//! The names are those of shmipc-go. Where its figures do not mean what they are called, ours do, and the figure says
-//! so. Nothing here decides when a [`Monitor`] is told. The counters are of no use for synchronisation: each is
-//! exact, and two read one after the other need not be of the same moment.
+//! The names are those of shmipc-go. Where its figures do not match their names, ours do, and the
+//! doc of the figure says so. Nothing here decides when a [`Monitor`] gets a report. Counters do
+//! not synchronise: each is exact, but two loads need not be of the same moment.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What one session counts.
+/// The counters of one session.
 #[derive(Default)]
 pub struct Counters {
     counts: [AtomicU64; Count::ALL.len()],
 }
 
-/// What is counted.
+/// A counted event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Count {
-    /// A `Polling` came.
+    /// A `Polling` was received.
     PollingReceived,
     /// A `Polling` was sent.
     PollingSent,
     /// The region had no room for a message.
     AllocationFailed,
-    /// A message was sent by the socket.
+    /// A message was sent over the socket.
     FallbackSent,
-    /// A message came by the socket.
+    /// A message was received over the socket.
     FallbackReceived,
     /// The socket failed.
     SocketFailed,
@@ -39,12 +39,12 @@ pub enum Count {
     QueueStayedFull,
     /// The session moved to a new process.
     RestartSucceeded,
-    /// The session was to move, and did not.
+    /// The session should have moved, and did not in time.
     RestartFailed,
 }
 
 impl Count {
-    /// All of them, in order.
+    /// All events, in order.
     pub const ALL: [Self; 9] = [
         Self::PollingReceived,
         Self::PollingSent,
@@ -59,21 +59,21 @@ impl Count {
 }
 
 impl Counters {
-    /// Counts; on any thread.
+    /// Adds to a counter, on any thread.
     pub fn add(&self, what: Count, amount: u64) {
-        // ORDER: Relaxed: nothing else is read on the strength of a counter.
+        // ORDER: Relaxed: no other access depends on a counter.
         self.counts[what as usize].fetch_add(amount, Ordering::Relaxed);
     }
 
-    /// What was counted.
+    /// The total of a counter.
     #[must_use]
     pub fn total(&self, what: Count) -> u64 {
         // ORDER: Relaxed: see `add`.
         self.counts[what as usize].load(Ordering::Relaxed)
     }
 
-    /// Counters of what goes well, with how many bytes were sent and came, by either way, and how many elements lie in
-    /// both queues now.
+    /// Metrics of normal operation, with the bytes sent and received by either way, and the current
+    /// elements in both queues.
     #[must_use]
     pub fn performance(
         &self,
@@ -90,7 +90,7 @@ impl Counters {
         }
     }
 
-    /// Counters of what does not, with how many streams are open now.
+    /// Metrics of faults, with the current number of open streams.
     #[must_use]
     pub fn stability(&self, active_stream_count: u64) -> StabilityMetrics {
         StabilityMetrics {
@@ -112,62 +112,63 @@ impl fmt::Debug for Counters {
     }
 }
 
-/// How much a session did. All but the queues are totals since it began.
+/// Work of a session. All but the queues are totals since it began.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PerformanceMetrics {
-    /// How often the other side woke us, by a `Polling`.
+    /// Number of `Polling` messages received.
     pub receive_sync_event_count: u64,
-    /// How often we woke it.
+    /// Number of `Polling` messages sent.
     pub send_sync_event_count: u64,
-    /// Bytes of messages that were sent. Peers also count what could not be sent.
+    /// Bytes of messages sent. Peers also count those that could not be sent.
     pub out_flow_bytes: u64,
-    /// Bytes of messages that came, when they came. Peers count them when they are read.
+    /// Bytes of messages received, counted on arrival. Peers count them when they are read.
     pub in_flow_bytes: u64,
-    /// How many elements lie in the queue for the other side, now. What shmipc-go says here is the total of those
-    /// that ever did.
+    /// Current number of elements in the queue for the peer. shmipc-go reports the total of all
+    /// elements so far.
     pub send_queue_count: u64,
-    /// How many elements lie in the queue for us, now. As above.
+    /// Current number of elements in the queue for this side. shmipc-go: as above.
     pub receive_queue_count: u64,
 }
 
-/// How often a session found something amiss, since it began.
+/// Faults of a session since it began.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct StabilityMetrics {
     /// Messages for which the region had no room. The crate `shmipc` never counts them.
     pub alloc_shm_error_count: u64,
-    /// Messages that were sent by the socket instead: for want of room, or because earlier ones of their stream were.
+    /// Messages sent over the socket: because the region had no room, or because earlier messages
+    /// of the stream were.
     pub fallback_write_count: u64,
-    /// Messages that came by the socket.
+    /// Messages received over the socket.
     pub fallback_read_count: u64,
-    /// How often reading or writing the socket failed. It ends the session, so that is 0 or 1, or 2 where both did.
+    /// Failed reads and writes of the socket. Each ends the session, so there are at most two.
     pub event_conn_error_count: u64,
-    /// Messages that were not sent because the queue stayed full for as long as was chosen.
+    /// Messages that were not sent because the queue stayed full for the configured time.
     pub queue_full_error_count: u64,
-    /// How many streams are open, now.
+    /// Current number of open streams.
     pub active_stream_count: u64,
-    /// How often the session moved to a new process: its hot restarts that succeeded. Always 0 in what shmipc-go tells.
+    /// Hot restarts in which the session moved to a new process. Always 0 in reports of shmipc-go.
     pub hot_restart_success_count: u64,
-    /// How often it was to move, and did not in time. Always 0 in what shmipc-go tells.
+    /// Hot restarts in which it did not move in time. Always 0 in reports of shmipc-go.
     pub hot_restart_error_count: u64,
 }
 
-/// How full a region of buffers is, now. Sessions that share a region say the same of it.
+/// Current use of a region of buffers. Sessions that share a region report the same.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ShareMemoryMetrics {
-    /// How large it is, in bytes.
+    /// Size of the region in bytes.
     pub capacity_of_share_memory_in_bytes: u64,
-    /// How much of it is lent out, on either side, in bytes. As with the peers it is the sum of what each class says,
-    /// one after the other, while both sides take and give back; but never less than nothing. It need not be 0 at rest:
-    /// as long as streams are open, the other side and other sessions keep slices ready for their next message: each side
-    /// an eighth of each class at most, and each session no more than 64 of them.
+    /// Bytes of allocated slices of both sides. As with peers, it is the sum over classes, read one
+    /// after the other while both sides allocate and free; but it is never negative. It may exceed
+    /// 0 at rest, because the peer and other sessions with open streams cache slices. Each side
+    /// caches at most an eighth of each class, and each session at most 64 slices of it.
     pub all_in_used_share_memory_in_bytes: u64,
 }
 
 impl ShareMemoryMetrics {
-    /// Of a region with so many bytes, of which so many are lent out.
+    /// Of a region with this capacity and these used bytes.
     #[must_use]
     pub const fn new(capacity_bytes: u64, used_bytes: u64) -> Self {
         Self {
@@ -177,21 +178,21 @@ impl ShareMemoryMetrics {
     }
 }
 
-/// Everything of one session, or of several together.
+/// All metrics of one session, or of several together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SessionMetrics {
-    /// How much it did.
+    /// Its work.
     pub performance: PerformanceMetrics,
-    /// What was amiss.
+    /// Its faults.
     pub stability: StabilityMetrics,
     /// Its region.
     pub share_memory: ShareMemoryMetrics,
 }
 
 impl SessionMetrics {
-    /// Adds what another session counted, and, if `is_alive`, what is there of it now; not its region, which they may
-    /// share.
+    /// Adds the counters of another session, and its current figures if `is_alive`. Regions are
+    /// left out, because sessions may share one.
     #[cfg(feature = "tokio")]
     pub(crate) fn add(&mut self, other: &Self, is_alive: bool) {
         let now = u64::from(is_alive);
@@ -222,7 +223,7 @@ impl SessionMetrics {
     }
 }
 
-/// Is told what sessions count.
+/// Receives the metrics of sessions.
 ///
 /// ```
 /// use partywall_shmipc::{Monitor, PerformanceMetrics, ShareMemoryMetrics, StabilityMetrics};
@@ -241,9 +242,9 @@ impl SessionMetrics {
 /// }
 /// ```
 pub trait Monitor: Send + Sync {
-    /// What one session has counted: when it comes to rest after traffic and the interval is over, when
-    /// [`tell_monitor`](crate::Shmipc::tell_monitor) is called, and once when it ends. An idle session has no timer. It
-    /// is called between messages, so what it does with them should be short.
+    /// Receives a report of one session: when it becomes idle and the interval is over, when
+    /// [`tell_monitor`](crate::Shmipc::tell_monitor) is called, and once at its end. An idle
+    /// session has no timer. It is called between messages, so it should return quickly.
     fn on_emit_session_metrics(
         &self,
         performance: &PerformanceMetrics,
@@ -251,7 +252,7 @@ pub trait Monitor: Send + Sync {
         share_memory: &ShareMemoryMetrics,
     );
 
-    /// A session has ended, and its last figures were told. Does nothing unless it is written.
+    /// A session has ended, and its last report was made. The default does nothing.
     fn flush(&self) {}
 }
 

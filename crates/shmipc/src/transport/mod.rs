@@ -1,23 +1,25 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A line of this protocol, as the door of partywall wants it.
+//! A connection of this protocol, as Partywall's sessions use it.
 //!
 //! ```text
-//!   ConnectionSender ─ slices ─▶ chain ─▶ element in the ring ─▶ Polling, where the other side rests    sender.rs
-//!              └ none left ─▶ fallback data on the socket                                         outlet.rs
-//!   ConnectionReceiver ◀─ chain ◀─ element ◀─ ring                                                      receiver.rs
-//!                ◀─ fallback data, ends of streams ◀─ socket                                      inlet.rs
-//!                ◀─ ends that wait for what is left on the socket                             closing.rs
+//!   ConnectionSender ─ slices ─▶ chain ─▶ element in the ring ─▶ Polling if idle    sender.rs
+//!              └ none left ─▶ fallback data on the socket                           outlet.rs
+//!   ConnectionReceiver ◀─ chain ◀─ element ◀─ ring                                  receiver.rs
+//!                ◀─ fallback data, closes of streams ◀─ socket                      inlet.rs
+//!                ◀─ closes that wait for data on the socket                 pending_closes.rs
 //! ```
 //!
-//! Both ends belong to one session. They share the socket, the region, and which streams there are (`streams.rs`);
-//! everything else is each end's own, so that one can send while the other receives.
+//! Both ends belong to one session. They share the socket, the region, and the table of streams
+//! (`streams.rs`). Everything else belongs to one end, so that one can send while the other
+//! receives.
 //!
-//! # What is in which order
+//! # Order of ring and socket
 //!
-//! A stream's data goes through the ring, or, where memory ran out, by the socket from then on. The two are not in
-//! order of themselves. We make them so: what was put in the ring before is told of before fallback data is written,
-//! and the end of such a stream goes by the socket as well. Of the other side's we take the ring's elements first,
-//! and believe the end of a stream in the ring only when the socket has been read to its end after it.
+//! A stream's data goes through the ring or, once memory was exhausted, over the socket. The two
+//! are not ordered by themselves. A sender orders them: it notifies the peer of elements in the
+//! ring before it writes fallback data, and it closes such a stream over the socket. A receiver
+//! takes the peer's elements from the ring first. It reports a close from the ring only after it
+//! has read everything from the socket.
 
 mod control;
 mod counters;
@@ -50,10 +52,10 @@ use std::sync::Arc;
 use std::time::Duration;
 use streams::Streams;
 
-/// What a line is made of once both sides are ready.
+/// The parts of an established connection.
 pub(crate) struct ConnectionParts {
     pub socket: Socket,
-    /// Bytes of established traffic that were read along with the handshake.
+    /// Bytes of established traffic that were read with the handshake.
     pub read: Vec<u8>,
     pub version: u8,
     pub region: Arc<BufferRegion>,
@@ -63,31 +65,31 @@ pub(crate) struct ConnectionParts {
     pub driver_waker: DriverWaker,
     pub policy: BackPressure,
     pub limits: FallbackLimits,
-    /// Who is told the counters, and how often.
+    /// The monitor, and the interval of its reports.
     pub monitor: Option<(Arc<dyn Monitor>, Duration)>,
-    /// Who looks after the line.
+    /// Observes the connection.
     pub observer: Arc<dyn Observer>,
     pub description: &'static str,
-    /// How many streams we may open.
+    /// The most streams that we may have open.
     pub streams_max: u32,
-    /// What must live as long as the line: files are removed when it is dropped.
+    /// Backings that live as long as the connection. Dropping one removes its file.
     pub backing: Vec<Arc<crate::memory::Backing>>,
 }
 
-/// What may lie on our heap.
+/// Limits of data on our heap.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FallbackLimits {
     pub fallback_unread_max: u64,
     pub fallback_message_max: u32,
 }
 
-/// Both ends.
+/// Builds both ends.
 pub(crate) fn connection(parts: ConnectionParts) -> io::Result<Connection> {
     let ConnectionParts { socket, region, queue: (producer, consumer), .. } = parts;
     let socket = Arc::new(socket);
     let streams = Arc::new(Streams::new(parts.is_client, producer.capacity() as usize));
     let heap = Heap::new(parts.limits.fallback_unread_max, parts.driver_waker.clone());
-    // Its own, beside those of other lines: what it takes is counted apart from theirs.
+    // Its own view, apart from those of other connections: what it allocates is counted separately.
     let region = region.another();
     let room = Arc::new(SpaceWaiter::new(&socket, producer.room_watch(), Arc::clone(&region))?);
     region.join();
@@ -126,7 +128,7 @@ pub(crate) fn connection(parts: ConnectionParts) -> io::Result<Connection> {
         receiver: Box::new(receiver),
         description: parts.description,
         streams_max: parts.streams_max,
-        // Only the connecting side opens any.
+        // Only the connecting side opens streams.
         peer_opens: !parts.is_client,
     })
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What we write on the socket: wake-ups, fallback data and ends of streams, in order, and kept where the system
-//! does not take it at once.
+//! Writes the socket: wake-ups, fallback data and closes of streams, in order. Buffers what the
+//! system does not accept at once.
 
 use super::FallbackLimits;
 use super::counters::ConnectionCounters;
@@ -14,7 +14,7 @@ use std::io::{ErrorKind, IoSlice};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// The outlet of a line, for the sender and for whoever says something about the whole line.
+/// The outlet of a connection, shared by its sender and its [`Control`](super::Control).
 #[derive(Debug)]
 pub(super) struct SharedOutlet {
     outlet: Mutex<Outlet>,
@@ -29,12 +29,13 @@ impl SharedOutlet {
     pub(super) fn with<T>(&self, write: impl FnOnce(&mut Outlet) -> T) -> T {
         let mut outlet = self.outlet.lock().unwrap_or_else(PoisonError::into_inner);
         let written = write(&mut outlet);
-        // ORDER: Relaxed: what is left is written in order by whoever holds the lock, whether or not it was known.
+        // ORDER: Relaxed: the holder of the lock writes the buffered bytes in order, whether or not
+        // this was seen.
         self.keeps.store(outlet.keeps(), Ordering::Relaxed);
         written
     }
 
-    /// Whether something is left to be written. A sender that has nothing for the socket asks no more than this.
+    /// Whether bytes are buffered. A sender with nothing for the socket checks only this.
     pub(super) fn keeps(&self) -> bool {
         // ORDER: Relaxed: see `with`.
         self.keeps.load(Ordering::Relaxed)
@@ -47,11 +48,11 @@ pub(super) struct Outlet {
     version: u8,
     limits: FallbackLimits,
     counters: Arc<ConnectionCounters>,
-    /// What the system did not take yet, and how much of it went.
+    /// Bytes that the system did not accept yet, and how many of them were written.
     rest: Vec<u8>,
     sent: usize,
     is_closed: bool,
-    /// The other side was told that nothing follows.
+    /// The write direction was shut down.
     has_finished: bool,
 }
 
@@ -66,18 +67,18 @@ impl Outlet {
         Self { socket, version, limits, counters, rest, sent, is_closed, has_finished }
     }
 
-    /// Wakes the other side.
+    /// Wakes the peer.
     pub(super) fn poll(&mut self) -> Result<(), TrySendError> {
         self.counters.add(Count::PollingSent, 1);
         self.write(&encode::polling(self.version), &[])
     }
 
-    /// Ends a stream.
+    /// Closes a stream.
     pub(super) fn close_stream(&mut self, stream: u32) -> Result<(), TrySendError> {
         self.write(&encode::stream_close(self.version, stream), &[])
     }
 
-    /// Answers a hot restart.
+    /// Acknowledges a hot restart.
     #[cfg(feature = "tokio")]
     pub(super) fn acknowledge_restart(&mut self, epoch: u64) -> Result<(), TrySendError> {
         self.write(&encode::hot_restart_ack(self.version, epoch), &[])
@@ -88,7 +89,7 @@ impl Outlet {
         self.write(&encode::hot_restart(self.version, epoch), &[])
     }
 
-    /// A message, as it is: in parts where it is longer than the other side takes at once.
+    /// Sends a message, in parts if it is longer than the peer accepts at once.
     pub(super) fn fall_back(&mut self, stream: u32, payload: &[u8]) -> Result<(), TrySendError> {
         for part in payload.chunks(self.limits.fallback_message_max.max(1) as usize) {
             #[expect(clippy::cast_possible_truncation, reason = "the most a part has is a u32")]
@@ -102,7 +103,7 @@ impl Outlet {
         self.sent < self.rest.len()
     }
 
-    /// Writes what is left; `Full` if some is left still.
+    /// Writes buffered bytes; `Full` if some remain.
     pub(super) fn flush(&mut self) -> Result<(), TrySendError> {
         self.check()?;
         while self.keeps() {
@@ -122,25 +123,27 @@ impl Outlet {
         Ok(())
     }
 
-    /// Whether the other side has all that was written, so that hanging up destroys nothing of it: on a Unix socket,
-    /// whether it has read everything. Over TCP nobody can say that before it hangs up, which `Room` sees.
+    /// Whether the peer has everything that was written, so that hanging up loses nothing. On a
+    /// Unix socket: whether it has read everything. Over TCP that is only known when the peer hangs
+    /// up, which [`SpaceWaiter`](super::space_waiter::SpaceWaiter) detects.
     pub(super) fn is_taken(&self) -> bool {
         self.is_closed || self.family() == Family::Unix && self.has_arrived()
     }
 
-    /// Nothing will follow. A TCP socket that is closed with something unread, or is written to afterwards, resets
-    /// the connection: it takes along what is still under way here, and makes writing fail there, which some peers
-    /// believe before they have read. So once everything has arrived the other side hears the end first, and this one
-    /// reads on until it hangs up as well.
+    /// Nothing more will be written. If a TCP socket is closed with unread data, or written to
+    /// afterwards, it resets the connection. That discards data in flight, and makes the peer's
+    /// writes fail, upon which some peers stop reading. So once everything has arrived, the write
+    /// direction is shut down, and this side reads on until the peer hangs up as well.
     pub(super) fn finish(&mut self) {
         if !self.has_finished && self.family() != Family::Unix && self.has_arrived() {
             self.has_finished = true;
-            // Where this fails the connection is gone, which is seen otherwise.
+            // If it fails the connection is gone, which is detected elsewhere.
             let _ = self.socket.shutdown_write();
         }
     }
 
-    /// Whether nothing is left here nor in the system. Whoever cannot tell waits for nothing.
+    /// Whether no bytes are buffered here or in the system. `true` if the system does not report
+    /// that.
     fn has_arrived(&self) -> bool {
         !self.keeps() && self.socket.untaken_bytes().unwrap_or(0) == 0
     }
@@ -154,7 +157,7 @@ impl Outlet {
         let _ = self.socket.shutdown_write();
     }
 
-    /// Writes both, behind what is left, and keeps what does not go.
+    /// Writes both after the buffered bytes, and buffers what is not accepted.
     fn write(&mut self, head: &[u8], body: &[u8]) -> Result<(), TrySendError> {
         self.check()?;
         let mut sent = 0;
@@ -201,5 +204,5 @@ impl Outlet {
     }
 }
 
-/// Memory for what the system did not take is kept up to this many bytes.
+/// The buffer keeps at most this capacity, in bytes.
 const REST_KEPT_MAX: usize = 64 << 10;

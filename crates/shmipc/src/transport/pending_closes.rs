@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Streams whose end came through the ring, and is believed once nothing of them can be left on the socket.
+//! Streams whose close came through the ring. It is reported once no data of them can remain on the
+//! socket.
 //!
-//! Whoever keeps ends from being believed, by a message that it never finishes, makes none pile up: those of streams
-//! that we have closed meanwhile are let go of.
+//! A peer may delay that with a message that it never finishes. The set stays bounded all the same:
+//! streams that we have closed meanwhile are removed.
 
 use std::collections::BTreeSet;
 
@@ -17,9 +18,9 @@ impl PendingCloses {
         self.streams.is_empty()
     }
 
-    /// The end of `stream` came. Of those that are open, there are `count`.
+    /// A close of `stream` arrived; `count` streams are open.
     pub(super) fn note(&mut self, stream: u32, count: usize, is_open: impl Fn(u32) -> bool) {
-        // One that is not open, or is said to close twice, is nothing to remember.
+        // A stream that is not open, or closes twice, is ignored.
         if is_open(stream) {
             self.streams.insert(stream);
         }
@@ -28,13 +29,13 @@ impl PendingCloses {
         }
     }
 
-    /// All of them, which are believed.
+    /// Takes all of them, to report them.
     pub(super) fn take(&mut self) -> impl Iterator<Item = u32> + use<> {
         std::mem::take(&mut self.streams).into_iter()
     }
 }
 
-/// So many may wait beside twice as many as are open: it is not looked through for each.
+/// Streams beyond twice the open ones before the set is searched for closed ones.
 const SPARE: usize = 64;
 
 #[cfg(test)]
@@ -45,7 +46,7 @@ mod tests {
     fn streams_that_are_gone_do_not_pile_up() {
         let mut closing = PendingCloses::default();
         for stream in 0..100_000 {
-            // Two are open, of which one stays.
+            // Two are open, and one of them stays open.
             closing.note(stream, 2, |asked| asked == 0 || asked == stream);
             assert!(closing.streams.len() <= 2 * 2 + SPARE + 1);
         }

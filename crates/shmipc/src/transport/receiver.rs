@@ -2,14 +2,15 @@
 //! The receiving end: the ring first, then the socket.
 //!
 //! ```text
-//!   ring ── element ─▶ message, stream opened          closed: believed once the socket was read dry
-//!     └─ empty ─▶ socket, if there is a reason to look ── frame ─▶ ring again ─▶ act
-//!                                                       ├─ dry ──▶ what is closed, unless more of it is under way; nothing
-//!                                                       └─ end ──▶ ring again, what is closed, unless some of it is lost; the end
+//!   ring ── element ─▶ message, stream opened; a close waits until the socket was read
+//!     └─ empty ─▶ socket, if must_read ─┬─ frame ─▶ ring again ─▶ act
+//!                                       ├─ dry ───▶ pending closes if nothing is in flight
+//!                                       └─ end ───▶ ring again, pending closes if nothing is lost
 //! ```
 //!
-//! The socket is looked at after a sleep, to believe an end, and now and then by one who never sleeps. Nothing waits
-//! for a ring that is never empty: what has to come before a frame is counted when the frame is read.
+//! The socket is read after a sleep, for pending closes, and from time to time by a driver that
+//! never sleeps. A ring that is never empty delays nothing: the elements that precede a frame are
+//! counted when the frame is read.
 
 use super::control::Control;
 use super::counters::{ConnectionCounters, RareCount};
@@ -36,23 +37,23 @@ pub(super) struct Receiver {
     consumer: Consumer,
     streams: Arc<Streams>,
     heap: Heap,
-    /// Messages are copied before anybody looks at them.
+    /// Messages are copied before the application reads them.
     copies: bool,
     counters: Arc<ConnectionCounters>,
     control: Arc<Control>,
-    /// Found, and not told yet: few.
+    /// Events to return; there are few.
     events: VecDeque<ConnectionEvent>,
-    /// Came by the socket; waits until the ring is empty.
+    /// Received over the socket; waits for the elements before it.
     frame: Option<Frame>,
-    /// Streams whose end came through the ring; their last data may still be in the socket.
+    /// Streams whose close came through the ring. Their last data may still be on the socket.
     closing: PendingCloses,
-    /// So many elements are taken before the socket is looked at, or what came by it is acted on.
+    /// Number of elements to take before the socket is read, or its frame is processed.
     turn: u32,
-    /// There is a reason to look at the socket.
+    /// The socket may have data.
     must_read: bool,
-    /// The other side was told that it must wake us.
-    is_resting: bool,
-    /// Too much lies unread.
+    /// The flag is clear: the peer must notify us.
+    is_idle: bool,
+    /// The unread bytes exceed their limit.
     is_held: bool,
     polls: u32,
     end: Option<End>,
@@ -82,7 +83,7 @@ impl Receiver {
             closing: PendingCloses::default(),
             turn: TURN,
             must_read: true,
-            is_resting: false,
+            is_idle: false,
             is_held: false,
             polls: 0,
             end: None,
@@ -90,7 +91,7 @@ impl Receiver {
         }
     }
 
-    /// What is behind the ring: on the socket, or the end.
+    /// The next event from the socket, or the end.
     fn check_socket(&mut self) -> Result<Option<ConnectionEvent>, ProtocolError> {
         if let Some(frame) = self.frame.take() {
             return Ok(Some(self.act(frame)));
@@ -99,16 +100,16 @@ impl Receiver {
             return Err(truncated());
         }
         if let Some(end) = self.end {
-            if self.may_believe() {
-                self.believe();
+            if self.may_confirm() {
+                self.confirm_closes();
             }
             return Ok(Some(self.events.pop_front().unwrap_or_else(|| self.ended(end))));
         }
-        if !self.must_read && !self.may_believe() {
+        if !self.must_read && !self.may_confirm() {
             return Ok(Some(ConnectionEvent::Nothing));
         }
         let inflow = self.inlet.next()?;
-        // One read may have brought several frames: there is a reason to look on until it is dry.
+        // One read may have returned several frames: read again until the socket is dry.
         self.must_read = !matches!(inflow, Inflow::Dry);
         match inflow {
             Inflow::Frame(Frame::Polling) => {
@@ -116,7 +117,7 @@ impl Receiver {
                 self.control.polled();
                 Ok(Some(ConnectionEvent::Internal))
             }
-            // What was put in the ring before it is there by now; what comes later does not delay it.
+            // Elements added before the frame are in the ring by now. Later ones do not delay it.
             Inflow::Frame(frame) => {
                 self.frame = Some(frame);
                 self.turn = self.consumer.pending().map_err(damaged)?;
@@ -128,21 +129,21 @@ impl Receiver {
                 Ok(None)
             }
             Inflow::Dry => {
-                if self.may_believe() {
-                    self.believe();
+                if self.may_confirm() {
+                    self.confirm_closes();
                 }
                 Ok(Some(self.events.pop_front().unwrap_or(ConnectionEvent::Nothing)))
             }
         }
     }
 
-    /// Whether there are ends of streams that become true once the socket is dry.
-    fn may_believe(&self) -> bool {
+    /// Whether there are pending closes that can be reported once the socket is dry.
+    fn may_confirm(&self) -> bool {
         !self.closing.is_empty() && !self.inlet.is_behind()
     }
 
-    /// The ends of streams that came through the ring are true: nothing of them is left on the socket.
-    fn believe(&mut self) {
+    /// Reports the pending closes: no data of these streams remains on the socket.
+    fn confirm_closes(&mut self) {
         for name in self.closing.take() {
             if self.streams.lock().closed_there(name) {
                 self.events.push_back(ConnectionEvent::Closed(name));
@@ -150,8 +151,8 @@ impl Receiver {
         }
     }
 
-    /// The connection has ended, and everything before it was told. Nobody says whether that was in good order; but
-    /// streams were left open where it was not.
+    /// The connection has ended, and all earlier events were returned. The protocol has no orderly
+    /// end; but if streams are open, it was not orderly.
     fn ended(&self, end: End) -> ConnectionEvent {
         let is_tidy = end == End::Clean && self.streams.lock().count() == 0;
         ConnectionEvent::End(if is_tidy { Closed::Finished } else { Closed::Disconnected })
@@ -168,7 +169,8 @@ impl Receiver {
             }
             status => {
                 let chain = self.region.receive(offset).map_err(damaged)?;
-                // Of other statuses none is ever sent on purpose: a stream that is open has data, no other is opened.
+                // Other statuses are never sent on purpose. For an open stream the element is data;
+                // it opens no stream.
                 let is_data = status == DATA || self.streams.lock().falls_back(stream).is_some();
                 if !is_data || chain.is_empty() {
                     self.counters.note(RareCount::Discarded);
@@ -227,16 +229,16 @@ impl Receiver {
         }
     }
 
-    /// What the other side put for us and nobody will take goes back to the lists.
+    /// Frees messages that nobody will receive.
     fn drain(&mut self) {
-        // Not what comes meanwhile: it may come for ever.
+        // Not those that arrive meanwhile: that could go on for ever.
         for _ in 0..self.consumer.pending().unwrap_or(0) {
             let Ok(Some(element)) = self.consumer.pop() else { break };
             if element.status & STATUS_BITS != CLOSE {
                 drop(self.region.receive(element.offset));
             }
         }
-        self.consumer.tell();
+        self.consumer.publish_head();
     }
 }
 
@@ -245,14 +247,14 @@ impl ConnectionReceiver for Receiver {
         if let Some(event) = self.events.pop_front() {
             return Ok(event);
         }
-        if std::mem::take(&mut self.is_resting) {
+        if std::mem::take(&mut self.is_idle) {
             self.consumer.set_working();
             self.region.wake();
             self.must_read = true;
         }
         self.is_held = self.heap.holds();
         if self.is_held {
-            self.consumer.tell();
+            self.consumer.publish_head();
             return Ok(ConnectionEvent::Nothing);
         }
         loop {
@@ -264,7 +266,7 @@ impl ConnectionReceiver for Receiver {
                 }
             }
             self.turn = TURN;
-            // However busy the ring is, the socket is read now and then.
+            // However busy the ring is, the socket is read from time to time.
             self.must_read |= is_their_turn;
             match self.check_socket()? {
                 // The ring may have more.
@@ -280,16 +282,16 @@ impl ConnectionReceiver for Receiver {
             return Ok(!self.heap.holds());
         }
         let has_more = !self.events.is_empty() || self.frame.is_some() || self.must_read;
-        if has_more || self.may_believe() {
+        if has_more || self.may_confirm() {
             return Ok(true);
         }
         if quiet {
-            // It need not be woken, neither by the ring nor by the socket: the next look reads both.
+            // No wake-up is needed, by ring or socket: the next call reads both.
             self.must_read = true;
             return self.consumer.is_empty().map(|is_empty| !is_empty).map_err(damaged);
         }
-        let has_more = self.consumer.rest().map_err(damaged)?;
-        self.is_resting = !has_more;
+        let has_more = self.consumer.set_idle_if_empty().map_err(damaged)?;
+        self.is_idle = !has_more;
         if !has_more {
             self.counters.note(RareCount::Rests);
             self.region.rest(self.streams.lock().count() == 0);
@@ -308,8 +310,9 @@ impl ConnectionReceiver for Receiver {
 
     fn notice_end(&mut self) -> Result<bool, ProtocolError> {
         self.polls = self.polls.wrapping_add(1);
-        // The next look reads it; that there is something is not known yet, and nobody is to look longer for it.
-        self.must_read |= self.polls % LOOKS_PER_READ == 0;
+        // The next call reads it. Whether there is data is unknown, so the caller does not spin
+        // longer for it.
+        self.must_read |= self.polls % POLLS_PER_READ == 0;
         Ok(false)
     }
 
@@ -343,9 +346,10 @@ fn damaged(damage: Damage) -> ProtocolError {
     ProtocolError::Violation { what: damage.to_string() }
 }
 
-/// Of a status, only these mean anything.
+/// Only these bits of a status have a meaning.
 const STATUS_BITS: u32 = 0xff;
-/// After so many elements the socket is looked at, if there is a reason to: a ring that is never empty holds up nothing.
+/// After so many elements the socket is read if it may have data, so that a ring that is never
+/// empty delays nothing.
 const TURN: u32 = 256;
-/// One who never sleeps reads the socket as often as this.
-const LOOKS_PER_READ: u32 = 64;
+/// A driver that never sleeps reads the socket once in so many polls.
+const POLLS_PER_READ: u32 = 64;

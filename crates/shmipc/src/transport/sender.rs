@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The sending end: messages into slices and the ring, or by the socket where memory has run out.
+//! The sending end: messages through slices and the ring, or over the socket when memory is
+//! exhausted.
 //!
 //! ```text
-//!   slices for all of it? ── yes ─▶ chain ─▶ element ─▶ Polling, if the other side rests
-//!                        └─ no ──▶ BackPressure::Error: no room
-//!                                  else fallback data: this stream goes by the socket from now on
+//!   enough slices? ── yes ─▶ chain ─▶ element ─▶ Polling, if the peer is idle
+//!                  └─ no ──▶ BackPressure::Error: full
+//!                            else fallback data: this stream uses the socket from now on
 //! ```
 //!
-//! Waiting for slices could be for ever: both sides take from the same lists, so each may hold what the other waits
-//! for. So whoever would wait falls back, as the peers do. Only who reserves waits a moment, because a slice that comes
-//! back saves a copy.
+//! Waiting for slices could deadlock: both sides allocate from the same lists, so each may hold the
+//! slices that the other waits for. So a sender that would wait uses the fallback, as peers do.
+//! Only a reservation waits for a moment, because a freed slice saves a copy.
 
 use super::counters::{ConnectionCounters, RareCount};
 use super::outlet::{Outlet, SharedOutlet};
@@ -34,7 +35,7 @@ pub(super) struct Sender {
     streams: Arc<Streams>,
     policy: BackPressure,
     room: Arc<SpaceWaiter>,
-    /// Since when no slice was found for what wanted one.
+    /// Since when no slice was found for a reservation.
     scarce_since: Option<Instant>,
     counters: Arc<ConnectionCounters>,
 }
@@ -50,7 +51,7 @@ impl Sender {
         Self { outlet, region, producer, streams, policy, room, scarce_since: None, counters }
     }
 
-    /// Whether an element can be put, and data be written on the socket.
+    /// Checks that there is room for an element, and that the socket accepts data.
     fn check_room(&mut self) -> Result<(), TrySendError> {
         if self.outlet.keeps() {
             self.write_rest()?;
@@ -70,7 +71,8 @@ impl Sender {
         )
     }
 
-    /// There is no room; and there will never be any if the other side has gone, or said that it says nothing more.
+    /// There is no room. If the peer has hung up, or shut down its write direction, there never
+    /// will be.
     fn full(&self) -> TrySendError {
         match self.room.has_hung_up() {
             true => TrySendError::Closed(Closed::Disconnected),
@@ -93,7 +95,7 @@ impl Sender {
         Some(slices)
     }
 
-    /// That nobody took the memory away.
+    /// Checks that the shared memory was not truncated.
     fn check_memory(&self) -> Result<(), TrySendError> {
         if self.producer.is_damaged() || self.region.is_damaged() {
             let what = "the shared memory was truncated while it was in use".to_owned();
@@ -103,7 +105,7 @@ impl Sender {
     }
 
     fn put(&mut self, stream: u32, offset: u32, status: u32) -> Result<(), TrySendError> {
-        // Writing the message may have shown it.
+        // Writing the message may have detected it.
         self.check_memory()?;
         match self.producer.put(Element { stream, offset, status }) {
             Ok(()) => {}
@@ -131,7 +133,7 @@ impl ConnectionSender for Sender {
         self.check_room()?;
         let falls_back = self.streams.falls_back(stream);
         match falls_back {
-            // Closed: nobody would receive it.
+            // The stream is closed, so the peer would discard it.
             None => return Ok(()),
             Some(true) => return self.fall_back(stream, payload),
             Some(false) => {}
@@ -158,7 +160,7 @@ impl ConnectionSender for Sender {
             self.scarce_since = None;
             return Ok(Some(Box::new(slice)));
         }
-        // Those that are out come back soon, or never: both sides may wait for one another.
+        // Allocated slices are freed soon or never: both sides may wait for each other.
         self.check_memory()?;
         let may_come = len <= self.region.slice_bytes_max() && self.policy != BackPressure::Error;
         if may_come {
@@ -198,7 +200,7 @@ impl ConnectionSender for Sender {
         let Some(falls_back) = falls_back else { return Ok(()) };
         self.check_room()?;
         if falls_back {
-            // In the ring it would overtake the data.
+            // In the ring the close would overtake the data.
             self.outlet.with(|outlet| outlet.close_stream(stream))?;
         } else {
             self.put(stream, 0, CLOSE)?;
@@ -223,7 +225,7 @@ impl ConnectionSender for Sender {
 
     fn is_taken(&self) -> bool {
         let is_taken = self.producer.is_drained() && self.outlet.with(|outlet| outlet.is_taken());
-        // One that has gone takes nothing more, even if nobody has read here that it has.
+        // A peer that hung up takes nothing more, even if this side has not read its end.
         is_taken || self.room.has_hung_up()
     }
 
@@ -257,8 +259,8 @@ fn damaged(damage: Damage) -> TrySendError {
     TrySendError::Broken(ProtocolError::Violation { what: damage.to_string() })
 }
 
-/// So long one waits for a slice before a message is written elsewhere and copied. About what copying the largest
-/// messages takes, and what one who sleeps needs to look twice.
+/// Time to wait for a slice before a message is written to private memory and copied. It is about
+/// the time to copy the largest messages, and two polls of a sleeping sender.
 const SCARCE_MAX: Duration = Duration::from_millis(2);
 
 /// Statuses of elements.

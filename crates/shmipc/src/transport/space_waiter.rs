@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Where a sender waits for room: nobody tells when the other side has taken elements from the ring, or given
-//! slices back, so one looks again after a while; what the socket takes again, the system tells.
+//! Where a sender waits for room. The peer does not notify when it has taken elements or freed
+//! slices, so a timer makes the sender check again. The system notifies when the socket accepts
+//! bytes.
 
 use crate::memory::queue::RoomWatch;
 use crate::region::BufferRegion;
@@ -21,9 +22,9 @@ pub(super) struct SpaceWaiter {
     socket: Arc<Socket>,
     ring: RoomWatch,
     region: Arc<BufferRegion>,
-    /// Bytes wait for the socket.
+    /// Bytes are buffered for the socket.
     waits_for_socket: AtomicBool,
-    /// The other side had gone when this was armed.
+    /// The peer had hung up when this was armed.
     has_hung_up: AtomicBool,
 }
 
@@ -40,24 +41,25 @@ impl SpaceWaiter {
         Ok(Self { set, timer, socket, ring, region, waits_for_socket, has_hung_up })
     }
 
-    /// From now on the descriptor tells: soon, or, if `for_socket`, when the socket takes bytes again or
-    /// the other side has gone.
+    /// From now on the descriptor becomes readable: soon, or, `for_socket`, when the socket accepts
+    /// bytes or the peer hangs up.
     pub(super) fn arm(&self, for_socket: bool) -> io::Result<()> {
         self.watch(for_socket)?;
-        // ORDER: Relaxed: whoever arms it is the one that asks.
+        // ORDER: Relaxed: the thread that arms it also reads it.
         self.has_hung_up.store(self.has_hung_up(), Ordering::Relaxed);
-        self.timer.set((!for_socket).then(|| Instant::now() + LOOK_AGAIN))
+        self.timer.set((!for_socket).then(|| Instant::now() + RETRY_AFTER))
     }
 
     pub(super) fn disarm(&self) {
-        // It is armed anew before anybody relies on it.
+        // It is armed again before it is relied on.
         let _ = self.timer.set(None);
         let _ = self.timer.drain();
         let _ = self.watch(false);
     }
 
-    /// Whether the other side has gone, or will say nothing more: then it takes nothing more, either. Who waits
-    /// for room must look: while too much lies unread, the receiving end does not read the socket.
+    /// Whether the peer has hung up or shut down its write direction; then it takes nothing more. A
+    /// waiting sender must check that, because the receiving end does not read the socket while too
+    /// much is unread.
     pub(super) fn has_hung_up(&self) -> bool {
         self.shows(PollFlags::RDHUP)
     }
@@ -67,7 +69,7 @@ impl SpaceWaiter {
         poll::wait(&mut descriptors, Some(Instant::now())).is_ok_and(|ready| ready > 0)
     }
 
-    /// Whether the socket is in the set: watched for nothing, it would still tell of a hang-up, without end.
+    /// Adds or removes the socket. In the set without need, it would report a hang-up for ever.
     fn watch(&self, is_polled: bool) -> io::Result<()> {
         // ORDER: Relaxed: one thread at a time arms and disarms; for others it is a hint.
         if self.waits_for_socket.swap(is_polled, Ordering::Relaxed) == is_polled {
@@ -96,5 +98,5 @@ impl ConnectionSpace for SpaceWaiter {
     }
 }
 
-/// So soon one looks again for room in the ring.
-const LOOK_AGAIN: Duration = Duration::from_millis(1);
+/// Time between two checks for room in the ring.
+const RETRY_AFTER: Duration = Duration::from_millis(1);

@@ -1,53 +1,54 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Which streams of a line are open, and which were closed not long ago.
+//! The open streams of a connection, and those that were closed recently.
 //!
 //! ```text
-//!   server    unknown name ─▶ opened          client    unknown name ─▶ nobody's: given back
-//!             closed here  ─▶ nobody's: given back       closed here  ─▶ nobody's: given back
+//!   server    unknown id  ─▶ opened            client    unknown id  ─▶ discarded
+//!             closed here ─▶ discarded                   closed here ─▶ discarded
 //! ```
 //!
-//! The protocol opens a stream by its first data, and answers no close. So data that was under way when a server
-//! closed a stream would open it again, a ghost with half a message; whoever closed remembers for a while.
+//! The first data of a stream opens it, and a close is not answered. So data in flight when a
+//! server closes a stream would open it again, as a ghost with half a message. The side that closes
+//! therefore remembers the id for a while.
 
 use partywall::protocol::StreamIdMap;
 use std::collections::{HashSet, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// What both ends of a line know of its streams.
+/// State of the streams, shared by both ends of a connection.
 #[derive(Debug)]
 pub(super) struct Streams {
     table: Mutex<Table>,
-    /// Some stream's data goes by the socket, or did.
+    /// Data of some stream uses or has used the socket.
     has_fallen: AtomicBool,
 }
 
 #[derive(Debug)]
 pub(super) struct Table {
     is_client: bool,
-    /// Open ones: whether their data goes by the socket from now on.
+    /// Open streams, and whether their data uses the socket from now on.
     open: StreamIdMap<bool>,
-    /// Closed here, in the order of closing.
+    /// Streams closed here, in the order of closing.
     closed: VecDeque<u32>,
     is_closed: HashSet<u32>,
     last: u32,
-    /// So many closed streams are remembered.
+    /// The most closed streams that are remembered.
     closed_max: usize,
 }
 
-/// Whose data it is.
+/// The owner of received data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Owner {
     /// A stream that is open.
     Known,
-    /// A stream that this opens.
+    /// A stream that the data opens.
     New,
-    /// Nobody.
+    /// No stream: the data is discarded.
     None,
 }
 
 impl Streams {
-    /// For a line whose ring holds so many elements.
+    /// For a connection whose ring has this capacity.
     pub(super) fn new(is_client: bool, ring_capacity: usize) -> Self {
         let table = Table {
             is_client,
@@ -60,17 +61,17 @@ impl Streams {
         Self { table: Mutex::new(table), has_fallen: AtomicBool::new(false) }
     }
 
-    /// Whether data of a stream that may be sent on goes by the socket; `None` if it was closed meanwhile.
+    /// Whether data of a stream uses the socket; `None` if the stream was closed meanwhile.
     pub(super) fn falls_back(&self, name: u32) -> Option<bool> {
-        // ORDER: Relaxed: only who sends writes it, one at a time. Of streams that were closed just now the other
-        // side may hear something still, as of all that was under way.
+        // ORDER: Relaxed: only one sender at a time writes it. The peer may still receive data of a
+        // stream that was closed just now, like all data in flight.
         if !self.has_fallen.load(Ordering::Relaxed) {
             return Some(false);
         }
         self.lock().falls_back(name)
     }
 
-    /// From now on data of this stream goes by the socket.
+    /// From now on data of this stream uses the socket.
     pub(super) fn fall_back(&self, name: u32) {
         // ORDER: Relaxed: see `falls_back`.
         self.has_fallen.store(true, Ordering::Relaxed);
@@ -83,7 +84,7 @@ impl Streams {
 }
 
 impl Table {
-    /// A name for a stream of ours. They go round after 2³² streams, and those still open are left out.
+    /// An id for a stream of ours. Ids wrap around after 2³² streams, and skip open ones.
     pub(super) fn open(&mut self) -> u32 {
         loop {
             self.last = self.last.wrapping_add(1).max(FIRST_NAME);
@@ -99,7 +100,7 @@ impl Table {
         name
     }
 
-    /// Whose data this is; a stream that it opens counts as open.
+    /// The owner of data; a stream that it opens is open from now on.
     pub(super) fn owner(&mut self, name: u32) -> Owner {
         if self.open.contains_key(&name) {
             return Owner::Known;
@@ -111,24 +112,24 @@ impl Table {
         Owner::New
     }
 
-    /// Whether data goes by the socket; `None` if the stream is closed.
+    /// Whether data uses the socket; `None` if the stream is closed.
     pub(super) fn falls_back(&self, name: u32) -> Option<bool> {
         self.open.get(&name).copied()
     }
 
-    /// From now on data goes by the socket.
+    /// From now on data uses the socket.
     pub(super) fn fall_back(&mut self, name: u32) {
         if let Some(falls_back) = self.open.get_mut(&name) {
             *falls_back = true;
         }
     }
 
-    /// We close it.
+    /// This side closes a stream.
     pub(super) fn closed_here(&mut self, name: u32) {
         self.close(name);
     }
 
-    /// Remembers it if it was open.
+    /// Remembers the stream if it was open.
     fn close(&mut self, name: u32) -> bool {
         if self.open.remove(&name).is_none() {
             return false;
@@ -144,21 +145,21 @@ impl Table {
         true
     }
 
-    /// The other side closed it; whether it was open. What of it is still on its way, over TCP by the socket for
-    /// example, opens no other.
+    /// The peer closed a stream; returns whether it was open. Data of it that is still in flight,
+    /// over TCP on the socket for example, opens no stream.
     pub(super) fn closed_there(&mut self, name: u32) -> bool {
         self.close(name)
     }
 
-    /// How many are open.
+    /// Number of open streams.
     pub(super) fn count(&self) -> usize {
         self.open.len()
     }
 }
 
-/// Peers count from here.
+/// The first id, as with peers.
 const FIRST_NAME: u32 = 2;
-/// So many closed streams are remembered at least: as many as the ring holds elements of, or more.
+/// The fewest closed streams that are remembered: the capacity of the ring, or more.
 const CLOSED_MIN: usize = 1 << 16;
 
 #[cfg(test)]

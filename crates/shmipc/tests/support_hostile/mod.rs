@@ -245,7 +245,7 @@ pub fn queue(input: &[u8]) {
                     }
                 }
             }
-            _ => drop(receiver.rest()),
+            _ => drop(receiver.set_idle_if_empty()),
         }
     }
     assert!(sender.room().unwrap_or(0) <= QUEUE_CAPACITY);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Records without a prefix: written for who reads this memory, taken from any wire (SPEC 14.2).
+//! Compact records: written while the peer reads this memory, accepted on any transport (SPEC
+//! 14.2).
 
 use std::io::IoSlice;
 
@@ -11,7 +12,7 @@ use crate::link_state::LinkState;
 const DATA: u8 = 1;
 const COMPACT: u8 = 16;
 
-/// The kind of the record that was just sent, if it is not behind a PAD.
+/// The kind of the record at `start`, if it is not behind a PAD.
 fn kind_at(core: &LinkState, start: Position) -> u8 {
     let cursor = core.retained.cursor(start).unwrap();
     let mut slices = [IoSlice::new(&[])];
@@ -19,7 +20,7 @@ fn kind_at(core: &LinkState, start: Position) -> u8 {
     slices[0][0] >> 1 & 31
 }
 
-/// Sends a message that takes a slot, and which kind it became.
+/// Sends a message that takes one slot; returns the kind of its record.
 fn send(pair: &mut Pair, from: usize) -> u8 {
     let core = &mut pair.sides[from].core;
     let start = core.tail();
@@ -28,7 +29,7 @@ fn send(pair: &mut Pair, from: usize) -> u8 {
 }
 
 #[test]
-fn records_are_compact_where_the_memory_is_read_and_only_there() {
+fn records_are_compact_only_while_the_peer_reads_the_memory() {
     let (mut pair, _kept) = Pair::of_files();
     assert_eq!(send(&mut pair, CLIENT), DATA, "where the ring begins");
     assert_eq!(send(&mut pair, CLIENT), DATA, "without a connection");
@@ -50,7 +51,7 @@ fn records_are_compact_where_the_memory_is_read_and_only_there() {
 }
 
 #[test]
-fn a_batch_is_compact_too() {
+fn records_of_a_batch_are_compact() {
     let (mut pair, _kept) = Pair::of_files();
     pair.attach(true);
     send(&mut pair, CLIENT);
@@ -68,7 +69,7 @@ fn a_batch_is_compact_too() {
 }
 
 #[test]
-fn a_reply_commits_by_its_own_record_over_every_wire() {
+fn reply_acknowledges_by_its_own_record_on_each_transport() {
     let (mut pair, _kept) = Pair::of_files();
     for is_shared in [true, false, true] {
         pair.attach(is_shared);
@@ -93,10 +94,10 @@ fn a_reply_commits_by_its_own_record_over_every_wire() {
 }
 
 #[test]
-fn what_was_written_compact_goes_over_a_socket() {
+fn compact_records_go_over_a_socket() {
     let (mut pair, _kept) = Pair::of_files();
     pair.attach(true);
-    // Something was consumed of the other direction: its mark is in no record.
+    // A message of the other direction was acknowledged: no record carries that ack.
     send(&mut pair, SERVER);
     assert!(pair.recv(CLIENT).is_some());
     let sent: Vec<Vec<u8>> = (0..12).map(|number| message(number, number * 17)).collect();
@@ -117,7 +118,7 @@ fn what_was_written_compact_goes_over_a_socket() {
 }
 
 #[test]
-fn the_mark_of_compact_records_is_found_by_the_next_owner() {
+fn acked_offset_of_compact_records_is_found_by_the_next_owner() {
     let (mut pair, mut kept) = Pair::of_files();
     pair.attach(true);
     for _ in 0..5 {
@@ -135,7 +136,7 @@ fn the_mark_of_compact_records_is_found_by_the_next_owner() {
 }
 
 #[test]
-fn what_an_epoch_leaves_knows_what_the_peer_consumed_last() {
+fn past_of_an_epoch_includes_the_last_acknowledgement() {
     let (mut pair, _kept) = Pair::of_files();
     pair.attach(true);
     send(&mut pair, CLIENT);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Whatever a neighbour does to its memory: its messages, nothing, or the end of the connection.
+//! A peer does anything to its memory: the result is its messages, nothing, or the end of the
+//! connection.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -8,6 +9,7 @@ use partywall_layout::link::consumed::{SINCE, SINCE_MAX, since_word};
 use partywall_layout::link::{
     CONSUMED_SLOT, CONSUMED_SLOT_STRIDE, ConsumedRecord, LINK_CONTROL_OFFSET,
 };
+use partywall_reconcile::{AckedOffset, Position, RecordDigest};
 use zerocopy::IntoBytes;
 
 use super::{CLIENT, Pair, SERVER, TestStore, below, message};
@@ -39,7 +41,7 @@ fn changed_bytes_are_never_a_message() {
         server.core.poll_acked();
         assert!(server.core.acked() <= tail);
         server.core.is_doorbell_due();
-        // What comes by the short way is as sound; what does not, the long one finds.
+        // Messages of the fast path are checked as well; it leaves all others to the second path.
         let fast_path = if round % 2 == 0 { server.core.next_by_fast_path() } else { None };
         short += usize::from(fast_path.is_some());
         let pulled = match fast_path {
@@ -71,7 +73,7 @@ fn changed_bytes_are_never_a_message() {
     assert!(short > 50, "{short} by the short way");
 }
 
-/// Where to change how many bytes: half of them where the server reads next, or in the control page.
+/// Where to change how many bytes: mostly where the server reads next, or in the control page.
 fn target(pair: &Pair, random: &mut u64) -> (usize, usize) {
     let next = usize::try_from(pair.sides[SERVER].core.inbox.received().0).unwrap();
     let (start, room) = match below(random, 5) {
@@ -89,7 +91,7 @@ fn number(round: usize) -> [u8; 8] {
 }
 
 #[test]
-fn a_peer_that_claims_to_have_consumed_too_much_is_left() {
+fn peer_that_claims_too_much_consumed_ends_the_connection() {
     let (mut pair, kept) = Pair::of_files();
     pair.attach(true);
     pair.sides[SERVER].core.send(&[b"one"]).unwrap();
@@ -103,8 +105,25 @@ fn a_peer_that_claims_to_have_consumed_too_much_is_left() {
     assert_eq!(server.core.acked().0, 0);
 }
 
+/// The ack of a valid record ends the connection; its message arrived before, and stays what it is.
 #[test]
-fn what_was_consumed_of_another_stream_acknowledges_nothing() {
+fn message_whose_record_acknowledges_too_much_is_kept_whole() {
+    let (mut pair, _kept) = Pair::of_files();
+    pair.attach(true);
+    let stream = pair.sides[SERVER].core.retained.stream();
+    let client = &mut pair.sides[CLIENT].core;
+    let (position, digest) = (Position(1 << 30), RecordDigest(7));
+    client.store.durable.acked_offset = Some(AckedOffset { stream, position, digest });
+    // The first record of a ring is no compact record, and so carries the ack.
+    client.send(&[b"kept whole"]).unwrap();
+    let server = &mut pair.sides[SERVER];
+    let pulled = server.core.pull(server.conn.as_mut().unwrap());
+    assert!(matches!(pulled, Err(End::Violation(_))), "{pulled:?}");
+    assert_eq!(server.core.next().unwrap().bytes, "kept whole");
+}
+
+#[test]
+fn consumed_offset_of_another_stream_acknowledges_nothing() {
     let (mut pair, kept) = Pair::of_files();
     pair.attach(true);
     pair.sides[SERVER].core.send(&[b"one"]).unwrap();
@@ -118,9 +137,9 @@ fn what_was_consumed_of_another_stream_acknowledges_nothing() {
     assert!(pair.sides[SERVER].core.poll_acked());
 }
 
-/// The word beside a record that is sound says that more was consumed than was sent, or is none that can be.
+/// A word behind a valid record claims more than was sent, or is impossible.
 #[test]
-fn a_word_that_lies_ends_the_connection_or_says_nothing() {
+fn false_word_ends_the_connection_or_is_ignored() {
     for (word, is_left) in [
         (since_word(64, 7).unwrap() ^ 1, false),
         (1 << 32, false),
@@ -142,7 +161,7 @@ fn a_word_that_lies_ends_the_connection_or_says_nothing() {
     }
 }
 
-/// Both slots say so, and the word says that there is something new.
+/// Writes both slots so that they claim this, and changes the word `consumed`.
 fn claim(file: &File, stream: u64, consumed: u64) {
     let last = ConsumedRecord::new(1 << 40 | 1, stream, consumed, 7);
     let before = ConsumedRecord::new(1 << 40, stream, 0, 0);
@@ -153,11 +172,11 @@ fn claim(file: &File, stream: u64, consumed: u64) {
 }
 
 #[test]
-fn a_peer_that_truncates_its_file_does_not_kill_us() {
+fn truncated_peer_file_ends_the_connection_only() {
     for left in [0, 4096, 16384, 32768] {
         let (mut pair, kept) = Pair::of_files();
         pair.attach(true);
-        // Two, so that the slab is used up to its second half.
+        // Two of them, so that the slab is used up to its second half.
         for number in 0..2 {
             pair.sides[CLIENT].core.send(&[&message(number, 8000)]).unwrap();
         }
@@ -169,12 +188,12 @@ fn a_peer_that_truncates_its_file_does_not_kill_us() {
         let is_returned = pulled.iter().any(|pulled| matches!(pulled, Err(End::Broken(_))));
         assert!(is_returned, "{left} bytes left: {pulled:?}");
         assert!(!server.core.is_active());
-        // Its own process would die of it, too.
+        // The process of the peer would die of it, too.
         kept[CLIENT].file().set_len(FILE_BYTES as u64).unwrap();
     }
 }
 
-/// Two that share memory, and so many messages of the client.
+/// A pair that shares memory, and `count` messages of the client.
 fn with_sent(count: usize) -> (Pair, [TestStore; 2]) {
     let (mut pair, kept) = Pair::of_files();
     pair.attach(true);
@@ -185,8 +204,8 @@ fn with_sent(count: usize) -> (Pair, [TestStore; 2]) {
 }
 
 #[test]
-fn what_is_refused_again_and_again_takes_no_memory() {
-    // One that stays, so that the inbox is never empty; DATA and BARE behind it.
+fn record_refused_repeatedly_takes_no_memory() {
+    // One message that stays, so that the inbox is never empty; then a DATA and a compact record.
     let (mut pair, kept) = with_sent(3);
     let server = &mut pair.sides[SERVER];
     assert!(server.core.pull(server.conn.as_mut().unwrap()).unwrap());
@@ -204,7 +223,7 @@ fn what_is_refused_again_and_again_takes_no_memory() {
 }
 
 #[test]
-fn what_does_not_come_by_the_short_way_takes_no_memory() {
+fn invalid_record_on_the_fast_path_takes_no_memory() {
     let (mut pair, kept) = with_sent(2);
     assert_eq!(pair.recv(SERVER).unwrap(), message(0, 100));
     let server = &mut pair.sides[SERVER].core;

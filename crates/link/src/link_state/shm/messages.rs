@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Messages arrive through the memory, and nothing of them goes over the socket.
+//! Messages arrive through the memory, and no byte of them goes over the socket.
 
 use super::{CLIENT, INLINE_MAX, Pair, SERVER, SLAB, message};
 use crate::link_state::Event;
@@ -11,7 +11,7 @@ fn messages_of_every_size_are_echoed_through_files() {
     let mut pair = Pair::of_link(directory.path());
     pair.attach(true);
     echo_all_sizes(&mut pair);
-    // Other owners go on with the same files.
+    // Other owners continue with the same files.
     drop(pair);
     let mut pair = Pair::of_link(directory.path());
     pair.attach(true);
@@ -45,9 +45,9 @@ fn echo_all_sizes(pair: &mut Pair) {
     assert_eq!(pair.socket_bytes, 0);
 }
 
-/// Who consumes the last message and leaves says so nowhere but in its memory.
+/// A receiver that acknowledges the last message and leaves says so in its memory alone.
 #[test]
-fn what_was_consumed_before_the_end_is_known_after_it() {
+fn acknowledgement_before_the_end_is_known_after_it() {
     for end in [End::Left, End::Broken("a test".to_owned())] {
         let (mut pair, _kept) = Pair::of_files();
         pair.attach(true);
@@ -61,7 +61,7 @@ fn what_was_consumed_before_the_end_is_known_after_it() {
 }
 
 #[test]
-fn a_full_ring_finds_room_without_a_frame() {
+fn full_ring_finds_room_without_a_frame() {
     let (mut pair, _kept) = Pair::of_files();
     pair.attach(true);
     let (mut sent, mut received, mut was_full) = (0, 0, 0);
@@ -84,14 +84,14 @@ fn a_full_ring_finds_room_without_a_frame() {
 }
 
 #[test]
-fn what_a_killed_peer_wrote_comes_before_the_end() {
+fn records_of_a_killed_peer_arrive_before_the_end() {
     let mut pair = Pair::of_memfds();
     pair.attach(true);
     let sent: Vec<Vec<u8>> = (0..5).map(|number| message(number, number * 600)).collect();
     for message in &sent {
         pair.sides[CLIENT].core.send(&[message]).unwrap();
     }
-    // A batch that was never published.
+    // This batch is never published.
     pair.sides[CLIENT].core.append_to_batch(&[b"never"]).unwrap();
     let [client, mut server] = pair.sides;
     drop(client);
@@ -108,7 +108,7 @@ fn what_a_killed_peer_wrote_comes_before_the_end() {
 }
 
 #[test]
-fn what_was_sent_before_leaving_arrives() {
+fn messages_sent_before_leave_arrive() {
     let (mut pair, _kept) = Pair::of_files();
     pair.attach(true);
     let [client, server] = &mut pair.sides;

@@ -6,7 +6,7 @@
 //!        ▲ file or memfd ◀──────────── maps ────────────────────▶ file or memfd ▲
 //! ```
 //!
-//! What happens in random orders, with deaths, is in `simulation`; here is what one order shares.
+//! Random orders, with deaths, are in `simulation`; each test here has one order of events.
 
 mod compact;
 mod hostile;
@@ -35,7 +35,7 @@ const SIZES: Sizes = Sizes { ring: RING, entries: 8, slab: SLAB };
 
 struct Pair {
     sides: [Side; 2],
-    /// Over the socket, since the last connection began to be the present one.
+    /// Bytes over the socket since the present connection was made.
     socket_bytes: usize,
 }
 
@@ -54,14 +54,14 @@ impl Pair {
         Self { sides, socket_bytes: 0 }
     }
 
-    /// With files, which are given back.
+    /// A pair with files, which are returned.
     fn of_files() -> (Self, [TestStore; 2]) {
         let mut kept = [TestStore::new(1), TestStore::new(2)];
         let pair = Self::of(kept.each_mut().map(TestStore::open));
         (pair, kept)
     }
 
-    /// With the files of a link in a directory.
+    /// A pair with the files of a link in a directory.
     fn of_link(directory: &Path) -> Self {
         let directory = Directory::open(directory).unwrap();
         let parts = [("a", "b"), ("b", "a")].map(|(local, remote)| {
@@ -76,7 +76,8 @@ impl Pair {
         Self::of(names.map(|names| StoreParts::in_memfd(SIZES, names, INLINE_MAX).unwrap()))
     }
 
-    /// A new connection, which takes the place of the one that there is. `mapping`: what client and server get to see.
+    /// Makes a new connection, which replaces the present one. `mapping`: what the server and the
+    /// client map.
     fn connect(&mut self, mapping: [Option<PeerMapping>; 2]) {
         self.begin(mapping);
         self.pump();
@@ -85,7 +86,7 @@ impl Pair {
         self.socket_bytes = 0;
     }
 
-    /// The same up to ATTACHED, which the client has not read.
+    /// As [`connect`](Self::connect), up to ATTACHED, which the client has not read.
     fn begin(&mut self, [of_client, of_server]: [Option<PeerMapping>; 2]) {
         let names = Names { client: "a".into(), server: "b".into(), link: "l".into() };
         let [client, server] = &mut self.sides;
@@ -116,14 +117,14 @@ impl Pair {
         }
     }
 
-    /// A connection over shared memory, or over the socket alone.
+    /// Makes a connection over shared memory, or over the socket alone.
     fn attach(&mut self, is_shared: bool) {
         let mapping = if is_shared { self.mapping() } else { [None, None] };
         self.connect(mapping);
         assert_eq!(self.is_shared(), is_shared);
     }
 
-    /// Both memories, as the other side gets them.
+    /// Mappings of both stores, as the peers get them.
     fn mapping(&self) -> [Option<PeerMapping>; 2] {
         let map = |side: &Side| {
             let descriptor = side.core.store.descriptor().unwrap();
@@ -138,7 +139,7 @@ impl Pair {
         shared[CLIENT]
     }
 
-    /// Carries what goes over the socket, until there is no more.
+    /// Carries bytes over the socket, until there are no more.
     fn pump(&mut self) {
         loop {
             let moved = self.carry(CLIENT) + self.carry(SERVER);
@@ -149,7 +150,7 @@ impl Pair {
         }
     }
 
-    /// What one side has to say; how many bytes that was.
+    /// Carries the bytes that one side has to write; returns their number.
     fn carry(&mut self, from: usize) -> usize {
         let side = &mut self.sides[from];
         let bytes = outgoing(&side.core, side.conn.as_mut().unwrap());
@@ -159,13 +160,13 @@ impl Pair {
         bytes.len()
     }
 
-    /// The next message of a side, from wherever it comes; it is committed.
+    /// Receives and acknowledges the next message of a side, on any transport.
     fn recv(&mut self, at: usize) -> Option<Bytes> {
         if self.sides[at].core.inbox.is_drained() && !self.is_shared() {
             self.pump();
         }
         let side = &mut self.sides[at];
-        // By the one way or the other.
+        // By one of the two paths.
         let tries_fast_path = side.core.inbox.received().0 / 64 % 2 == 0;
         let delivery = match tries_fast_path.then(|| side.core.next_by_fast_path()).flatten() {
             Some(delivery) => delivery,
@@ -181,7 +182,7 @@ impl Pair {
     }
 }
 
-/// All that the side has to say.
+/// All bytes that the side has to write.
 fn outgoing(core: &LinkState, conn: &mut Conn) -> Vec<u8> {
     let mut all = Vec::new();
     while core.has_outgoing(conn) {
@@ -194,7 +195,7 @@ fn outgoing(core: &LinkState, conn: &mut Conn) -> Vec<u8> {
     all
 }
 
-/// A message of its own.
+/// A message whose bytes depend on its number.
 fn message(number: usize, len: usize) -> Vec<u8> {
     (0..len).map(|index| (number * 31 + index * 7 + 1).to_le_bytes()[0]).collect()
 }

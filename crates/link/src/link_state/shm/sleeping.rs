@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Who sleeps is rung once, and who is awake is not.
+//! A sleeping side is notified once, and one that is awake is not.
 
 use super::{CLIENT, Pair, SERVER, message};
 use crate::link_state::SendFault;
 
 #[test]
-fn a_sleeper_is_notified_once_for_each_sleep() {
+fn sleeper_is_notified_once_for_each_sleep() {
     let (mut pair, _kept) = Pair::of_files();
     pair.attach(true);
     for number in 0..3 {
@@ -31,7 +31,7 @@ fn a_sleeper_is_notified_once_for_each_sleep() {
 }
 
 #[test]
-fn who_waits_for_room_is_notified_by_a_commit() {
+fn sleeper_for_room_is_notified_by_an_ack() {
     let (mut pair, _kept) = Pair::of_files();
     pair.attach(true);
     let fill = |pair: &mut Pair| {
@@ -56,7 +56,7 @@ fn who_waits_for_room_is_notified_by_a_commit() {
 }
 
 #[test]
-fn one_who_only_reads_is_not_notified_for_room() {
+fn sleeper_for_records_is_not_notified_of_room() {
     let (mut pair, _kept) = Pair::of_files();
     pair.attach(true);
     pair.sides[CLIENT].core.send(&[b"one"]).unwrap();
@@ -65,7 +65,7 @@ fn one_who_only_reads_is_not_notified_for_room() {
     assert!(!pair.sides[SERVER].core.is_doorbell_due());
 }
 
-/// Two threads, each with its end: what a single one cannot show is that nothing half-written is read.
+/// Two threads, each with its end, show that no record is read that is written in part.
 #[test]
 fn two_threads_pass_messages_at_full_speed() {
     const COUNT: usize = 30_000;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! From one wire to the other in the middle of traffic, and back; and when memory that is mapping is not used.
+//! From one transport to the other in the middle of traffic, and back; and mapped memory that is
+//! not used.
 
 use super::{CLIENT, Pair, SERVER, TestStore, below, message};
 use crate::link_state::{End, SendFault};
@@ -62,7 +63,8 @@ fn memory_of_another_store_is_not_used() {
     }
 }
 
-/// Two that share memory; of thirty messages of the client the server has consumed so many.
+/// A pair that shares memory; the server has acknowledged `consumed` of thirty messages of the
+/// client.
 fn thirty_sent(consumed: usize) -> (Pair, [TestStore; 2]) {
     let (mut pair, kept) = Pair::of_files();
     pair.attach(true);
@@ -76,13 +78,13 @@ fn thirty_sent(consumed: usize) -> (Pair, [TestStore; 2]) {
 }
 
 #[test]
-fn a_stream_that_ends_under_its_reader_is_no_violation() {
+fn stream_that_ends_under_its_reader_is_no_violation() {
     for sent_since in 0..120 {
         let (mut pair, _kept) = thirty_sent(sent_since % 30);
         let [client, server] = &mut pair.sides;
         client.core.begin_epoch(partywall_reconcile::Epoch(1)).unwrap();
         for number in 0..sent_since {
-            // Until the ring is full: nobody acknowledges.
+            // Until the ring is full, because no message is acknowledged.
             let _ = client.core.send(&[&message(number, 20)]);
         }
         assert!(server.core.next_by_fast_path().is_none());
@@ -93,7 +95,7 @@ fn a_stream_that_ends_under_its_reader_is_no_violation() {
 }
 
 #[test]
-fn what_is_whole_of_a_stream_that_is_over_is_not_handed_out() {
+fn complete_record_of_a_former_stream_is_not_delivered() {
     for consumed in 1..20 {
         let (mut pair, _kept) = thirty_sent(consumed);
         let [client, server] = &mut pair.sides;
@@ -106,12 +108,12 @@ fn what_is_whole_of_a_stream_that_is_over_is_not_handed_out() {
 }
 
 #[test]
-fn a_connection_whose_place_another_took_has_nothing_to_send() {
+fn replaced_connection_has_nothing_to_send() {
     let (mut pair, _kept) = Pair::of_files();
     pair.attach(false);
     let old = pair.sides[SERVER].conn.take().unwrap();
     assert!(!pair.sides[SERVER].core.is_replaced(&old));
-    // Between the two, and after: whoever drives it still has the old one.
+    // Between the two, and after: the driver still has the old one.
     pair.begin([None, None]);
     pair.carry(SERVER);
     assert!(!pair.sides[SERVER].core.is_replaced(&old), "the client may not come back");
@@ -123,14 +125,14 @@ fn a_connection_whose_place_another_took_has_nothing_to_send() {
 }
 
 #[test]
-fn nothing_is_read_before_the_decision_stands() {
+fn records_are_not_read_before_begin() {
     let (mut pair, _kept) = Pair::of_files();
     pair.attach(true);
     for side in [CLIENT, SERVER] {
         pair.sides[side].core.send(&[b"first"]).unwrap();
         assert_eq!(pair.recv(1 - side).unwrap(), "first");
     }
-    // BARE, and there before the next connection begins.
+    // These are compact records, and there before the next connection begins.
     for side in [CLIENT, SERVER] {
         pair.sides[side].core.send(&[b"one"]).unwrap();
         pair.sides[side].core.send(&[b"two"]).unwrap();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What one lie, one idle neighbour or one rotted word could do, one at a time.
+//! Single faults: a false number, a peer that reads nothing, a rotted word.
 
 use partywall_reconcile::{ConnectionNumber, Position, StreamId};
 
@@ -18,7 +18,7 @@ fn false_connection_number_uses_none_up() {
     let conn = asking(&mut core).unwrap();
     let end = core.on_refuse(&conn, conn.nonce, Refusal::Stale(ConnectionNumber(u64::MAX)));
     assert_eq!(end, End::NotFresh);
-    // What an older copy of the file may have reached is believed.
+    // A number that an older copy of the file may have reached is believed.
     let seen = ConnectionNumber(1000);
     core.on_refuse(&conn, conn.nonce, Refusal::Stale(seen));
     let next = asking(&mut core).expect("it attaches again");
@@ -26,7 +26,7 @@ fn false_connection_number_uses_none_up() {
 }
 
 #[test]
-fn acknowledgements_that_nobody_reads_do_not_pile_up() {
+fn unread_ack_frames_replace_each_other() {
     let mut core = LinkState::open(TestStore::new(1).open()).unwrap();
     let mut conn = asking(&mut core).unwrap();
     let before = conn.control.len();
@@ -37,19 +37,19 @@ fn acknowledgements_that_nobody_reads_do_not_pile_up() {
     };
     let one = say(&mut conn, 64);
     assert!((2..1000).all(|slot| say(&mut conn, slot * 64) == one));
-    // One that went in part stays as it is.
+    // A frame that was written in part stays as it is.
     conn.control_sent = before + 1;
     let begun = conn.control[before..].to_vec();
     assert_eq!(say(&mut conn, 64_000), 2 * one);
     assert_eq!(conn.control[before..before + one], begun);
-    // Whatever was said after it stays behind it.
+    // Frames behind it stay behind it.
     conn.push_frame(&Frame::Leave);
     let said = conn.control.len() - before;
     assert_eq!(say(&mut conn, 64_064), said + one);
 }
 
 #[test]
-fn a_rotted_count_of_deliveries_keeps_no_memory_closed() {
+fn rotted_delivery_count_does_not_prevent_opening() {
     let mut kept = TestStore::new(1);
     for rotted in [1, 100, u64::MAX] {
         let mut core = LinkState::open(kept.open()).unwrap();

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Memory that outlives its owner: a file without a name, mapped by one owner after another, and by neighbours to read it.
+//! A store that outlives its owner: a file without a name, mapped by one owner after another, and
+//! by peers.
 
 use std::fs::File;
 use std::os::fd::AsFd;
@@ -26,7 +27,7 @@ pub(in crate::link_state) const SLAB: u64 = 16384;
 pub(in crate::link_state) const INLINE_MAX: usize = 200;
 const FILE_BYTES: usize = 65536;
 
-/// One side's file.
+/// The file of one side.
 pub(in crate::link_state) struct TestStore {
     store_id: u128,
     owners: u64,
@@ -47,7 +48,7 @@ impl TestStore {
         Self { store_id, owners: 0, file }
     }
 
-    /// For the next owner; the one before must be gone.
+    /// Opens the store for the next owner; the one before must be gone.
     pub(in crate::link_state) fn open(&mut self) -> StoreParts {
         self.owners += 1;
         let memory = map(&self.file);
@@ -73,19 +74,19 @@ impl TestStore {
         }
     }
 
-    /// As the neighbour gets it.
+    /// The mapping that a peer gets.
     pub(in crate::link_state) fn mapping(&self) -> PeerMapping {
         let descriptor = reopen_read_only(self.file.as_fd()).unwrap();
         PeerMapping::map(descriptor.as_fd(), FILE_BYTES as u64).unwrap()
     }
 
-    /// To be damaged.
+    /// The file, for a test that damages it.
     pub(in crate::link_state) fn file(&self) -> &File {
         &self.file
     }
 }
 
-/// With a slab that is soon full.
+/// A geometry whose slab is soon full.
 fn geometry() -> LinkGeometry {
     LinkGeometry {
         file_bytes: FILE_BYTES as u64,

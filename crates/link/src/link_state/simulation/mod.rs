@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Two ends, a network that loses, cuts and delays, and owners that die: whatever the order, each message is consumed once.
+//! Two ends, a network that loses, cuts and delays, and owners that die: each message is consumed
+//! exactly once.
 //!
 //! ```text
-//!   sides[0] client  file ─ core?          wires: bytes under way in each direction, delivered a few at a time
-//!   sides[1] server  file ─ core?          cut: what is under way may still arrive, nothing new does
-//!                     └───────┴──────────▶ shared: every other wire shares the files; then records are read from there
+//!   sides[0] client  file ─ core?     wires: bytes under way in each direction
+//!   sides[1] server  file ─ core?     cut: bytes under way may still arrive, no further ones do
+//!                     └──────┴──────▶ shared: on every other wire, records are read from the file
 //! ```
 //!
-//! The order of events comes from a seed. What the application does with a message and its commit are one step here, so
-//! what was consumed must be exactly what was sent, in order; what an epoch leaves behind must be reported.
+//! The order of events comes from a seed. The application uses a message and acknowledges it in one
+//! step here, so the consumed messages must be exactly those that were sent, in order; the reports
+//! must name the rest of an epoch.
 
 mod lies;
 pub(super) mod memory;
@@ -18,8 +20,8 @@ mod world;
 use super::End;
 use world::{CLIENT, SERVER, World};
 
-/// One order of events, then a time without faults in which all must arrive; how many came through shared memory, and of these by the short
-/// way.
+/// Runs one order of events, then a time without faults in which all messages must arrive. Returns
+/// how many came through shared memory, and how many of these by the fast path.
 fn run(seed: u64, steps: u32, epochs: bool) -> (u64, u64) {
     let mut world = World::new(seed, epochs);
     for _ in 0..steps {
@@ -32,7 +34,7 @@ fn run(seed: u64, steps: u32, epochs: bool) -> (u64, u64) {
 }
 
 #[test]
-fn whatever_the_order_each_message_is_consumed_once() {
+fn each_message_is_consumed_once_in_any_order_of_events() {
     let runs = seeds(0..400).map(|seed| run(seed, 500, false));
     let (pulled, fast_path) = runs.fold((0, 0), |all, run| (all.0 + run.0, all.1 + run.1));
     assert!(pulled > 400, "{pulled} messages through shared memory");
@@ -40,21 +42,21 @@ fn whatever_the_order_each_message_is_consumed_once() {
 }
 
 #[test]
-fn what_an_epoch_leaves_behind_is_reported() {
+fn undelivered_messages_of_an_epoch_are_reported() {
     for seed in seeds(100_000..100_200) {
         run(seed, 500, true);
     }
 }
 
 #[test]
-fn each_owner_that_had_a_message_counts_as_one_attempt() {
+fn each_owner_that_delivered_counts_as_one_attempt() {
     let mut world = World::new(1, false);
     (0..3).for_each(|_| world.send(CLIENT));
     assert_eq!(world.hand_out(SERVER, 3), [1, 1, 1]);
-    // Again to the same owner, and fewer of them: that changes nothing.
+    // The same owner, and fewer of them: that changes nothing.
     assert_eq!(world.hand_out(SERVER, 1), [1]);
     world.reopen(SERVER);
-    // An owner that hands out nothing has attempted nothing.
+    // An owner that delivers no message counts as no attempt.
     world.reopen(SERVER);
     assert_eq!(world.hand_out(SERVER, 2), [2, 2]);
     world.reopen(SERVER);
@@ -62,11 +64,11 @@ fn each_owner_that_had_a_message_counts_as_one_attempt() {
 }
 
 #[test]
-fn an_answer_to_another_connection_is_not_taken() {
-    assert_eq!(World::new(1, false).hear_an_old_answer(), Err(End::NotFresh));
+fn answer_to_another_connection_is_refused() {
+    assert_eq!(World::new(1, false).receive_an_old_answer(), Err(End::NotFresh));
 }
 
-/// As many as are asked for by `PARTYWALL_SEEDS`, instead of so many.
+/// The usual seeds, or as many as `PARTYWALL_SEEDS` says.
 fn seeds(usual: std::ops::Range<u64>) -> std::ops::Range<u64> {
     let asked = std::env::var("PARTYWALL_SEEDS").ok().and_then(|count| count.parse::<u64>().ok());
     usual.start..asked.map_or(usual.end, |count| usual.start + count)

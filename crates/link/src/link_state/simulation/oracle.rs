@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What must have come of it: every message of an epoch consumed once and in order, or reported.
+//! The oracle: every message of an epoch is consumed once and in order, or reported.
 
 use partywall_reconcile::{Cause, Direction, Report};
 
-/// What one side sent, and what the other consumed of it, by epoch.
+/// The messages that one side sent and the other consumed, by epoch.
 #[derive(Default)]
 pub(super) struct Ledger {
     sent: Vec<Sent>,
@@ -13,7 +13,7 @@ pub(super) struct Ledger {
 struct Sent {
     epoch: u64,
     number: u64,
-    /// Where its record ends.
+    /// The end of its record.
     end: u64,
 }
 
@@ -30,7 +30,7 @@ impl Ledger {
         self.sent.len() as u64
     }
 
-    /// What was consumed is the beginning of what was sent, epoch by epoch.
+    /// Checks that the consumed messages are the first ones that were sent, epoch by epoch.
     pub(super) fn check(&self, seed: u64) {
         let mut epochs: Vec<u64> = self.consumed.iter().map(|(epoch, _)| *epoch).collect();
         epochs.dedup();
@@ -43,14 +43,15 @@ impl Ledger {
         }
     }
 
-    /// All of the last epoch was consumed.
+    /// Checks that all messages of the last epoch were consumed.
     pub(super) fn check_all(&self, seed: u64, last: u64) {
         let consumed = of(&self.consumed, last);
         let sent = self.sent.iter().filter(|sent| sent.epoch == last).count();
         assert_eq!(consumed.len(), sent, "seed {seed}: of epoch {last}");
     }
 
-    /// What was not consumed of the epochs before is in the reports of one side, `direction` as it sees it.
+    /// Checks that the reports of one side, which sees `direction`, name the messages of earlier
+    /// epochs that were not consumed.
     pub(super) fn check_reported(
         &self,
         seed: u64,

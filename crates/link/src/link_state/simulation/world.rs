@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The two sides and the network between them, and what can happen to them next.
+//! The two sides, the network between them, and the events that can happen next.
 
 mod sharing;
 
@@ -16,7 +16,7 @@ use crate::protocol::frame::Names;
 
 pub(super) const CLIENT: usize = 0;
 pub(super) const SERVER: usize = 1;
-/// Old connections that may still deliver.
+/// The number of connections that exist at a time; the older ones may still deliver.
 const WIRES_MAX: usize = 4;
 
 pub(super) struct World {
@@ -25,11 +25,11 @@ pub(super) struct World {
     epochs: bool,
     sides: [Side; 2],
     wires: Vec<Wire>,
-    /// Messages that came through shared memory by the long way.
+    /// Messages that came through shared memory, and not by the fast path.
     pub(super) pulled: u64,
-    /// And by the short way.
+    /// Messages that came by the fast path.
     pub(super) fast_path: u64,
-    /// What the side of this number sent.
+    /// The messages that each side sent.
     ledgers: [Ledger; 2],
 }
 
@@ -41,7 +41,7 @@ struct Side {
 
 struct Wire {
     conns: [Option<Conn>; 2],
-    /// Under way to the side.
+    /// Bytes under way to each side.
     under_way: [Vec<u8>; 2],
     input: [BytesMut; 2],
     is_cut: bool,
@@ -84,7 +84,7 @@ impl World {
         }
     }
 
-    /// No more faults: connect, and go on until nothing changes.
+    /// Connects without further faults, until nothing changes.
     pub(super) fn settle(&mut self) {
         for wire in 0..self.wires.len() {
             self.close(wire, CLIENT);
@@ -109,7 +109,7 @@ impl World {
         }
     }
 
-    /// Connects, and hands out messages without committing them; at which attempt each is.
+    /// Connects, delivers messages without acknowledging them, and returns the attempt of each.
     pub(super) fn hand_out(&mut self, side: usize, count: usize) -> Vec<u32> {
         self.connect();
         for wire in (0..self.wires.len()).cycle().take(20) {
@@ -126,8 +126,8 @@ impl World {
         attempts
     }
 
-    /// What the client makes of an answer that was for another of its connections.
-    pub(super) fn hear_an_old_answer(&mut self) -> Result<(), End> {
+    /// Gives the client an answer to another of its connections.
+    pub(super) fn receive_an_old_answer(&mut self) -> Result<(), End> {
         self.connect();
         self.deliver(0, SERVER, usize::MAX);
         self.transmit(0, SERVER, usize::MAX);
@@ -189,7 +189,7 @@ impl World {
         self.consume_one(side);
     }
 
-    /// Consumes, or replies and so consumes, one message; sometimes only looks at it.
+    /// Acknowledges a message, or replies to it; sometimes only delivers it.
     fn consume_one(&mut self, side: usize) -> bool {
         let first = self.next(side);
         let (how, epoch) = (self.below(11), self.epoch(side));
@@ -209,7 +209,7 @@ impl World {
             // One after the other, or both at once.
             let first = if how == 2 { core.ack_to(&delivery.token) } else { Ok(()) };
             let committed = first.and(core.ack_to(&second.token));
-            // Looking for the second, the connection may have ended, and the epoch with it.
+            // The pull of the second message may have ended the connection, and the epoch with it.
             if committed.is_ok() {
                 self.ledgers[1 - side].consumed(epoch, number);
                 self.ledgers[1 - side].consumed(epoch, number_of(&second.bytes));
@@ -233,7 +233,7 @@ impl World {
         true
     }
 
-    /// The next message, by one of the ways.
+    /// The next message, by one of the two paths.
     fn next(&mut self, side: usize) -> Option<Delivery> {
         if self.below(4) > 0 {
             let fast_path = self.sides[side].core.as_mut()?.next_by_fast_path();
@@ -291,7 +291,7 @@ impl World {
         }
     }
 
-    /// The owner dies; another one opens the memory.
+    /// The owner dies; another one opens the store.
     pub(super) fn reopen(&mut self, side: usize) {
         self.sides[side].core = None;
         for wire in &mut self.wires {
@@ -335,7 +335,7 @@ impl World {
         self.take_reports(side);
     }
 
-    /// The other side sends what it has, and this one reads some of it.
+    /// The peer sends what it has, and this side reads some of it.
     fn deliver(&mut self, wire: usize, side: usize, bytes: usize) {
         self.transmit(wire, 1 - side, bytes);
         let this = &mut self.wires[wire];
@@ -390,14 +390,14 @@ impl World {
         }
     }
 
-    /// An end that told so itself.
+    /// Handles the end of a connection, as `LinkState` returned it.
     fn over(&mut self, wire: usize, side: usize, end: End) {
         match end {
             End::Violation(violation) => panic!("seed {}: {violation}", self.seed),
             End::Quarantined => panic!("seed {}: quarantined", self.seed),
             _ => {}
         }
-        // What it still has to say goes out before it is closed.
+        // The remaining frames are sent before it is closed.
         self.transmit(wire, side, usize::MAX);
         self.wires[wire].conns[side] = None;
     }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Frames are read as they were written, changed ones are refused, and the files of the specification mean what they say.
+//! Frames are decoded as they were encoded, changed ones are refused, and the vectors of the
+//! specification decode.
 
 use super::*;
 use crate::protocol::samples::{self, position, range, sides, stream};
@@ -28,7 +29,7 @@ fn decisions() -> impl Strategy<Value = Decision> {
     ]
 }
 
-/// From one byte to as many as there may be.
+/// A text of `least` bytes up to the limit.
 fn text(least: usize) -> impl Strategy<Value = String> {
     let long = vec(prop::sample::select(vec!["a", "ß", "€"]), least..86);
     prop_oneof![long.prop_map(|parts| parts.concat()), Just("x".repeat(255))]
@@ -114,7 +115,7 @@ proptest! {
         prop_assert!(decoded(&bytes).is_err(), "byte {} of {:?}", at, frame);
     }
 
-    /// With a checksum that is right, so that every field is reached.
+    /// The checksum is valid, so that every field is reached.
     #[test]
     fn what_is_taken_is_written_the_same(
         frame in frames(), changes in vec((any::<prop::sample::Index>(), any::<u8>()), 1..4),
@@ -128,7 +129,7 @@ proptest! {
         header.copy_from_slice(FrameHeader::new(kind, body).as_bytes());
         if let Ok(taken) = decoded(&bytes) {
             let written = encoded(&taken);
-            // Of what a newer client offers only what we speak comes back.
+            // Of the versions that a newer client offers, only ours are encoded again.
             let is_same = written == bytes || kind == FrameKind::Attach && written[28..] == bytes[28..];
             prop_assert!(is_same, "{:?}", taken);
         }
@@ -143,7 +144,7 @@ fn a_text_is_cut_between_characters() {
     assert_eq!(frame, Frame::Refuse { echo: Nonce(1), refusal });
 }
 
-/// Files that the layout crate makes (SPEC 15.5).
+/// The vectors that the layout crate makes (SPEC 15.5).
 #[test]
 fn the_files_of_the_specification_are_taken_or_refused_as_their_rows_say() {
     let directory = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../spec/link-frames");

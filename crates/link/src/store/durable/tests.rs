@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Books survive being a state, whatever is in them.
+//! Durable states survive being an image, whatever they contain.
 
 use super::*;
 use crate::protocol::codec::{decode, encode};
@@ -96,7 +96,7 @@ proptest! {
         }
     }
 
-    /// No neighbour that says only what a frame can say brings about a state that contradicts itself.
+    /// A peer that sends only what a frame can carry never causes a state that contradicts itself.
     #[test]
     fn whatever_a_peer_says_can_be_stored(
         mut durable in durable(), peer in samples::sides(), digest in any::<u32>(),
@@ -136,7 +136,8 @@ proptest! {
         prop_assert_eq!(durable.write().check(), Ok(()));
     }
 
-    /// Of all reports ever made, each position is in one that is kept, or one was dropped for it.
+    /// Each position of the reports ever made is in one that is kept, or a report was dropped for
+    /// it.
     #[test]
     fn no_report_vanishes_silently(mut made in reports(3), more in reports(3), last in reports(3)) {
         made.extend(more);
@@ -161,7 +162,7 @@ fn left_of(durable: &DurableState) -> Past {
     Past { epoch: durable.epoch, sending, receiving, settled: false }
 }
 
-/// A decision, if a frame can say it.
+/// The decision, if a frame can carry it.
 fn through_a_frame(decision: Decision) -> Option<Decision> {
     let mut bytes = Vec::new();
     encode(&Frame::Confirm { echo: Nonce(0), decision, tail: Position::START }, &mut bytes);
@@ -180,19 +181,19 @@ fn gap(stream: u64, from: u64, to: u64) -> Report {
 }
 
 #[test]
-fn of_too_many_reports_two_alike_become_one() {
+fn two_alike_of_too_many_reports_are_merged() {
     let mut durable = DurableState::new();
     (1..=16).for_each(|stream| durable.report(gap(stream, 64, 128)));
     durable.report(gap(5, 128, 192));
     assert_eq!((durable.reports().len(), durable.reports_dropped), (16, 0));
     assert_eq!(durable.reports()[4], gap(5, 64, 192));
-    // Not next to each other: what lies between is in it, too, so it is not exact.
+    // These are not adjacent: the merged range includes what is between, so it is not exact.
     durable.report(gap(6, 256, 320));
     assert!(!durable.reports()[5].span.exact && durable.reports()[5].covers(&gap(6, 256, 320)));
 }
 
 #[test]
-fn of_too_many_reports_of_which_none_are_alike_the_oldest_is_counted() {
+fn oldest_of_too_many_unlike_reports_is_counted_as_dropped() {
     let mut durable = DurableState::new();
     (1..=18).for_each(|stream| durable.report(gap(stream, 64, 128)));
     assert_eq!((durable.reports().len(), durable.reports_dropped), (16, 2));
@@ -202,7 +203,7 @@ fn of_too_many_reports_of_which_none_are_alike_the_oldest_is_counted() {
 }
 
 #[test]
-fn what_became_part_of_another_after_it_was_seen_stays() {
+fn report_merged_after_it_was_read_is_kept() {
     let mut durable = DurableState::new();
     (1..=16).for_each(|stream| durable.report(gap(stream, 64, 128)));
     let seen = durable.reports().to_vec();
@@ -212,7 +213,7 @@ fn what_became_part_of_another_after_it_was_seen_stays() {
 }
 
 #[test]
-fn what_was_consumed_since_counts_of_the_same_stream_only() {
+fn consumed_offset_counts_for_the_same_stream_only() {
     let stream = StreamId::new(7).unwrap();
     let acked_offset = AckedOffset { stream, position: Position(128), digest: RecordDigest(5) };
     for (of, position, expected) in [(7, 192, 192), (7, 64, 128), (8, 192, 128)] {

@@ -2,20 +2,20 @@
 use super::*;
 use proptest::prelude::*;
 
-/// A control page, of which nothing was consumed, and how a neighbour sees it.
+/// A control page where nothing was consumed, and a peer's mapping of it.
 fn new() -> (ConsumedSlots, PeerMem) {
     let (own, peer) = partywall_ring::mem::pair(4096);
     (ConsumedSlots::fresh(own), peer)
 }
 
-/// Stream, place and proof.
+/// The stream, position and digest in force.
 fn in_force(control: &PeerMem) -> (u64, u64, u32) {
     let found = consumed_of(control).unwrap();
     (found.record.stream.get(), found.position, found.digest)
 }
 
 proptest! {
-    /// Wherever it goes, what was committed last is in force, for a neighbour and for the next owner.
+    /// The last commit is in force, wherever the position goes, for a peer and for the next owner.
     #[test]
     fn the_last_commit_is_in_force(
         commits in prop::collection::vec((1..3_u64, 0..3000_u64, any::<u32>()), 1..40)
@@ -32,7 +32,7 @@ proptest! {
 }
 
 #[test]
-fn what_is_near_takes_no_record() {
+fn near_position_is_stored_as_a_word() {
     let (mut slots, peer) = new();
     slots.commit(7, 64, 5);
     let sequence = |peer: &PeerMem| consumed_of(peer).unwrap().record.sequence.get();
@@ -48,7 +48,7 @@ fn what_is_near_takes_no_record() {
     assert_eq!((sequence(&peer), in_force(&peer)), (first + 2, (8, NEAR + 256, 5)));
 }
 
-/// A line of which every state that it was ever in is kept.
+/// A line that keeps every state it ever had.
 #[derive(Default)]
 struct Traced {
     states: Vec<[u64; LINE / 8]>,
@@ -78,7 +78,7 @@ impl Words for &mut Traced {
     fn order_stores(&self) {}
 }
 
-/// Commits, and all states of the line, and before which of them each commit began.
+/// The states of the line during these commits, and the state before which each commit began.
 fn traced(commits: &[(u64, u64)]) -> (Vec<[u64; LINE / 8]>, Vec<usize>) {
     let mut trace = Traced { states: vec![[0; LINE / 8]] };
     let nothing = ConsumedRecord::new(1, 0, 0, 0);
@@ -119,7 +119,7 @@ const COMMITS: [(u64, u64); 14] = {
     ]
 };
 
-/// What may be found in the state with this number: what was committed last, or is just being committed.
+/// The commits that may be in force in this state: the last one, or the one in progress.
 fn expected(begun: &[usize], state: usize) -> [(u64, u64); 2] {
     let count = begun.iter().filter(|first| **first <= state).count();
     let commit = |count: usize| count.checked_sub(1).map_or((0, 0), |last| COMMITS[last]);
@@ -133,7 +133,7 @@ fn is_one_of(found: &Consumed, may_be: &[(u64, u64)]) -> bool {
 }
 
 #[test]
-fn whoever_is_killed_between_two_stores_leaves_what_was_committed() {
+fn kill_between_two_stores_leaves_the_last_commit() {
     let (states, begun) = traced(&COMMITS);
     for (number, state) in states.iter().enumerate() {
         let found = consumed::check(state.map(u64::to_le).as_bytes()).unwrap();
@@ -143,15 +143,17 @@ fn whoever_is_killed_between_two_stores_leaves_what_was_committed() {
     assert!(states.len() > 60, "{} states", states.len());
 }
 
-/// A neighbour that is slow copies each word from another state. What it finds was in force when it began, or later.
+/// A slow peer copies each word from another state. The result was in force when it began, or
+/// later.
 #[test]
-fn a_look_that_takes_its_time_finds_what_was_committed() {
+fn slow_read_of_consumed_finds_a_commit() {
     let (states, begun) = traced(&COMMITS);
     let (mut found, mut refused) = (0, 0);
     for first in 0..states.len() {
         for middle in first..states.len() {
             for last in middle..states.len() {
-                // Records as they were, with the words of then or of before; then the words, then the seal once more.
+                // The records of one state, with the words of that state or an earlier one; then
+                // the words, then the seal once more.
                 let mut mixed = states[first];
                 for slot in [0, 1] {
                     let since = index(slot_offset(slot) + SINCE) / 8;
@@ -170,7 +172,7 @@ fn a_look_that_takes_its_time_finds_what_was_committed() {
                 };
                 let may_be: Vec<_> =
                     (first..=last).flat_map(|state| expected(&begun, state)).collect();
-                // A record without its word says less, and is as true.
+                // A record without its word is an older position, and as valid.
                 let compact = (seen.record.stream.get(), seen.record.consumed.get());
                 let is_compact = compact.1 == seen.position && COMMITS.contains(&compact);
                 assert!(

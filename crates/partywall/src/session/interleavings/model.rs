@@ -318,7 +318,7 @@ fn one_run() {
     finish(&world, handles);
     let ends = accepting.map(|thread| thread.join().unwrap());
     if world.finish == Finish::Closed {
-        assert_eq!(wires.lent_bytes(), 0, "memory was not given back");
+        assert_eq!(wires.blocks_in_use(), 0, "memory was not given back");
     }
     match world.finish {
         Finish::Abandoned => assert!(matches!(ends, [None, None])),

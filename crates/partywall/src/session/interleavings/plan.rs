@@ -12,7 +12,7 @@
 use super::Chance;
 use super::sides::{Front, Setup};
 use crate::config::BackPressure;
-use crate::transport::twin::Limits;
+use crate::transport::shm::model::ModelLimits;
 use std::sync::{Arc, Mutex};
 
 /// How a sending direction ends.
@@ -114,7 +114,7 @@ impl World {
             BackPressure::Overflow,
         ]);
         let memory_bytes = chance.pick(&[256, 1024]);
-        let limits = Limits {
+        let limits = ModelLimits {
             ring_bytes: chance.pick(&[512, 1024]),
             memory_bytes,
             message_max: 4096,

@@ -1,20 +1,22 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Two sessions joined by a twin wire, a thread that drives each, and how users wait.
+//! Two sessions over shared memory in one process, a thread that drives each, and how users wait.
 //!
 //! ```text
-//!   drive, as a task:    register ─▶ turn ─▶ arm ─▶ look ── something ──▶ turn
+//!   drive, as a task:    register ─▶ turn ─▶ arm ─▶ poll ── something ──▶ turn
 //!                            ▲                        └─ nothing ─▶ sleep ──┐
 //!                            └──────────────────────────────────────────────┘
 //!   drive, as a thread:  the same, registered before every turn
 //!   users:               poll ── Pending ─▶ sleep until woken ─▶ poll
 //! ```
 
+use crate::channel::{AnyReceiver, AnySender};
 use crate::config::{BackPressure, Config};
 use crate::handshake::{Established, StreamTerms};
 use crate::peer::{Peer, Trust};
 use crate::session::{Driver, Handle, Sleep, Turn};
-use crate::transport::twin::{self, Door, Lane, Limits};
-use crate::transport::{RecvWire, SendWire, Transport};
+use crate::transport::Transport;
+use crate::transport::shm::Side;
+use crate::transport::shm::model::{Ends, Link, ModelLimits, pair};
 use shuttle::sync::{Condvar, Mutex};
 use shuttle::thread::{self, JoinHandle};
 use std::sync::Arc;
@@ -23,7 +25,7 @@ use std::task::{Context, Poll, Wake, Waker};
 /// What two sides agree on.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Setup {
-    pub limits: Limits,
+    pub limits: ModelLimits,
     pub window: u64,
     pub streams_max: u32,
     pub front: Front,
@@ -40,7 +42,7 @@ pub(super) enum Front {
 
 impl Default for Setup {
     fn default() -> Self {
-        let limits = Limits {
+        let limits = ModelLimits {
             ring_bytes: 512,
             memory_bytes: 512,
             message_max: 4096,
@@ -59,39 +61,42 @@ pub(super) struct Sides {
 
 /// What is between them.
 pub(super) struct Wires {
-    doors: [Arc<Door>; 2],
-    lanes: [Arc<Lane>; 2],
+    links: [Link; 2],
     drivers: [JoinHandle<()>; 2],
 }
 
 impl Sides {
     pub(super) fn connect(setup: Setup) -> Self {
-        let ends = twin::pair(setup.limits);
-        let doors = [0, 1].map(|side: usize| Arc::clone(&ends[side].door));
-        let lanes = [0, 1].map(|side: usize| Arc::clone(ends[side].sender.lane()));
-        let mut side = 0;
+        let ends = pair(setup.limits, &config(setup));
+        let links = [0, 1].map(|index: usize| ends[index].link.clone());
+        let mut index = 0;
         let driven = ends.map(|end| {
-            let (door, is_acceptor) = (Arc::clone(&end.door), side == 1);
-            side += 1;
+            let (side, is_acceptor) = (Arc::clone(&end.side), index == 1);
+            index += 1;
             let (shared, driver) =
                 Driver::new(established(end, setup, is_acceptor), &config(setup));
-            (Handle::new(shared), thread::spawn(move || drive(driver, &door, setup.front)))
+            (Handle::new(shared), thread::spawn(move || drive(driver, &side, setup.front)))
         });
         let [(ours, our_driver), (theirs, their_driver)] = driven;
         let drivers = [our_driver, their_driver];
-        Self { handles: [ours, theirs], wires: Wires { doors, lanes, drivers } }
+        Self { handles: [ours, theirs], wires: Wires { links, drivers } }
     }
 }
 
 impl Wires {
-    /// Both sides see the other hang up, without a word.
+    /// Both sides see their peer hang up, without a record.
     pub(super) fn sever(&self) {
-        self.doors.iter().for_each(|door| door.hang_up());
+        self.links.iter().for_each(Link::hang_up);
     }
 
-    /// Bytes of memory in use, of both directions.
-    pub(super) fn lent_bytes(&self) -> u64 {
-        self.lanes.iter().map(|lane| lane.lent_bytes()).sum()
+    /// Blocks in use, in both directions: reserved, or published and not released.
+    pub(super) fn blocks_in_use(&self) -> i64 {
+        let [one, other] = &self.links;
+        let in_use = |sender: &Link, receiver: &Link| {
+            let in_flight = receiver.published_by_peer() - sender.released_by_peer();
+            sender.reserved() + i64::try_from(in_flight).unwrap()
+        };
+        in_use(one, other) + in_use(other, one)
     }
 
     /// Both drivers have to come to an end.
@@ -110,11 +115,11 @@ fn config(setup: Setup) -> Config {
         .streams_max(setup.streams_max)
 }
 
-fn established(end: twin::Ends, setup: Setup, is_acceptor: bool) -> Established {
+fn established(end: Ends, setup: Setup, is_acceptor: bool) -> Established {
     Established {
-        sender: SendWire::Twin(end.sender),
-        receiver: RecvWire::Twin(end.receiver),
-        peer: Peer { credentials: None, trust: Trust::Trusted, label: "twin".into() },
+        sender: AnySender::SharedMemory(end.sender),
+        receiver: AnyReceiver::SharedMemory(end.receiver),
+        peer: Peer { credentials: None, trust: Trust::Trusted, label: "model".into() },
         transport: Transport::SharedMemory,
         is_acceptor,
         peer_streams: StreamTerms {
@@ -126,24 +131,24 @@ fn established(end: twin::Ends, setup: Setup, is_acceptor: bool) -> Established 
 }
 
 /// Drives a session until it is over.
-fn drive(mut driver: Driver, door: &Arc<Door>, front: Front) {
-    let waker = Waker::from(Arc::new(Called(Arc::clone(door))));
+fn drive(mut driver: Driver, side: &Arc<Side>, front: Front) {
+    let waker = Waker::from(Arc::new(Called(Arc::clone(side))));
     loop {
         // Registered before the look: whoever calls after it is heard.
         driver.register(&waker);
-        let Some(for_room) = poll(&mut driver, door, front) else { return };
-        door.sleep(for_room);
+        let Some(for_room) = poll(&mut driver, side, front) else { return };
+        side.sleep(for_room);
     }
 }
 
 /// One poll of a task, or one round of a thread; whether to sleep for room as well, or `None` if it is over.
-fn poll(driver: &mut Driver, door: &Arc<Door>, front: Front) -> Option<bool> {
+fn poll(driver: &mut Driver, side: &Arc<Side>, front: Front) -> Option<bool> {
     loop {
         match driver.turn() {
             Turn::Over => return None,
             Turn::Busy => {
                 // It lets the others run, and is polled again.
-                door.call();
+                side.wake();
                 return Some(false);
             }
             Turn::Idle => {}
@@ -154,7 +159,7 @@ fn poll(driver: &mut Driver, door: &Arc<Door>, front: Front) -> Option<bool> {
             Sleep::No => None,
         };
         if let Some(for_room) = for_room {
-            let (records, room) = door.look(for_room);
+            let (records, room) = side.poll(for_room);
             if room {
                 driver.found_room();
             }
@@ -163,18 +168,18 @@ fn poll(driver: &mut Driver, door: &Arc<Door>, front: Front) -> Option<bool> {
             }
         }
         if front == Front::Thread {
-            door.call();
+            side.wake();
             return Some(false);
         }
     }
 }
 
-/// Calls whoever sleeps at the door.
-struct Called(Arc<Door>);
+/// Wakes the driver of a side.
+struct Called(Arc<Side>);
 
 impl Wake for Called {
     fn wake(self: Arc<Self>) {
-        self.0.call();
+        self.0.wake();
     }
 }
 

@@ -1,20 +1,19 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Lines of other protocols as a session sees them: the records of streams are made of what a protocol tells, and
-//! the other way round.
+//! Connections of other protocols as a session sees them: records of streams are derived from the
+//! events of a protocol, and the other way round.
 //!
 //! ```text
 //!   session                     here                                protocol
 //!   OPEN, message             ▶ number ─▶ name                    ▶ open, send
 //!   CLOSE_WRITE and RESET {r} ▶ both directions over              ▶ close
-//!   END of a stream of ours   ◀ at once
+//!   END of our own stream     ◀ at once
 //!   OPEN, message             ◀ name ─▶ number                    ◀ Opened, Message
-//!   CLOSE_WRITE, RESET {r}    ◀ (and END of a stream of ours)     ◀ Closed
+//!   CLOSE_WRITE, RESET {r}    ◀ (and END of our own stream)       ◀ Closed
 //!   CREDIT, GO_AWAY           ▶ nothing
 //! ```
 //!
-//! A session's numbers are small and used again; a protocol's names are its own business. `streams.rs` keeps both.
-//!
-//! Nothing here waits, and nothing is known of any protocol.
+//! The numbers of a session are small and used again; a protocol chooses its own names.
+//! [`Streams`] maps them to each other. Nothing here blocks, and nothing depends on the protocol.
 
 mod receiver;
 mod sender;
@@ -25,7 +24,7 @@ pub(crate) use sender::ProtocolSender;
 
 use crate::error::{Fault, Limit, TooLarge};
 use crate::protocol::{Connection, ConnectionSpace, DriverWaker, ProtocolError, TrySendError};
-use crate::transport::{ProgressSnapshot, Unsent};
+use crate::transport::{ProgressSnapshot, SpaceWaiter, Unsent};
 use partywall_sys::poll::{self, PollFd, PollFlags};
 use partywall_sys::{EpollSet, ForkGuard, epoll::EventFlags};
 use std::io;
@@ -34,10 +33,10 @@ use std::sync::Arc;
 use std::time::Instant;
 use streams::Streams;
 
-/// Credit of a stream where there is none: more than can ever be sent.
+/// Credit of a stream in a protocol without credit, in bytes: more than can ever be sent.
 pub(crate) const WINDOW: u64 = 1 << 62;
 
-/// What both ends are made of.
+/// The parts of a connection.
 pub(crate) struct Parts {
     pub connection: Connection,
     pub driver_waker: DriverWaker,
@@ -47,38 +46,38 @@ pub(crate) struct Parts {
     pub is_acceptor: bool,
 }
 
-/// Both ends of a connection.
+/// Makes the two ends of a connection.
 pub(crate) fn assemble(parts: Parts) -> io::Result<(ProtocolSender, ProtocolReceiver)> {
     let Parts { connection, driver_waker, protocol, peer, guard, is_acceptor } = parts;
     let set = EpollSet::new()?;
-    set.add(driver_waker.doorbell(), EventFlags::IN | EventFlags::ET, CALLED)?;
-    set.add(connection.receiver.descriptor(), INTEREST, HEARD)?;
+    set.add(driver_waker.doorbell(), EventFlags::IN | EventFlags::ET, WOKEN)?;
+    set.add(connection.receiver.descriptor(), INTEREST, RECEIVED)?;
     let streams = Arc::new(Streams::new(is_acceptor));
-    let other = Arc::new(Other { protocol, peer });
-    let room = Arc::new(ProtocolRoom { guard, room: connection.sender.room() });
+    let other = Arc::new(Names { protocol, peer });
+    let space = Arc::new(ProtocolSpace { guard, space: connection.sender.room() });
     let sender = ProtocolSender::new(
         connection.sender,
         Arc::clone(&streams),
         driver_waker.clone(),
-        room,
+        space,
         Arc::clone(&other),
     );
     Ok((sender, ProtocolReceiver::new(connection.receiver, streams, driver_waker, set, other)))
 }
 
-const CALLED: u64 = 0;
-const HEARD: u64 = 1;
-/// What a line's descriptor is watched for.
+const WOKEN: u64 = 0;
+const RECEIVED: u64 = 1;
+/// Events for which the descriptor of a connection is watched.
 const INTEREST: EventFlags = EventFlags::IN.union(EventFlags::RDHUP);
 
-/// Who is at the other end, for errors.
+/// Names of the protocol and the peer, for errors.
 #[derive(Debug)]
-struct Other {
+struct Names {
     protocol: &'static str,
     peer: String,
 }
 
-impl Other {
+impl Names {
     #[cold]
     fn fault(&self, reason: ProtocolError) -> Fault {
         Fault::Protocol { peer: self.peer.clone(), protocol: self.protocol, reason }
@@ -97,34 +96,33 @@ impl Other {
     }
 }
 
-/// Where one waits for room on a connection.
+/// Where the sender of a connection waits for space.
 #[derive(Debug)]
-pub(crate) struct ProtocolRoom {
+struct ProtocolSpace {
     guard: ForkGuard,
-    room: Arc<dyn ConnectionSpace>,
+    space: Arc<dyn ConnectionSpace>,
 }
 
-impl ProtocolRoom {
-    /// Whether this is a forked child.
-    pub(crate) fn is_inherited(&self) -> bool {
+impl SpaceWaiter for ProtocolSpace {
+    fn is_inherited(&self) -> bool {
         self.guard.is_child()
     }
 
-    pub(crate) fn snapshot(&self) -> ProgressSnapshot {
-        ProgressSnapshot(self.room.snapshot())
+    fn snapshot(&self) -> ProgressSnapshot {
+        ProgressSnapshot(self.space.snapshot())
     }
 
-    pub(crate) fn is_writable(&self) -> bool {
-        self.room.is_writable()
+    fn is_writable(&self) -> bool {
+        self.space.is_writable()
     }
 
-    pub(crate) fn descriptor(&self) -> BorrowedFd<'_> {
-        self.room.descriptor()
-    }
-
-    /// Sleeps until there may be room; never tells of a hang-up, which whoever receives hears of.
-    pub(crate) fn sleep(&self, deadline: Option<Instant>) -> io::Result<bool> {
+    /// Never reports a hang-up: the receiving end finds it.
+    fn sleep(&self, deadline: Option<Instant>) -> io::Result<bool> {
         let mut descriptors = [PollFd::from_borrowed_fd(self.descriptor(), PollFlags::IN)];
         poll::wait(&mut descriptors, deadline).map(|_| false)
+    }
+
+    fn descriptor(&self) -> BorrowedFd<'_> {
+        self.space.descriptor()
     }
 }

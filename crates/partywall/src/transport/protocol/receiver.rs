@@ -2,12 +2,12 @@
 //! The receiving end of a connection: what a protocol tells, as records of streams.
 
 use super::streams::{Made, Streams};
-use super::{HEARD, INTEREST, Other};
+use super::{INTEREST, Names, RECEIVED};
 use crate::error::Fault;
 use crate::message::Message;
 use crate::protocol::{ConnectionEvent, ConnectionReceiver, DriverWaker, ProtocolError};
 use crate::stats::ReceiverStats;
-use crate::transport::{Found, Waited};
+use crate::transport::{Found, TransportReceiver, Waited};
 use partywall_layout::stream::ResetBody;
 use partywall_layout::{Kind, Position, RecordHeader, Violation};
 use partywall_sys::EpollSet;
@@ -28,7 +28,7 @@ pub(crate) struct ProtocolReceiver {
     set: EpollSet,
     /// The line's descriptor is being watched.
     is_listening: bool,
-    other: Arc<Other>,
+    names: Arc<Names>,
     /// There was nothing for the session for so long that others had their turn: there may be.
     has_more: bool,
     /// The current message, and its stream.
@@ -44,7 +44,7 @@ impl ProtocolReceiver {
         streams: Arc<Streams>,
         driver_waker: DriverWaker,
         set: EpollSet,
-        other: Arc<Other>,
+        names: Arc<Names>,
     ) -> Self {
         let body = ResetBody { code: U32::new(0), directions: U32::new(0) };
         let is_listening = true;
@@ -55,7 +55,7 @@ impl ProtocolReceiver {
             driver_waker,
             set,
             is_listening,
-            other,
+            names,
             has_more,
             message,
             number,
@@ -63,13 +63,23 @@ impl ProtocolReceiver {
         }
     }
 
-    pub(crate) fn find(&mut self) -> Result<Found, Fault> {
+    fn record(&mut self, made: Made) -> Found {
+        self.body.directions = U32::new(made.directions);
+        #[expect(clippy::cast_possible_truncation, reason = "a few bytes")]
+        let len = if made.kind == Kind::Reset { size_of::<ResetBody>() as u32 } else { 0 };
+        let position = Position(0);
+        Found::Control(RecordHeader { position, kind: made.kind, len, stream: made.number })
+    }
+}
+
+impl TransportReceiver for ProtocolReceiver {
+    fn find(&mut self, _may_wait: bool) -> Result<Found, Fault> {
         self.has_more = false;
         for _ in 0..FRUITLESS_MAX {
             if let Some(made) = self.streams.take_made() {
                 return Ok(self.record(made));
             }
-            match self.connection.find().map_err(|error| self.other.fault(error))? {
+            match self.connection.find().map_err(|error| self.names.fault(error))? {
                 ConnectionEvent::Opened(name) => {
                     let number = self.streams.lock().meet(name);
                     return Ok(self.record(Made { kind: Kind::Open, number, directions: 0 }));
@@ -95,64 +105,43 @@ impl ProtocolReceiver {
         Ok(Found::Nothing)
     }
 
-    fn record(&mut self, made: Made) -> Found {
-        self.body.directions = U32::new(made.directions);
-        #[expect(clippy::cast_possible_truncation, reason = "a few bytes")]
-        let len = if made.kind == Kind::Reset { size_of::<ResetBody>() as u32 } else { 0 };
-        let position = Position(0);
-        Found::Control(RecordHeader { position, kind: made.kind, len, stream: made.number })
-    }
-
-    #[expect(clippy::unused_self, reason = "as the other transports have it")]
-    pub(crate) const fn enable_streams(&self) {}
-
-    pub(crate) const fn stream(&self) -> u32 {
+    fn stream(&self) -> u32 {
         self.number
     }
 
-    pub(crate) fn body(&self, _: &RecordHeader, from: usize, into: &mut [u8]) {
+    fn body(&self, _: &RecordHeader, from: usize, into: &mut [u8]) {
         let bytes = self.body.as_bytes();
         into.copy_from_slice(&bytes[from..from + into.len()]);
     }
 
-    #[expect(clippy::unused_self, reason = "as the other transports have it")]
-    pub(crate) const fn pass(&self, _: &RecordHeader) {}
+    fn pass(&mut self, _: &RecordHeader) {}
 
-    /// A rule that only a session knows was broken: by a protocol, because it is what made the records.
     #[cold]
-    pub(crate) fn violated(&self, violation: Violation) -> Fault {
-        self.other.fault(ProtocolError::Violation { what: violation.to_string() })
+    fn violated(&self, violation: Violation) -> Fault {
+        self.names.fault(ProtocolError::Violation { what: violation.to_string() })
     }
 
-    #[expect(clippy::unused_self, reason = "as the other transports have it")]
-    pub(crate) const fn message_max(&self) -> u64 {
+    fn message_max(&self) -> u64 {
         u64::MAX
     }
 
-    pub(crate) fn current(&self) -> &[u8] {
+    fn current(&self) -> &[u8] {
         self.message.as_deref().unwrap_or_default()
     }
 
-    pub(crate) fn take(&mut self) -> Message {
+    fn take(&mut self) -> Message {
         self.message.take().unwrap_or_else(|| Message::from_vec(Vec::new()))
     }
 
-    pub(crate) fn done(&mut self) {
+    fn done(&mut self) {
         self.message = None;
     }
 
-    /// For channels, which speak no protocols.
-    #[expect(clippy::unused_self, reason = "as the other transports have it")]
-    pub(crate) const fn wait(
-        &self,
-        _: Wait,
-        _: &mut Spinner,
-        _: Option<Instant>,
-    ) -> Result<Waited, Fault> {
+    fn wait(&mut self, _: Wait, _: &mut Spinner, _: Option<Instant>) -> Result<Waited, Fault> {
         Ok(Waited::TimedOut)
     }
 
-    pub(crate) fn arm(&mut self, quiet: bool) -> Result<bool, Fault> {
+    fn arm(&mut self, quiet: bool) -> Result<bool, Fault> {
         // Calls that nobody waited for would wake a sleeper that polls the set from outside, again and again.
         let now = Some(Instant::now());
         self.set.wait_tokens(now).map_err(|source| Fault::system("waiting", source))?;
@@ -164,7 +153,7 @@ impl ProtocolReceiver {
         if self.has_more || has_made {
             return Ok(true);
         }
-        if self.connection.arm(quiet).map_err(|error| self.other.fault(error))? {
+        if self.connection.arm(quiet).map_err(|error| self.names.fault(error))? {
             return Ok(true);
         }
         if self.connection.listens() != self.is_listening {
@@ -172,7 +161,7 @@ impl ProtocolReceiver {
             // Watched for nothing, it would still tell of a hang-up, without end.
             let (set, descriptor) = (&self.set, self.connection.descriptor());
             let changed = match self.is_listening {
-                true => set.add(descriptor, INTEREST, HEARD),
+                true => set.add(descriptor, INTEREST, RECEIVED),
                 false => set.remove(descriptor),
             };
             changed.map_err(|source| Fault::system("waiting", source))?;
@@ -180,20 +169,20 @@ impl ProtocolReceiver {
         Ok(false)
     }
 
-    pub(crate) fn descriptor(&self) -> BorrowedFd<'_> {
+    fn descriptor(&self) -> BorrowedFd<'_> {
         self.set.as_fd()
     }
 
-    pub(crate) fn close(&mut self) {
+    fn close(&mut self) {
         self.connection.close();
     }
 
-    pub(crate) fn notice_end(&mut self) -> Result<bool, Fault> {
-        let has_more = self.connection.notice_end().map_err(|error| self.other.fault(error))?;
+    fn notice_end(&mut self) -> Result<bool, Fault> {
+        let has_more = self.connection.notice_end().map_err(|error| self.names.fault(error))?;
         Ok(has_more || self.has_more)
     }
 
-    pub(crate) fn stats(&self) -> ReceiverStats {
+    fn stats(&self) -> ReceiverStats {
         self.connection.stats()
     }
 }

@@ -2,11 +2,11 @@
 //! The sending end of a connection: messages under the protocol's names, and what ends a stream there.
 
 use super::streams::Streams;
-use super::{Other, ProtocolRoom};
+use super::{Names, ProtocolSpace};
 use crate::error::{Closed, Fault, SendError};
 use crate::protocol::{ConnectionSender, DriverWaker};
 use crate::stats::SenderStats;
-use crate::transport::{Memory, Progress, Unsent};
+use crate::transport::{Memory, Progress, SpaceWaiter, TransportSender, Unsent};
 use partywall_layout::Kind;
 use partywall_layout::stream::{RECEIVING, ResetBody, SENDING};
 use std::sync::Arc;
@@ -18,8 +18,8 @@ pub(crate) struct ProtocolSender {
     connection: Box<dyn ConnectionSender>,
     streams: Arc<Streams>,
     driver_waker: DriverWaker,
-    room: Arc<ProtocolRoom>,
-    other: Arc<Other>,
+    space: Arc<ProtocolSpace>,
+    names: Arc<Names>,
     /// The stream of the message that follows, under the protocol's name. `None`: nobody will receive it.
     name: Option<u32>,
     /// The session has ended here: only what was sent has to be taken.
@@ -33,52 +33,68 @@ impl ProtocolSender {
         connection: Box<dyn ConnectionSender>,
         streams: Arc<Streams>,
         driver_waker: DriverWaker,
-        room: Arc<ProtocolRoom>,
-        other: Arc<Other>,
+        space: Arc<ProtocolSpace>,
+        names: Arc<Names>,
     ) -> Self {
         Self {
             connection,
             streams,
             driver_waker,
-            room,
-            other,
+            space,
+            names,
             name: None,
             is_leaving: false,
             is_given_up: false,
         }
     }
 
-    pub(crate) const fn room(&self) -> &Arc<ProtocolRoom> {
-        &self.room
+    const fn check(&self) -> Result<(), Unsent> {
+        if self.is_given_up {
+            return Err(Unsent::Closed(Closed::Disconnected));
+        }
+        Ok(())
     }
 
-    pub(crate) fn set_stream(&mut self, number: u32) {
+    /// Directions of a stream are over here: it is closed when both are.
+    fn over(&mut self, number: u32, sending: bool, receiving: bool) -> Result<(), Unsent> {
+        let closing = self.streams.lock().note_over(number, sending, receiving);
+        let Some(name) = closing else { return Ok(()) };
+        self.connection.close(name).map_err(|unsent| self.names.unsent(unsent, 0))?;
+        self.streams.lock().closed_here(number);
+        self.streams.note_made();
+        // The session is told that a stream of ours has ended by its own driver.
+        self.driver_waker.wake();
+        Ok(())
+    }
+}
+
+impl TransportSender for ProtocolSender {
+    fn set_stream(&mut self, number: u32, _credit: Option<u64>) -> Result<(), Unsent> {
         self.name = self.streams.lock().name(number);
+        Ok(())
     }
 
-    /// Sends a whole message or nothing of it. Empty ones are nothing where streams are of bytes.
-    pub(crate) fn try_send(&mut self, payload: &[u8]) -> Result<(), Unsent> {
+    fn try_send(&mut self, payload: &[u8]) -> Result<(), Unsent> {
         self.check()?;
         let Some(name) = self.name.filter(|_| !payload.is_empty()) else { return Ok(()) };
         let sent = self.connection.send(name, payload);
-        sent.map_err(|unsent| self.other.unsent(unsent, payload.len()))
+        sent.map_err(|unsent| self.names.unsent(unsent, payload.len()))
     }
 
-    pub(crate) fn send_on(&mut self, payload: &[u8], _: &mut Progress) -> Result<(), Unsent> {
+    fn send_on(&mut self, payload: &[u8], _: &mut Progress) -> Result<(), Unsent> {
         self.try_send(payload)
     }
 
-    pub(crate) const fn give_up(&self, _: &[u8], _: &Progress) -> Result<(), SendError> {
+    fn give_up(&mut self, _: &[u8], _: &Progress) -> Result<(), SendError> {
         Err(SendError::TimedOut)
     }
 
-    /// A record of a stream, or of the session: most of them say what a protocol has no words for.
-    pub(crate) fn control(&mut self, kind: Kind, number: u32, body: &[u8]) -> Result<(), Unsent> {
+    fn control(&mut self, kind: Kind, number: u32, body: &[u8]) -> Result<(), Unsent> {
         self.check()?;
         match kind {
             Kind::Open => {
                 let opened = self.connection.open();
-                let name = opened.map_err(|unsent| self.other.unsent(unsent, 0))?;
+                let name = opened.map_err(|unsent| self.names.unsent(unsent, 0))?;
                 self.streams.lock().begin(number, name);
                 Ok(())
             }
@@ -96,21 +112,21 @@ impl ProtocolSender {
         }
     }
 
-    pub(crate) const fn publish(&self) -> Result<(), Unsent> {
+    fn publish(&mut self) -> Result<(), Unsent> {
         Ok(())
     }
 
-    pub(crate) fn reserve(&mut self, len: usize) -> Result<Memory, Unsent> {
+    fn reserve(&mut self, len: usize) -> Result<Memory, Unsent> {
         self.check()?;
         let buffer = if len == 0 { Ok(None) } else { self.connection.reserve(len) };
         match buffer {
             Ok(Some(buffer)) => Ok(Memory::SendBuffer(buffer)),
             Ok(None) => Ok(Memory::Private(vec![0; len])),
-            Err(unsent) => Err(self.other.unsent(unsent, len)),
+            Err(unsent) => Err(self.names.unsent(unsent, len)),
         }
     }
 
-    pub(crate) fn commit(
+    fn commit(
         &mut self,
         memory: &mut Option<Memory>,
         progress: &mut Progress,
@@ -123,7 +139,7 @@ impl ProtocolSender {
                 let (len, mut buffer) = (buffer.as_slice().len(), Some(buffer));
                 let sent = self.connection.commit(name, &mut buffer);
                 *memory = buffer.map(Memory::SendBuffer);
-                sent.map_err(|unsent| self.other.unsent(unsent, len))
+                sent.map_err(|unsent| self.names.unsent(unsent, len))
             }
             Some(taken) => {
                 let sent = self.send_on(taken.as_slice(), progress);
@@ -135,30 +151,27 @@ impl ProtocolSender {
         }
     }
 
-    #[expect(clippy::unused_self, reason = "as the other transports have it")]
-    pub(crate) fn release(&self, memory: Memory) {
+    fn release(&mut self, memory: Memory) {
         drop(memory);
     }
 
-    // Batches are of channels, and protocols have none: the next three are not reached.
-
-    pub(crate) const fn add_to_batch(&self, _: &[u8]) -> Result<(), Unsent> {
+    fn add_to_batch(&mut self, _: &[u8]) -> Result<(), Unsent> {
         Err(Unsent::Full)
     }
 
-    pub(crate) const fn commit_batch(&self) -> Result<(), Unsent> {
+    fn commit_batch(&mut self) -> Result<(), Unsent> {
         Err(Unsent::Full)
     }
 
-    pub(crate) const fn abort_batch(&self) {}
+    fn abort_batch(&mut self) {}
 
-    pub(crate) const fn trim(&self, _all: bool) -> Result<(), Unsent> {
+    fn trim(&mut self, _all: bool) -> Result<(), Unsent> {
         Ok(())
     }
 
-    pub(crate) fn flush(&mut self) -> Result<(), Unsent> {
+    fn flush(&mut self) -> Result<(), Unsent> {
         self.check()?;
-        self.connection.flush().map_err(|unsent| self.other.unsent(unsent, 0))?;
+        self.connection.flush().map_err(|unsent| self.names.unsent(unsent, 0))?;
         if self.is_leaving {
             // Here only: what is owed to streams went before.
             self.connection.finish();
@@ -169,51 +182,35 @@ impl ProtocolSender {
         Ok(())
     }
 
-    pub(crate) fn keeps(&self) -> bool {
+    fn has_unsent(&self) -> bool {
         self.connection.keeps() || self.is_leaving && !self.connection.is_taken()
     }
 
-    /// The session ends: hanging up at once would take along what the other side has not taken yet.
-    pub(crate) const fn leave(&mut self) {
+    fn leave(&mut self) {
         self.is_leaving = true;
     }
 
-    pub(crate) fn arm(&mut self, _quiet: bool) -> Result<(), Fault> {
+    fn arm(&mut self, _quiet: bool) -> Result<(), Fault> {
         self.connection.arm().map_err(|source| Fault::system("waiting for room", source))
     }
 
-    pub(crate) fn disarm(&mut self) {
+    fn disarm(&mut self) {
         self.connection.disarm();
     }
 
-    pub(crate) const fn note_hang_up(&mut self) {
+    fn note_hang_up(&mut self) {
         self.is_given_up = true;
     }
 
-    pub(crate) fn close(&mut self) {
+    fn close(&mut self) {
         self.connection.hang_up();
     }
 
-    pub(crate) fn stats(&self) -> SenderStats {
+    fn stats(&self) -> SenderStats {
         self.connection.stats()
     }
 
-    const fn check(&self) -> Result<(), Unsent> {
-        if self.is_given_up {
-            return Err(Unsent::Closed(Closed::Disconnected));
-        }
-        Ok(())
-    }
-
-    /// Directions of a stream are over here: it is closed when both are.
-    fn over(&mut self, number: u32, sending: bool, receiving: bool) -> Result<(), Unsent> {
-        let closing = self.streams.lock().note_over(number, sending, receiving);
-        let Some(name) = closing else { return Ok(()) };
-        self.connection.close(name).map_err(|unsent| self.other.unsent(unsent, 0))?;
-        self.streams.lock().closed_here(number);
-        self.streams.note_made();
-        // The session is told that a stream of ours has ended by its own driver.
-        self.driver_waker.wake();
-        Ok(())
+    fn space(&self) -> Arc<dyn SpaceWaiter> {
+        Arc::clone(&self.space) as _
     }
 }

@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What comes on the socket beside a wall: bells of a neighbour that has no eventfd of ours, and the
-//! descriptors of further segments (SPEC 5.4, 6.6).
+//! The control socket of a connection over shared memory: doorbells of a peer that has no eventfd of
+//! this side, and the descriptors of further segments (SPEC 5.4, 6.6).
 //!
 //! ```text
-//!   01                      bell
+//!   01                      doorbell
 //!   02 nn nn nn nn  + fd    descriptor of segment nnnn
 //! ```
 //!
-//! Reading never blocks and is bounded: what a hostile neighbour floods us with beyond the limits is
-//! a violation.
+//! Reading never blocks and is bounded. More than the limits allow is a violation.
 
 use partywall_layout::Violation;
 use partywall_layout::hello::{CONTROL_DOORBELL, CONTROL_SEGMENT};
@@ -19,28 +18,28 @@ use std::os::fd::OwnedFd;
 
 /// Length of a segment's frame.
 const SEGMENT_FRAME: usize = 5;
-/// Reads at most so often in one go: a flood of bells must not keep us here.
+/// Reads in one go at most: a flood of doorbells must not keep the reader here.
 const READS_MAX: usize = 64;
 
-/// Reads the socket beside a wall.
+/// Reads the control socket.
 #[derive(Debug)]
 pub(crate) struct ControlSocket {
     /// An unfinished segment frame.
     frame: Vec<u8>,
     /// Descriptors whose frame is not complete yet.
     unclaimed: VecDeque<OwnedFd>,
-    /// Descriptors whose record has not come yet.
+    /// Numbers and descriptors of segments whose record has not come yet.
     segments: Vec<(u32, OwnedFd)>,
     segments_max: usize,
     hung_up: bool,
 }
 
-/// What reading brought.
+/// Events that were read.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct News {
-    /// At least one byte came: whoever sleeps must look.
-    pub doorbell: bool,
-    /// The neighbour has closed the socket.
+pub(crate) struct ControlEvents {
+    /// At least one byte came: a sleeper must check its words.
+    pub notified: bool,
+    /// The peer has closed the socket.
     pub hung_up: bool,
 }
 
@@ -56,8 +55,8 @@ impl ControlSocket {
     }
 
     /// Reads all that is there.
-    pub(crate) fn read(&mut self, socket: &Socket) -> Result<News, Violation> {
-        let mut news = News { doorbell: false, hung_up: self.hung_up };
+    pub(crate) fn read(&mut self, socket: &Socket) -> Result<ControlEvents, Violation> {
+        let mut events = ControlEvents { notified: false, hung_up: self.hung_up };
         let mut buffer = [0; 256];
         for _ in 0..READS_MAX {
             if self.hung_up {
@@ -66,33 +65,33 @@ impl ControlSocket {
             match socket.receive(&mut buffer, true) {
                 Ok(received) if received.bytes == 0 => self.hung_up = true,
                 Ok(received) => {
-                    news.doorbell = true;
+                    events.notified = true;
                     self.unclaimed.extend(received.fds);
                     self.take(&buffer[..received.bytes])?;
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
-                // Reset by the neighbour, or by the system: it comes to the same.
+                // Reset by the peer or by the system, with the same effect.
                 Err(_) => self.hung_up = true,
             }
         }
-        news.hung_up = self.hung_up;
-        Ok(news)
+        events.hung_up = self.hung_up;
+        Ok(events)
     }
 
-    /// The descriptor of segment `number`, which must have been sent before its record; and what else
-    /// was read on the way, which may be meant for another sleeper.
+    /// Takes the descriptor of segment `number`, which must have been sent before its record. Events
+    /// that were read meanwhile may concern another sleeper.
     pub(crate) fn take_segment(
         &mut self,
         socket: &Socket,
         number: u32,
-    ) -> Result<(OwnedFd, News), Violation> {
-        let mut news = News::default();
+    ) -> Result<(OwnedFd, ControlEvents), Violation> {
+        let mut events = ControlEvents::default();
         if !self.segments.iter().any(|(known, _)| *known == number) {
-            news = self.read(socket)?;
+            events = self.read(socket)?;
         }
         let found = self.segments.iter().position(|(known, _)| *known == number);
         let index = found.ok_or(Violation::SegmentMissing { number })?;
-        Ok((self.segments.swap_remove(index).1, news))
+        Ok((self.segments.swap_remove(index).1, events))
     }
 
     fn take(&mut self, bytes: &[u8]) -> Result<(), Violation> {
@@ -102,7 +101,7 @@ impl ControlSocket {
                     CONTROL_DOORBELL => continue,
                     CONTROL_SEGMENT => {}
                     other => {
-                        let what = "byte beside the wall";
+                        let what = "byte on the control socket";
                         return Err(Violation::Frame { what, found: other.into() });
                     }
                 }
@@ -115,7 +114,7 @@ impl ControlSocket {
         // A descriptor can be ahead of its frame by the rest of that frame only.
         if self.unclaimed.len() > 1 || (self.frame.is_empty() && !self.unclaimed.is_empty()) {
             let found = self.unclaimed.len() as u64;
-            return Err(Violation::Frame { what: "descriptor beside the wall", found });
+            return Err(Violation::Frame { what: "descriptor on the control socket", found });
         }
         Ok(())
     }
@@ -149,7 +148,7 @@ mod tests {
     use std::os::fd::AsFd;
 
     #[test]
-    fn doorbells_and_segments_come_apart() {
+    fn doorbells_and_segments_mixed_are_separated() {
         let (ours, theirs) = Socket::pair().unwrap();
         let mut control_socket = ControlSocket::new(4);
         theirs.write(&[IoSlice::new(&[1, 1])], true).unwrap();
@@ -167,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_is_refused() {
+    fn unknown_bytes_and_stray_descriptors_are_refused() {
         for bytes in [&[9][..], &[2, 1, 0, 0, 0]] {
             let (ours, theirs) = Socket::pair().unwrap();
             theirs.write(&[IoSlice::new(bytes)], true).unwrap();
@@ -179,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn segments_under_way_are_bounded() {
+    fn segment_descriptors_beyond_the_limit_are_refused() {
         let (ours, theirs) = Socket::pair().unwrap();
         let mut control_socket = ControlSocket::new(2);
         for number in 0..3 {

@@ -1,34 +1,55 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `BackPressure::Overflow`: a message for which there is no memory goes through the ring in pieces
-//! (SPEC 5.5).
+//! Messages in fragments, under `BackPressure::Overflow`: without memory, a message goes through the
+//! ring in pieces (SPEC 5.5).
 //!
 //! ```text
 //!   FRAGMENT_FIRST  total length, bytes ─▶ FRAGMENT_MID bytes … ─▶ FRAGMENT_LAST bytes
 //!   given up half-way: FRAGMENT_ABORT, before the next record
 //! ```
 //!
-//! Order is kept, because the pieces are records like any others; the very next message that finds
-//! memory is zero-copy again.
+//! Order is kept, because the pieces are records like any others. The next message for which memory
+//! is allocated is zero-copy again.
 
+use super::blob_memory::BlobMemory;
 use super::sender::ShmSender;
+use crate::config::BackPressure;
 use crate::error::{Limit, TooLarge};
-use crate::transport::{Progress, Unsent};
+use crate::transport::{Progress, TransportSender, Unsent};
 use partywall_layout::record_ring::{FRAGMENT_PREFIX_BYTES, HEADER_BYTES, Kind, footprint};
-use partywall_layout::segment::sending;
 use partywall_layout::stream::CreditBody;
 
-/// How long CREDIT is.
-const CREDIT_BYTES: u64 = size_of::<CreditBody>() as u64;
-
 impl ShmSender {
-    /// Sends as many pieces as there is room for.
-    pub(super) fn send_fragments(
+    /// Sends a message that does not go inline: in a block, or in as many pieces as there is space for.
+    pub(super) fn send_long(
         &mut self,
         payload: &[u8],
         progress: &mut Progress,
     ) -> Result<(), Unsent> {
+        self.check()?;
+        if progress.started {
+            return self.send_fragments(payload, progress);
+        }
+        if self.policy != BackPressure::Overflow {
+            return self.try_send(payload);
+        }
+        match self.allocate(payload.len()) {
+            Ok(mut block) => {
+                block.as_mut_slice().copy_from_slice(payload);
+                let sent = self.add_block(block).map_err(|(unsent, block)| {
+                    self.memory.free(block);
+                    unsent
+                });
+                self.finish(sent, payload.len())
+            }
+            Err(Unsent::Full) => self.send_fragments(payload, progress),
+            Err(unsent) => Err(unsent),
+        }
+    }
+
+    /// Sends as many pieces as there is space for.
+    fn send_fragments(&mut self, payload: &[u8], progress: &mut Progress) -> Result<(), Unsent> {
         if !progress.started {
-            self.check_overflow(payload.len())?;
+            self.memory.check_overflow(payload.len() as u64).map_err(Unsent::TooLarge)?;
         }
         while progress.sent < payload.len() {
             let pending = self.append_pending().and_then(|()| self.append_credit());
@@ -44,30 +65,31 @@ impl ShmSender {
             progress.sent += piece;
             self.publish()?;
         }
-        self.counters.add(sending::OVERFLOWS, 1);
+        self.count_overflow();
         self.count(payload.len());
+        self.store_totals();
         Ok(())
     }
 
     /// Adds all pieces of a message to the open batch.
     pub(super) fn add_fragments(&mut self, payload: &[u8]) -> Result<(), Unsent> {
-        self.check_overflow(payload.len())?;
+        self.memory.check_overflow(payload.len() as u64).map_err(Unsent::TooLarge)?;
         let credit = if self.credit.is_some() { footprint(CREDIT_BYTES) } else { 0 };
-        let pending = self.growth.pending_bytes_max() + credit;
+        let pending = BlobMemory::PENDING_BYTES_MAX + credit;
         let per_piece = footprint(self.piece_max() as u64);
         let needed = self.fragments_footprint(payload.len()) + pending;
-        // The ring's end may come in between: padding counts, and is less than a piece. And less than
-        // half the ring, so that even then it fits an empty one.
+        // The end of the ring may come in between: its padding counts, and is less than a piece. All
+        // of it is less than half the ring, so even then it fits an empty one.
         let room = self.producer.size().batch_max() - pending - per_piece;
         if self.producer.open_bytes() + needed > room {
             return Err(self.too_long_for_a_batch(payload.len() as u64, needed <= room));
         }
-        // All of them or none: pieces of a message that is not finished cannot stay in a batch.
+        // All pieces or none: the pieces of an unfinished message cannot stay in a batch.
         #[expect(clippy::cast_possible_truncation, reason = "less than the ring")]
         let needed = needed as usize;
         match self.producer.has_room(needed) {
             Ok(true) => {}
-            Ok(false) => return Err(self.no_room()),
+            Ok(false) => return Err(self.no_space()),
             Err(violation) => return Err(self.violated(violation)),
         }
         self.append_pending()?;
@@ -78,24 +100,22 @@ impl ShmSender {
             self.append_piece(payload, sent, piece)?;
             sent += piece;
         }
-        self.counters.add(sending::OVERFLOWS, 1);
+        self.count_overflow();
         Ok(())
     }
 
-    /// Memory may come home for a message that fits neither batch nor ring; if it never can, waiting
-    /// would be for ever.
+    /// For a message that fits neither batch nor ring, memory may be returned. If no memory would ever
+    /// do, waiting would never end.
     fn too_long_for_a_batch(&self, len: u64, fits_another: bool) -> Unsent {
-        let max = self.largest();
+        let (max, memory) = self.memory.largest();
         if len <= max {
             return Unsent::Full;
         }
-        let own =
-            if self.shm.limits.own_memory_is_peers { Limit::PeerMap } else { Limit::OwnMemory };
-        let limit = if fits_another { Limit::Batch } else { own };
+        let limit = if fits_another { Limit::Batch } else { memory };
         Unsent::TooLarge(TooLarge { len, max, limit })
     }
 
-    /// How much ring all pieces of a message of `len` bytes take.
+    /// How many bytes of the ring all pieces of a message of `len` bytes take.
     fn fragments_footprint(&self, len: usize) -> u64 {
         let max = self.piece_max();
         let first = max.min(len - 1);
@@ -105,13 +125,14 @@ impl ShmSender {
         footprint(first as u64 + FRAGMENT_PREFIX_BYTES) + whole + last
     }
 
-    /// The longest piece: an eighth of the ring, so that sender and receiver work at the same time.
+    /// Length in bytes of the longest piece: an eighth of the ring, so that sender and receiver work at
+    /// the same time.
     #[expect(clippy::cast_possible_truncation, reason = "less than the ring")]
     const fn piece_max(&self) -> usize {
         (self.producer.size().bytes() / 8 - HEADER_BYTES - FRAGMENT_PREFIX_BYTES) as usize
     }
 
-    /// How many bytes the next piece takes; the first is never also the last.
+    /// Length in bytes of the next piece. The first piece is never also the last.
     fn piece(&self, payload: &[u8], sent: usize) -> usize {
         let left = payload.len() - sent;
         if sent == 0 { self.piece_max().min(left - 1) } else { self.piece_max().min(left) }
@@ -127,3 +148,6 @@ impl ShmSender {
         self.append(if is_last { Kind::FragmentLast } else { Kind::FragmentMid }, &[bytes])
     }
 }
+
+/// Length in bytes of the body of CREDIT.
+const CREDIT_BYTES: u64 = size_of::<CreditBody>() as u64;

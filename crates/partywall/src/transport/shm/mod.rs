@@ -1,44 +1,45 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Native shared memory: two halves, each written by its owner only (SPEC 3 to 7).
+//! Shared memory: two regions, each written by its owner only (SPEC 3 to 7).
 //!
 //! ```text
-//!   WallSender ────┐                                  ┌──── WallReceiver
-//!    producer      │            Wall (shared)         │      consumer
-//!    slab          ├─ doors, bells, release ring,  ───┤      segments
-//!    sleeper: room │  neighbour's words, fork guard   │      sleeper: records
+//!   ShmSender ─────┐                                  ┌──── ShmReceiver
+//!    producer      │           SharedMemory           │      consumer
+//!    blob memory   ├─ wait points, doorbells, ────────┤      segments
+//!    sleeper: space│  release ring, peer's words      │      sleeper: records
 //!                  └──────────────┬───────────────────┘
-//!                       View, View, View: blocks we still look at
+//!                       View, View, View: blocks of the peer that are still in use
 //! ```
 //!
-//! The sending and the receiving end share no mutable memory but the release ring, which views on any
-//! thread write to, behind a lock that is private to this process. The socket carries bells, segment
-//! descriptors and the news of the end, never payload, so nothing can overtake the ring.
+//! The two ends share no mutable memory but the release ring. Views on any thread write to it, behind
+//! a lock that is private to this process. The control socket carries doorbells, segment descriptors
+//! and hang-ups, but never payload, so nothing can overtake the ring.
 
-mod assembly;
-mod batch;
-mod blob;
+mod blob_memory;
 mod control_socket;
-mod counters;
-mod early;
 mod fragments;
-mod growth;
+#[cfg(shuttle)]
+pub(crate) mod model;
 mod receiver;
+mod region;
 mod segments;
 mod sender;
+#[cfg(not(shuttle))]
 mod wait_point;
-mod waking;
+#[cfg(shuttle)]
+#[path = "wait_point_shuttle.rs"]
+mod wait_point;
 
 pub(crate) use receiver::ShmReceiver;
-pub(crate) use segments::View;
+pub(crate) use region::{OwnRegion, PeerRegion, PeerRegionError};
 pub(crate) use sender::ShmSender;
+#[cfg(shuttle)]
+pub(crate) use wait_point::Side;
 
 use crate::config::Config;
-use crate::error::{Closed, Fault};
+use crate::error::Fault;
 use crate::peer::{Peer, Trust};
-use crate::region::{OwnRegion, PeerRegion};
-use crate::transport::ProgressSnapshot;
-use crate::transport::connection_state::ConnectionState;
-use control_socket::{ControlSocket, News};
+use crate::transport::{ConnectionState, ProgressSnapshot, SpaceWaiter};
+use control_socket::{ControlEvents, ControlSocket};
 use partywall_layout::Violation;
 use partywall_layout::hello::CONTROL_DOORBELL;
 use partywall_layout::segment::{ASLEEP_RECORDS, ASLEEP_ROOM, CONSUMED, GONE, RELEASED};
@@ -47,68 +48,79 @@ use partywall_sys::poll::{self, PollFd, PollFlags};
 use partywall_sys::{Doorbell, ForkGuard, PidFd, Socket};
 use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 use wait_point::{WaitPoint, Woken};
 
-/// What both ends of one side, and its views, share.
+/// State that both ends of one side, and its views, share.
 #[derive(Debug)]
 pub(crate) struct SharedMemory {
     connection_state: ConnectionState,
+    /// The value of the fork guard's word in the process that may use the connection;
+    /// [`VIOLATED`] once the peer broke a rule. Both ends compare the two words in every call.
+    owner: AtomicU64,
     limits: Limits,
     socket: Socket,
-    /// `None` where the kernel or the namespaces have none: then the socket tells alone.
+    /// `None` where the kernel or the namespaces have none. Then only the socket reports the peer's
+    /// death.
     process: Option<PidFd>,
     doorbells: Doorbells,
-    /// Where we sleep until records come.
+    /// Where the receiving end sleeps.
     records: WaitPoint,
-    /// Where we sleep until room comes.
-    room: WaitPoint,
-    /// The neighbour's control page.
+    /// Where the sending end sleeps.
+    space: WaitPoint,
+    /// The peer's control page.
     peer_region: PeerMem,
     control_socket: Mutex<ControlSocket>,
     releaser: Mutex<Releaser>,
-    room_waker: Waker,
-    /// How many of our two ends are open.
+    space_waker: Waker,
+    /// How many of the two ends are open.
     ends_open: Mutex<u8>,
+    /// Blocks that are reserved, and neither sent nor freed: for a model to check.
+    #[cfg(shuttle)]
+    reserved: std::sync::atomic::AtomicI64,
 }
 
-/// What both sides agreed to, in bytes unless it says otherwise.
+/// What both sides agreed on, in bytes unless the field says otherwise.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
-    /// The most slab memory of ours besides the half: our own limit and the neighbour's.
+    /// Memory of our segments at most: the smaller of our own limit and the peer's.
     pub own_memory: u64,
-    /// Whether the neighbour's limit is the smaller one.
+    /// Whether the peer's limit is the smaller one.
     pub own_memory_is_peers: bool,
-    /// How many segments of ours the neighbour maps at a time.
+    /// How many of our segments the peer maps at a time.
     pub own_segments: u32,
-    /// The longest message the neighbour receives.
+    /// Length of the longest message that the peer receives.
     pub peer_message: u64,
-    /// How many blocks the neighbour holds at a time.
+    /// How many blocks the peer holds at a time.
     pub peer_releases: u32,
-    /// The longest message we receive.
+    /// Length of the longest message that this side receives.
     pub message: u64,
-    /// The most memory of the neighbour that we map.
+    /// Memory of the peer that this side maps at most.
     pub map: u64,
-    /// How many segments of the neighbour we map at a time.
+    /// How many segments of the peer this side maps at a time.
     pub segments: u32,
 }
 
 /// How the two sides wake each other.
 #[derive(Debug)]
 pub(crate) enum Doorbells {
-    /// By the neighbour's eventfds.
+    /// By the peer's eventfds.
     Eventfd {
-        /// Rung when records came for it.
+        /// Notified when there are records for the peer.
         records: Doorbell,
-        /// Rung when room came for it.
-        room: Doorbell,
+        /// Notified when there is space for the peer.
+        space: Doorbell,
     },
-    /// By a byte on the socket.
+    /// By a byte on the control socket.
     Byte,
+    /// By waking the peer's wait points, in a model.
+    #[cfg(shuttle)]
+    Model(Arc<Side>),
 }
 
-/// Everything a wall is made of, once both sides are ready.
+/// The parts of a connection over shared memory, once both sides are ready.
 pub(crate) struct Parts {
     pub socket: Socket,
     pub peer: Peer,
@@ -117,42 +129,27 @@ pub(crate) struct Parts {
     pub limits: Limits,
     pub own: OwnRegion,
     pub peer_region: PeerRegion,
-    /// The bells we sleep by: for records, for room.
+    /// The doorbells that wake this side: for records, for space.
     pub own_doorbells: (Doorbell, Doorbell),
     pub doorbells: Doorbells,
 }
 
-/// Which of the neighbour's sleepers.
+/// One of the two sleepers of the peer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Sleeping {
-    /// The one that waits for records.
+    /// The receiving end, which waits for records.
     ForRecords,
-    /// The one that waits for room.
-    ForRoom,
+    /// The sending end, which waits for space.
+    ForSpace,
 }
 
-/// Puts the parts together.
+/// Makes the two ends of a connection.
 pub(crate) fn assemble(parts: Parts, config: &Config) -> io::Result<(ShmSender, ShmReceiver)> {
     let Parts { socket, peer, process, guard, limits, own, peer_region, own_doorbells, doorbells } =
         parts;
     let is_byte = matches!(doorbells, Doorbells::Byte);
     let records = WaitPoint::new(own_doorbells.0, &socket, process.as_ref(), is_byte)?;
-    let room = WaitPoint::new(own_doorbells.1, &socket, process.as_ref(), is_byte)?;
-    let control = peer_region.control.clone();
-    let shm = Arc::new(SharedMemory {
-        connection_state: ConnectionState::new(guard, peer),
-        socket,
-        process,
-        doorbells,
-        records,
-        room,
-        control_socket: Mutex::new(ControlSocket::new(limits.segments)),
-        releaser: Mutex::new(Releaser::new(own.release_ring, own.released)),
-        room_waker: Waker::new(control.clone(), word(ASLEEP_ROOM)),
-        limits,
-        ends_open: Mutex::new(2),
-        peer_region: control,
-    });
+    let space = WaitPoint::new(own_doorbells.1, &socket, process.as_ref(), is_byte)?;
     let sender = sender::Parts {
         ring: own.ring,
         ring_size: own.geometry.ring,
@@ -170,38 +167,46 @@ pub(crate) fn assemble(parts: Parts, config: &Config) -> io::Result<(ShmSender, 
         slab: peer_region.slab,
         region_bytes: peer_region.geometry.region_bytes,
     };
+    let control = peer_region.control;
+    let shm = Arc::new(SharedMemory {
+        owner: AtomicU64::new(guard.value()),
+        connection_state: ConnectionState::new(guard, peer),
+        socket,
+        process,
+        doorbells,
+        records,
+        space,
+        control_socket: Mutex::new(ControlSocket::new(limits.segments)),
+        releaser: Mutex::new(Releaser::new(own.release_ring, own.released)),
+        space_waker: Waker::new(control.clone(), word(ASLEEP_ROOM)),
+        limits,
+        ends_open: Mutex::new(2),
+        peer_region: control,
+        #[cfg(shuttle)]
+        reserved: std::sync::atomic::AtomicI64::new(0),
+    });
     let sender = ShmSender::new(Arc::clone(&shm), sender, config);
     Ok((sender, ShmReceiver::new(shm, receiver)))
 }
 
 impl SharedMemory {
-    pub(crate) fn records_descriptor(&self) -> BorrowedFd<'_> {
+    fn records_descriptor(&self) -> BorrowedFd<'_> {
         self.records.as_fd()
     }
 
-    pub(crate) fn room_descriptor(&self) -> BorrowedFd<'_> {
-        self.room.as_fd()
-    }
-
-    /// Whether this is a forked child: our half is not mapped here.
-    #[inline]
-    pub(crate) fn is_inherited(&self) -> bool {
-        self.connection_state.guard.is_child()
-    }
-
-    /// Our own process, not a forked child of it, and nothing untrue was heard from the neighbour.
-    #[inline]
+    /// Fails in a forked child, and after the peer broke a rule. The ends call it only when the words
+    /// differ that they compare.
+    #[cold]
     fn check(&self) -> Result<(), Fault> {
         self.connection_state.check()
     }
 
-    pub(crate) fn violated(&self, violation: Violation) -> Fault {
-        self.connection_state.violated(violation, &self.socket)
-    }
-
-    /// The longest message that may come.
-    pub(crate) const fn message_max(&self) -> u64 {
-        self.limits.message
+    fn violated(&self, violation: Violation) -> Fault {
+        let fault = self.connection_state.violated(violation, &self.socket);
+        // ORDER: Relaxed: the word guards no other memory. An end that reads the former value does
+        // one more operation on memory that it checks as always.
+        self.owner.store(VIOLATED, Ordering::Relaxed);
+        fault
     }
 
     #[inline]
@@ -209,9 +214,128 @@ impl SharedMemory {
         self.connection_state.peer.trust == Trust::Untrusted
     }
 
-    /// What a waiter for room looks at.
+    /// Wakes one of the peer's sleepers.
+    fn notify(&self, sleeping: Sleeping) {
+        // If this fails, the peer is dead or was notified already; both show elsewhere.
+        let _ = match (&self.doorbells, sleeping) {
+            (Doorbells::Eventfd { records, .. }, Sleeping::ForRecords) => records.notify(),
+            (Doorbells::Eventfd { space, .. }, Sleeping::ForSpace) => space.notify(),
+            (Doorbells::Byte, _) => {
+                self.socket.write(&[IoSlice::new(&[CONTROL_DOORBELL])], true).map(|_| ())
+            }
+            #[cfg(shuttle)]
+            (Doorbells::Model(side), sleeping) => {
+                side.notify(sleeping);
+                Ok(())
+            }
+        };
+    }
+
+    /// Notifies the peer of space if it sleeps for it; whether it did.
     #[inline]
-    pub(crate) fn snapshot(&self) -> ProgressSnapshot {
+    fn wake_for_space(&self) -> bool {
+        let must_notify = self.space_waker.check() == Wake::Notify;
+        if must_notify {
+            self.notify(Sleeping::ForSpace);
+        }
+        must_notify
+    }
+
+    /// Counts blocks that are reserved, in a model.
+    #[cfg(shuttle)]
+    fn note_reserved(&self, change: i64) {
+        // ORDER: Relaxed: shuttle runs one thread at a time.
+        self.reserved.fetch_add(change, Ordering::Relaxed);
+    }
+
+    /// Releases a block to the peer. `count` runs before the next block is released.
+    #[inline]
+    fn release(&self, block: u64, count: impl FnOnce()) {
+        if self.connection_state.guard.is_child() {
+            return;
+        }
+        #[cfg(shuttle)]
+        switch_point();
+        let mut releaser = lock(&self.releaser);
+        releaser.release(block);
+        count();
+        drop(releaser);
+        #[cfg(shuttle)]
+        switch_point();
+        let _ = self.wake_for_space();
+    }
+
+    /// Sleeps until there may be records; whether the peer is gone.
+    fn sleep_for_records(&self, deadline: Option<Instant>) -> io::Result<bool> {
+        let woken = self.records.sleep(deadline)?;
+        // A receiver that is woken by a message often answers, and then reads this word.
+        self.peer_region.prefetch(word(ASLEEP_RECORDS));
+        Ok(self.handle_events(woken, &self.space))
+    }
+
+    /// Whether the peer has hung up or died. Consumes no wake-up: one that another thread sleeps for
+    /// must not be lost.
+    fn is_peer_gone(&self) -> bool {
+        let hang_up = PollFd::new(&self.socket, PollFlags::RDHUP);
+        let has_hung_up =
+            poll::wait(&mut [hang_up], Some(Instant::now())).is_ok_and(|count| count > 0);
+        has_hung_up || self.process.as_ref().is_some_and(PidFd::is_dead)
+    }
+
+    /// Acts on the events that woke a sleeper; whether the peer is gone.
+    fn handle_events(&self, woken: Woken, other: &WaitPoint) -> bool {
+        if !woken.socket {
+            return woken.died;
+        }
+        if !matches!(self.doorbells, Doorbells::Byte) {
+            // Only a hang-up makes this socket readable here. Descriptors that came before it stay
+            // there until their records ask for them.
+            return true;
+        }
+        match self.read_control(other) {
+            Ok(events) => events.hung_up || woken.died,
+            Err(violation) => {
+                let _ = self.violated(violation);
+                true
+            }
+        }
+    }
+
+    /// Reads the control socket. A doorbell may be meant for the other sleeper of this side, so that
+    /// one is notified, too.
+    fn read_control(&self, other: &WaitPoint) -> Result<ControlEvents, Violation> {
+        let events = lock(&self.control_socket).read(&self.socket)?;
+        if events.notified {
+            other.notify_self();
+        }
+        Ok(events)
+    }
+
+    /// Closes one of the two ends; with the last one the peer sees a hang-up.
+    fn depart(&self) {
+        let mut open = lock(&self.ends_open);
+        *open -= 1;
+        let is_last = *open == 0;
+        drop(open);
+        if is_last {
+            // Not only close(): a forked child, or a view, may keep the descriptor.
+            let _ = self.socket.shutdown_both();
+            #[cfg(shuttle)]
+            if let Doorbells::Model(peer) = &self.doorbells {
+                peer.hang_up();
+            }
+        }
+    }
+}
+
+impl SpaceWaiter for SharedMemory {
+    #[inline]
+    fn is_inherited(&self) -> bool {
+        self.connection_state.guard.is_child()
+    }
+
+    #[inline]
+    fn snapshot(&self) -> ProgressSnapshot {
         let is_gone = self.peer_region.peek(word(ASLEEP_RECORDS)) == GONE;
         ProgressSnapshot([
             self.peer_region.peek(word(CONSUMED)),
@@ -220,112 +344,25 @@ impl SharedMemory {
         ])
     }
 
-    /// Wakes the neighbour.
-    fn notify(&self, sleeping: Sleeping) {
-        // A ring that fails finds the neighbour dead or already rung; both show elsewhere.
-        let _ = match (&self.doorbells, sleeping) {
-            (Doorbells::Eventfd { records, .. }, Sleeping::ForRecords) => records.notify(),
-            (Doorbells::Eventfd { room, .. }, Sleeping::ForRoom) => room.notify(),
-            (Doorbells::Byte, _) => {
-                self.socket.write(&[IoSlice::new(&[CONTROL_DOORBELL])], true).map(|_| ())
-            }
-        };
+    fn can_spin(&self) -> bool {
+        true
     }
 
-    /// Rings for room if the neighbour sleeps for it.
-    #[inline]
-    fn wake_for_room(&self) -> bool {
-        let must_ring = self.room_waker.check() == Wake::Notify;
-        if must_ring {
-            self.notify(Sleeping::ForRoom);
-        }
-        must_ring
+    fn sleep(&self, deadline: Option<Instant>) -> io::Result<bool> {
+        let woken = self.space.sleep(deadline)?;
+        Ok(self.handle_events(woken, &self.records))
     }
 
-    /// Gives a block back to the neighbour, and counts that before the next one is given back.
-    #[inline]
-    fn release(&self, block: u64, count: impl FnOnce()) {
-        if self.connection_state.guard.is_child() {
-            return;
-        }
-        let mut releaser = lock(&self.releaser);
-        releaser.release(block);
-        count();
-        drop(releaser);
-        let _ = self.wake_for_room();
+    fn notify_self(&self) {
+        self.space.notify_self();
     }
 
-    pub(crate) fn sleep_for_room(&self, deadline: Option<Instant>) -> io::Result<bool> {
-        let woken = self.room.sleep(deadline)?;
-        Ok(self.heed(woken, &self.records))
-    }
-
-    fn sleep_for_records(&self, deadline: Option<Instant>) -> io::Result<bool> {
-        let woken = self.records.sleep(deadline)?;
-        // Whoever is woken by a message is likely to answer, and then looks whether the neighbour sleeps.
-        self.peer_region.prefetch(word(ASLEEP_RECORDS));
-        Ok(self.heed(woken, &self.room))
-    }
-
-    /// Whether the neighbour has hung up or died. Takes nothing: a wake-up that somebody sleeps for must
-    /// not be lost to a question.
-    fn is_peer_gone(&self) -> bool {
-        let hang_up = PollFd::new(&self.socket, PollFlags::RDHUP);
-        let has_hung_up =
-            poll::wait(&mut [hang_up], Some(Instant::now())).is_ok_and(|count| count > 0);
-        has_hung_up || self.process.as_ref().is_some_and(PidFd::is_dead)
-    }
-
-    /// Wakes our own thread that sleeps for room, because something became free on this side.
-    pub(crate) fn wake_own_room(&self) {
-        self.room.notify_self();
-    }
-
-    /// Acts on what woke us; whether the neighbour is gone.
-    fn heed(&self, woken: Woken, other: &WaitPoint) -> bool {
-        if !woken.socket {
-            return woken.died;
-        }
-        if matches!(self.doorbells, Doorbells::Eventfd { .. }) {
-            // Only a hang-up makes this socket readable for us. Descriptors that came before it
-            // stay there until their records ask for them.
-            return true;
-        }
-        match self.read_control(other) {
-            Ok(news) => news.hung_up || woken.died,
-            Err(violation) => {
-                let _ = self.violated(violation);
-                true
-            }
-        }
-    }
-
-    /// Reads the socket; a bell may have been meant for the other sleeper of ours, so it rings too.
-    fn read_control(&self, other: &WaitPoint) -> Result<News, Violation> {
-        let news = lock(&self.control_socket).read(&self.socket)?;
-        if news.doorbell {
-            other.notify_self();
-        }
-        Ok(news)
-    }
-
-    /// One of our ends closes; with the last one the neighbour sees us hang up.
-    fn depart(&self) {
-        let mut open = lock(&self.ends_open);
-        *open -= 1;
-        if *open == 0 {
-            // Not only close(): a forked child, or a view, may keep the descriptor.
-            let _ = self.socket.shutdown_both();
-        }
-    }
-
-    /// How the connection ended, when it did not end in order.
-    const fn disconnected() -> Closed {
-        Closed::Disconnected
+    fn descriptor(&self) -> BorrowedFd<'_> {
+        self.space.as_fd()
     }
 }
 
-/// A lock of ours whose holders never panic half-way.
+/// Locks a mutex whose holders never panic half-way.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -334,4 +371,14 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 #[expect(clippy::cast_possible_truncation, reason = "within a page")]
 const fn word(offset: u64) -> usize {
     offset as usize
+}
+
+/// Value of [`SharedMemory::owner`] after a violation: no fork guard has it.
+const VIOLATED: u64 = u64::MAX;
+
+/// Lets shuttle run another thread: here the two sides meet in memory, which shuttle does not see.
+#[cfg(shuttle)]
+fn switch_point() {
+    // ORDER: SeqCst: shuttle knows no other. The value means nothing.
+    shuttle::sync::atomic::AtomicBool::new(false).load(Ordering::SeqCst);
 }

@@ -1,77 +1,86 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The receiving end of a wall: takes records in order, believes nothing, tells how far it is.
+//! The receiving end of shared memory: takes records in order, and checks each before it is used.
 //!
 //! ```text
-//!   DATA ──────────────▶ message, copied out of the ring (or shown in place)
-//!   BLOB ──────────────▶ message, a view of the neighbour's memory (or a copy, if isolated)
-//!   FRAGMENT… LAST ────▶ message, put together in private memory
-//!   SEGMENT, …RETIRE ──▶ memory comes and goes; go on
+//!   DATA ──────────────▶ message, copied out of the ring (or borrowed in place)
+//!   BLOB ──────────────▶ message, a view of the peer's memory (or a copy, if it is untrusted)
+//!   FRAGMENT… LAST ────▶ message, assembled in private memory
+//!   SEGMENT, …RETIRE ──▶ the peer's memory grows and shrinks; go on with the next record
 //!   CLOSE_WRITE ───────▶ the end
 //! ```
 //!
-//! After a hang-up it looks once more, because everything that was committed is delivered; then it is
-//! the end.
+//! After a hang-up the receiver polls once more, because everything that was committed is delivered;
+//! then it is the end. It reports its position to the peer now and then, and before it sleeps.
 
-use super::assembly::may_interrupt;
-use super::blob::Held;
-use super::counters::Counters;
-use super::segments::{SegmentError, Segments};
-use super::{SharedMemory, Sleeping};
+use super::segments::{Held, SegmentError, Segments};
+use super::{SharedMemory, Sleeping, word};
 use crate::error::{Closed, Fault};
 use crate::message::Message;
 use crate::stats::ReceiverStats;
-use crate::transport::assembly::Assembly;
-use crate::transport::{Found, Waited, has_passed, kinds, until, waiting_failed};
-use partywall_layout::record_ring::{BlobBody, BlobCredit, Kind};
+use crate::transport::{
+    Assembly, Found, SpaceWaiter, TransportReceiver, Waited, has_passed, is_of_sessions, until,
+    waiting_failed,
+};
+use partywall_layout::record_ring::{BlobBody, BlobCredit, FRAGMENT_PREFIX_BYTES, Kind};
 use partywall_layout::segment::receiving;
 use partywall_layout::{RecordHeader, RingSize, Violation};
 use partywall_ring::{Consumer, OwnMem, PeerMem, Sleeper, Wake};
-use partywall_wait::Pacer;
-use partywall_wait::{SpinOutcome, Spinner, Wait};
+use partywall_wait::{Pacer, SpinOutcome, Spinner, Wait};
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
+use zerocopy::FromBytes;
 
 /// The receiving end.
 #[derive(Debug)]
 pub(crate) struct ShmReceiver {
-    pub(super) shm: Arc<SharedMemory>,
-    pub(super) consumer: Consumer,
-    pub(super) segments: Segments,
-    sleeper: Sleeper,
-    pub(super) counters: Counters,
-    pub(super) assembly: Option<Assembly>,
-    /// The inline message that `find` found and `done` has not yet left behind.
-    pub(super) current: Option<RecordHeader>,
+    shm: Arc<SharedMemory>,
+    /// The word that the kernel clears in a forked child.
+    fork_word: &'static AtomicU64,
+    is_untrusted: bool,
+    /// There are streams: this is the receiving end of a session.
+    has_streams: bool,
+    consumer: Consumer,
+    /// The inline message that `find` found and `done` has not consumed yet.
+    current: Option<RecordHeader>,
     /// A message that does not lie inline, found and not yet taken.
-    pub(super) held: Option<Held>,
-    /// There are streams (a session), and this is the one of the current message.
-    pub(super) is_multiplexed: bool,
-    pub(super) stream: u32,
-    /// The credit that came with it.
-    pub(super) credit: Option<u64>,
-    /// A copy of the current one, if the neighbour is isolated.
+    held: Option<Held>,
+    /// The stream of the current message.
+    stream: u32,
+    /// Messages received since the last wait.
+    records_since_wait: u32,
+    counters: OwnMem,
+    messages: u64,
+    bytes: u64,
+    /// The credit that came with the current message.
+    credit: Option<u64>,
+    assembly: Option<Assembly>,
+    /// A copy of the current message, if the peer is untrusted.
     copy: Vec<u8>,
-    /// The neighbour hung up or died: one more look, then the end.
+    declared: Declared,
+    /// The peer hung up or died: one more poll, then the end.
     hung_up: bool,
     end: Option<Closed>,
-    /// How often `try_recv` found nothing.
-    looks_in_vain: u32,
+    segments: Segments,
+    sleeper: Sleeper,
     pacer: Pacer,
-    declared: Declared,
+    /// How often `try_recv` found nothing.
+    empty_polls: u32,
 }
 
-/// What our word `asleep_records` says.
+/// What this end declares in its word `asleep_records`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Declared {
-    /// 0.
+    /// The word is 0.
     Awake,
-    /// An epoch.
+    /// The word is an epoch.
     Asleep,
-    /// The same epoch still, but the first message after that sleep was found.
+    /// The word still is that epoch, but the first message after the sleep was found.
     Woken,
 }
 
-/// What a receiving end is made of.
+/// The memory of a receiving end.
 pub(super) struct Parts {
     pub ring: PeerMem,
     pub ring_size: RingSize,
@@ -82,47 +91,281 @@ pub(super) struct Parts {
     pub region_bytes: u64,
 }
 
-/// Bodies of records that are not messages fit here.
-pub(super) const BODY_MAX: usize = size_of::<BlobBody>() + size_of::<BlobCredit>();
-/// Of long records the processor fetches the rest by itself.
-const PREFETCH_BYTES_MAX: u64 = 256;
-/// So many records without a message in one go at most: a look must end even if the neighbour never does.
-const RECORDS_MAX: usize = 256;
-/// One who only tries learns of the end after so many looks at the latest.
-const LOOKS_IN_VAIN_MAX: u32 = 256;
-
 impl ShmReceiver {
     pub(super) fn new(shm: Arc<SharedMemory>, parts: Parts) -> Self {
         let segments = Segments::new(&shm, parts.slab, parts.region_bytes);
         Self {
-            shm,
+            fork_word: shm.connection_state.guard.word(),
+            is_untrusted: shm.is_untrusted(),
+            has_streams: false,
             consumer: Consumer::new(parts.ring, parts.ring_size, parts.consumed),
-            segments,
-            sleeper: Sleeper::new(parts.asleep),
-            counters: Counters::new(parts.counters),
-            assembly: None,
             current: None,
             held: None,
-            is_multiplexed: false,
             stream: 0,
+            records_since_wait: 0,
+            counters: parts.counters,
+            messages: 0,
+            bytes: 0,
             credit: None,
+            assembly: None,
             copy: Vec::new(),
+            declared: Declared::Awake,
             hung_up: false,
             end: None,
-            looks_in_vain: 0,
+            segments,
+            sleeper: Sleeper::new(parts.asleep),
             pacer: Pacer::default(),
-            declared: Declared::Awake,
+            empty_polls: 0,
+            shm,
         }
     }
 
-    pub(crate) const fn shm(&self) -> &Arc<SharedMemory> {
-        &self.shm
+    /// Fails in a forked child, and after the peer broke a rule.
+    #[inline]
+    fn check(&self) -> Result<(), Fault> {
+        #[cfg(shuttle)]
+        super::switch_point();
+        // ORDER: Relaxed, both: the words guard no other memory (see `SharedMemory::owner`).
+        let is_owner =
+            self.fork_word.load(Ordering::Relaxed) == self.shm.owner.load(Ordering::Relaxed);
+        if is_owner { Ok(()) } else { self.shm.check() }
     }
 
-    /// Finds the next message and makes it the current one; an inline one stays in place.
+    #[cold]
+    fn violated_by(&self, violation: Violation) -> Fault {
+        self.shm.violated(violation)
+    }
+
+    /// Nothing is in the ring; after a hang-up that is the end.
+    #[cold]
+    fn find_no_more(&mut self) -> Found {
+        self.end = Some(Closed::Disconnected);
+        Found::End(Closed::Disconnected)
+    }
+
+    /// Makes an inline record the current message.
     #[inline]
-    pub(crate) fn find(&mut self) -> Result<Found, Fault> {
-        self.shm.check()?;
+    fn show(&mut self, record: RecordHeader) {
+        if self.is_untrusted && self.current != Some(record) {
+            // Copied once, before anything reads it.
+            self.copy.resize(record.len as usize, 0);
+            self.consumer.copy(&record, 0, &mut self.copy);
+        }
+        self.stream = record.stream;
+        self.credit = None;
+        self.current = Some(record);
+    }
+
+    /// Makes a BLOB the current message: a view of the peer's memory, or a copy if the peer is
+    /// untrusted (SPEC 5.2). In a session it may carry credit.
+    #[inline]
+    fn hold(&mut self, record: &RecordHeader) -> Result<(), Fault> {
+        // If a borrowed message was leaked, not dropped, this record is what it turned into.
+        self.current = None;
+        let mut body = [0; BODY_MAX];
+        let mut body = self.small_body(record, &mut body)?;
+        self.stream = record.stream;
+        self.credit = None;
+        if self.has_streams {
+            (body, self.credit) = split_credit(body);
+        }
+        let held = self.segments.hold(&self.shm, record, body);
+        let held = held.map_err(|violation| self.violated_by(violation))?;
+        self.add_to_counter(receiving::BLOBS, 1);
+        self.count(held.as_slice().len() as u64);
+        self.held = Some(held);
+        self.advance(record);
+        Ok(())
+    }
+
+    /// Acts on a record that is not a whole message; `None` to go on with the next record.
+    #[cold]
+    fn act_on(&mut self, record: RecordHeader) -> Result<Option<Found>, Fault> {
+        // If a borrowed message was leaked, not dropped, this record is what it turned into.
+        self.current = None;
+        if self.assembly.is_some() && !may_interrupt(record.kind) {
+            let (position, what) = (record.position.0, "is missing: another record came");
+            return Err(self.violated_by(Violation::Fragment { position, what }));
+        }
+        let found = match record.kind {
+            Kind::Segment => {
+                let mut body = [0; BODY_MAX];
+                let body = self.small_body(&record, &mut body)?;
+                self.segments.add(&self.shm, &record, body).map_err(|error| match error {
+                    SegmentError::Violation(violation) => self.violated_by(violation),
+                    SegmentError::System(source) => {
+                        // Its descriptor is gone, so messages in it can never be read.
+                        self.end = Some(Closed::Disconnected);
+                        Fault::system("mapping a segment", source)
+                    }
+                })?;
+                None
+            }
+            Kind::SegmentRetire => {
+                let mut body = [0; BODY_MAX];
+                let body = self.small_body(&record, &mut body)?;
+                let retired = self.segments.retire(&record, body);
+                retired.map_err(|violation| self.violated_by(violation))?;
+                None
+            }
+            Kind::FragmentFirst | Kind::FragmentMid | Kind::FragmentLast | Kind::FragmentAbort => {
+                if record.kind == Kind::FragmentAbort {
+                    self.check_empty(&record)?;
+                }
+                let whole = self.assemble(&record);
+                self.held = whole.map_err(|violation| self.violated_by(violation))?;
+                self.held.is_some().then_some(Found::Message)
+            }
+            Kind::CloseWrite => {
+                self.check_empty(&record)?;
+                self.end = Some(Closed::Finished);
+                Some(Found::End(Closed::Finished))
+            }
+            _ => {
+                let (position, kind) = (record.position.0, record.kind as u8);
+                return Err(self.violated_by(Violation::Unexpected { position, kind }));
+            }
+        };
+        self.advance(&record);
+        Ok(found)
+    }
+
+    /// No message is longer than was agreed, whatever carries it (SPEC 2.3).
+    #[inline]
+    fn check_length(&self, record: &RecordHeader) -> Result<(), Fault> {
+        let (len, max) = (u64::from(record.len), self.shm.limits.message);
+        if len <= max {
+            return Ok(());
+        }
+        Err(self.violated_by(Violation::MessageLength { len, max }))
+    }
+
+    /// Checks that a record has no body, where it must have none (SPEC 4.3).
+    fn check_empty(&self, record: &RecordHeader) -> Result<(), Fault> {
+        if record.len == 0 {
+            return Ok(());
+        }
+        let (position, found) = (record.position.0, record.len.into());
+        let what = "body where none may be";
+        Err(self.violated_by(Violation::Body { position, what, found }))
+    }
+
+    /// A private copy of a small body.
+    #[inline]
+    fn small_body<'b>(
+        &self,
+        record: &RecordHeader,
+        into: &'b mut [u8; BODY_MAX],
+    ) -> Result<&'b [u8], Fault> {
+        let Some(body) = into.get_mut(..record.len as usize) else {
+            let (position, found) = (record.position.0, record.len.into());
+            let what = "body length";
+            return Err(self.violated_by(Violation::Body { position, what, found }));
+        };
+        self.consumer.copy(record, 0, body);
+        Ok(body)
+    }
+
+    #[inline]
+    fn count(&mut self, len: u64) {
+        self.messages += 1;
+        self.bytes += len;
+        self.counters.store(MESSAGES, self.messages);
+        self.counters.store(BYTES, self.bytes);
+    }
+
+    fn add_to_counter(&mut self, counter: u64, amount: u64) {
+        let value = self.counter(counter).wrapping_add(amount);
+        self.counters.store(word(counter * 8), value);
+    }
+
+    fn counter(&self, counter: u64) -> u64 {
+        self.counters.load(word(counter * 8))
+    }
+
+    /// Consumes `record`, and reports that to the producer now and then.
+    #[inline]
+    fn advance(&mut self, record: &RecordHeader) {
+        self.consumer.advance(record);
+        if self.records_since_wait >= Pacer::RECORDS_BEHIND {
+            self.consumer.prefetch(record.footprint().min(PREFETCH_BYTES_MAX));
+        }
+        if self.consumer.is_report_due() {
+            self.report();
+        }
+    }
+
+    /// Reports the position to the producer, and wakes it if it waits for that.
+    fn report(&mut self) {
+        #[cfg(shuttle)]
+        super::switch_point();
+        if self.consumer.report() && self.shm.wake_for_space() {
+            self.add_to_counter(receiving::DOORBELLS, 1);
+        }
+    }
+
+    /// Sleeps until something happens or `deadline`, and records a hang-up.
+    fn check_peer(&mut self, deadline: Option<Instant>) -> Result<(), Fault> {
+        if self.shm.sleep_for_records(deadline).map_err(waiting_failed)? {
+            self.hung_up = true;
+            self.check()?;
+        }
+        Ok(())
+    }
+
+    /// Declares that this end is awake, once the first message after a sleep was dealt with. Until
+    /// then the peer knows that it has notified, and the answer to that message is not delayed by a
+    /// cache line that both sides access.
+    fn declare_awake(&mut self) {
+        self.declared = Declared::Awake;
+        self.sleeper.disarm();
+    }
+
+    /// Adds a fragment of a channel's message (SPEC 5.5); returns the message if it was the last. A
+    /// session assembles the messages of its streams itself.
+    fn assemble(&mut self, record: &RecordHeader) -> Result<Option<Held>, Violation> {
+        let bad = |what| Violation::Fragment { position: record.position.0, what };
+        let mut len = record.len as usize;
+        let mut from = 0;
+        if record.kind == Kind::FragmentAbort {
+            return self.assembly.take().map(|_| None).ok_or_else(|| bad("ends no message"));
+        }
+        if record.kind == Kind::FragmentFirst {
+            if self.assembly.is_some() {
+                return Err(bad("begins a message within another"));
+            }
+            if record.len < 8 {
+                let (position, found) = (record.position.0, record.len.into());
+                return Err(Violation::Body { position, what: "length of a first part", found });
+            }
+            let mut total = [0; 8];
+            self.consumer.copy(record, 0, &mut total);
+            let total = u64::from_le_bytes(total);
+            let max = self.shm.limits.message;
+            if total > max {
+                return Err(Violation::MessageLength { len: total, max });
+            }
+            self.assembly = Some(Assembly::begin(total));
+            (from, len) = (8, len - 8);
+        }
+        const _: () = assert!(FRAGMENT_PREFIX_BYTES == 8);
+        let assembly = self.assembly.as_mut().ok_or_else(|| bad("continues no message"))?;
+        let place = assembly.extend(len).ok_or_else(|| bad("exceeds the announced length"))?;
+        self.consumer.copy(record, from, place);
+        if record.kind != Kind::FragmentLast {
+            return Ok(None);
+        }
+        let whole = self.assembly.take().and_then(Assembly::finish);
+        let bytes = whole.ok_or_else(|| bad("ends before the announced length"))?;
+        self.count(bytes.len() as u64);
+        Ok(Some(Held::Whole(bytes)))
+    }
+}
+
+impl TransportReceiver for ShmReceiver {
+    #[inline]
+    fn find(&mut self, _may_wait: bool) -> Result<Found, Fault> {
+        self.check()?;
         if let Some(closed) = self.end {
             return Ok(Found::End(closed));
         }
@@ -132,16 +375,12 @@ impl ShmReceiver {
         if self.declared == Declared::Woken {
             self.declare_awake();
         }
-        // Noted before the look: what was committed before the hang-up is then seen by it.
+        // Noted before the poll, which then sees everything that was committed before the hang-up.
         let hung_up = self.hung_up;
         for _ in 0..RECORDS_MAX {
-            let found = self.consumer.peek().map_err(|violation| self.shm.violated(violation))?;
+            let found = self.consumer.peek().map_err(|violation| self.violated_by(violation))?;
             let Some(record) = found else {
-                if !hung_up {
-                    return Ok(Found::Nothing);
-                }
-                self.end = Some(SharedMemory::disconnected());
-                return Ok(Found::End(SharedMemory::disconnected()));
+                return Ok(if hung_up { self.find_no_more() } else { Found::Nothing });
             };
             if self.declared == Declared::Asleep {
                 self.declared = Declared::Woken;
@@ -154,7 +393,7 @@ impl ShmReceiver {
             if record.kind == Kind::Blob && self.assembly.is_none() {
                 return self.hold(&record).map(|()| Found::Message);
             }
-            if self.is_multiplexed && kinds::is_of_sessions(&record) {
+            if self.has_streams && is_of_sessions(&record) {
                 self.current = None;
                 return Ok(Found::Control(record));
             }
@@ -162,50 +401,54 @@ impl ShmReceiver {
                 return Ok(found);
             }
         }
-        // There may be more: whoever waits finds the ring ready.
+        // There may be more records: a caller that waits finds the ring ready.
         Ok(Found::Nothing)
     }
 
-    pub(crate) const fn enable_streams(&mut self) {
-        self.is_multiplexed = true;
+    fn enable_streams(&mut self) {
+        self.has_streams = true;
     }
 
     #[inline]
-    pub(crate) const fn stream(&self) -> u32 {
+    fn stream(&self) -> u32 {
         self.stream
     }
 
     #[inline]
-    pub(crate) const fn take_credit(&mut self) -> Option<u64> {
+    fn take_credit(&mut self) -> Option<u64> {
         self.credit.take()
     }
 
-    /// Copies bytes of a record that `find` found.
     #[inline]
-    pub(crate) fn body(&self, record: &RecordHeader, from: usize, into: &mut [u8]) {
+    fn body(&self, record: &RecordHeader, from: usize, into: &mut [u8]) {
         self.consumer.copy(record, from, into);
     }
 
-    /// Goes on behind a record that `find` found.
     #[inline]
-    pub(crate) fn pass(&mut self, record: &RecordHeader) {
+    fn pass(&mut self, record: &RecordHeader) {
         self.advance(record);
     }
 
-    /// The bytes of the current message.
+    fn violated(&self, violation: Violation) -> Fault {
+        self.violated_by(violation)
+    }
+
+    fn message_max(&self) -> u64 {
+        self.shm.limits.message
+    }
+
     #[inline]
-    pub(crate) fn current(&self) -> &[u8] {
+    fn current(&self) -> &[u8] {
         match (&self.current, &self.held) {
-            (Some(_), _) if self.shm.is_untrusted() => &self.copy,
+            (Some(_), _) if self.is_untrusted => &self.copy,
             (Some(record), _) => self.consumer.payload(record),
             (None, Some(held)) => held.as_slice(),
             (None, None) => &[],
         }
     }
 
-    /// Takes the current message.
     #[inline]
-    pub(crate) fn take(&mut self) -> Message {
+    fn take(&mut self) -> Message {
         if let Some(held) = self.held.take() {
             return held.into_message();
         }
@@ -214,24 +457,25 @@ impl ShmReceiver {
         message
     }
 
-    /// Goes on behind the current message, if it was not taken.
     #[inline]
-    pub(crate) fn done(&mut self) {
+    fn done(&mut self) {
         if self.held.is_some() {
             self.held = None;
         }
-        if self.shm.is_inherited() {
+        // ORDER: Relaxed: see `check`. In a forked child, memory of the parent is not written.
+        if self.fork_word.load(Ordering::Relaxed) != self.shm.owner.load(Ordering::Relaxed)
+            && self.shm.is_inherited()
+        {
             return;
         }
         if let Some(record) = self.current.take() {
-            self.pacer.count_record();
+            self.records_since_wait = self.records_since_wait.saturating_add(1);
             self.count(u64::from(record.len));
             self.advance(&record);
         }
     }
 
-    /// Waits until there may be something.
-    pub(crate) fn wait(
+    fn wait(
         &mut self,
         wait: Wait,
         spinner: &mut Spinner,
@@ -241,12 +485,13 @@ impl ShmReceiver {
             // Also when there is always something, but never a message.
             return Ok(Waited::TimedOut);
         }
+        self.pacer.count_records(std::mem::take(&mut self.records_since_wait));
         self.pacer.before_wait(wait).pause();
         loop {
             let (consumer, pacer) = (&self.consumer, &mut self.pacer);
             match spinner.spin(wait, || pacer.count_poll(consumer.is_ready())) {
                 SpinOutcome::Ready => {
-                    self.counters.add(receiving::SPINS_PAID, 1);
+                    self.add_to_counter(receiving::SPINS_PAID, 1);
                     return Ok(Waited::Again);
                 }
                 SpinOutcome::Exhausted => break,
@@ -266,37 +511,30 @@ impl ShmReceiver {
             return Ok(Waited::TimedOut);
         }
         self.report();
-        // An edge that came while we were awake is not drained: it wakes us once in vain, which is
-        // rarer than a system call per wait is dear.
+        // A notification that came while this end was awake is not drained. It causes one wake-up in
+        // vain, which is cheaper than a system call for each wait.
         self.sleeper.arm(matches!(wait, Wait::Poll(_)));
         if self.consumer.is_ready() {
             self.declare_awake();
             return Ok(Waited::Again);
         }
         self.declared = Declared::Asleep;
-        self.counters.add(receiving::SLEEPS, 1);
+        self.add_to_counter(receiving::SLEEPS, 1);
         self.check_peer(until(wait, deadline))?;
         self.consumer.prefetch_next();
         Ok(Waited::Again)
     }
 
-    /// Declares that we are awake, when the first message after a sleep has been dealt with: until
-    /// then the neighbour knows that it has rung, and the answer to that message is not held up by a
-    /// line that both sides look at.
-    fn declare_awake(&mut self) {
-        self.declared = Declared::Awake;
-        self.sleeper.disarm();
-    }
-
-    /// Declares that somebody will poll the descriptor; `true` if there is something already.
-    pub(crate) fn arm(&mut self, quiet: bool) -> Result<bool, Fault> {
-        self.shm.check()?;
+    fn arm(&mut self, quiet: bool) -> Result<bool, Fault> {
+        self.check()?;
         if self.end.is_some() || self.hung_up {
             return Ok(true);
         }
         self.report();
         self.check_peer(Some(Instant::now()))?;
         self.sleeper.arm(quiet);
+        #[cfg(shuttle)]
+        super::switch_point();
         if self.hung_up || self.consumer.is_ready() {
             self.declare_awake();
             return Ok(true);
@@ -305,174 +543,81 @@ impl ShmReceiver {
         Ok(false)
     }
 
-    /// Now and then asks whether the neighbour lives, for one who never waits.
-    pub(crate) fn notice_end(&mut self) -> Result<bool, Fault> {
-        self.looks_in_vain = (self.looks_in_vain + 1) % LOOKS_IN_VAIN_MAX;
-        if self.looks_in_vain == 0 {
+    fn descriptor(&self) -> BorrowedFd<'_> {
+        self.shm.records_descriptor()
+    }
+
+    fn notice_end(&mut self) -> Result<bool, Fault> {
+        self.empty_polls = (self.empty_polls + 1) % EMPTY_POLLS_MAX;
+        if self.empty_polls == 0 {
             self.report();
             self.check_peer(Some(Instant::now()))?;
         }
         Ok(self.hung_up)
     }
 
-    /// Tells the sender that nobody receives any more.
-    pub(crate) fn close(&mut self) {
+    fn close(&mut self) {
         if self.shm.connection_state.guard.is_child() {
             return;
         }
         self.sleeper.leave();
-        if matches!(self.shm.room_waker.check_before_wait(), Wake::Notify) {
-            self.shm.notify(Sleeping::ForRoom);
+        if matches!(self.shm.space_waker.check_before_wait(), Wake::Notify) {
+            self.shm.notify(Sleeping::ForSpace);
         }
         self.shm.depart();
     }
 
-    pub(crate) fn stats(&self) -> ReceiverStats {
+    fn stats(&self) -> ReceiverStats {
         if self.shm.is_inherited() {
             return ReceiverStats::default();
         }
         ReceiverStats {
-            messages: self.counters.get(receiving::MESSAGES),
-            bytes: self.counters.get(receiving::BYTES),
-            zero_copy: self.counters.get(receiving::BLOBS),
-            wakeups_sent: self.counters.get(receiving::DOORBELLS),
-            sleeps: self.counters.get(receiving::SLEEPS),
-            spin_hits: self.counters.get(receiving::SPINS_PAID),
+            messages: self.messages,
+            bytes: self.bytes,
+            zero_copy: self.counter(receiving::BLOBS),
+            wakeups_sent: self.counter(receiving::DOORBELLS),
+            sleeps: self.counter(receiving::SLEEPS),
+            spin_hits: self.counter(receiving::SPINS_PAID),
         }
-    }
-
-    /// Makes an inline record the current message.
-    #[inline]
-    fn show(&mut self, record: RecordHeader) {
-        if self.shm.is_untrusted() && self.current != Some(record) {
-            // Copied once, before anybody looks at it.
-            self.copy.resize(record.len as usize, 0);
-            self.consumer.copy(&record, 0, &mut self.copy);
-        }
-        self.stream = record.stream;
-        self.credit = None;
-        self.current = Some(record);
-    }
-
-    /// Acts on a record that is no whole message; `None` to go on with the next.
-    #[cold]
-    fn act_on(&mut self, record: RecordHeader) -> Result<Option<Found>, Fault> {
-        // A look that was forgotten, not dropped: what it showed has turned into this record.
-        self.current = None;
-        if self.assembly.is_some() && !may_interrupt(record.kind) {
-            let (position, what) = (record.position.0, "is missing: another record came");
-            return Err(self.shm.violated(Violation::Fragment { position, what }));
-        }
-        let found = match record.kind {
-            Kind::Segment => {
-                let mut body = [0; BODY_MAX];
-                let body = self.small_body(&record, &mut body)?;
-                self.segments.add(&self.shm, &record, body).map_err(|error| match error {
-                    SegmentError::Violation(violation) => self.shm.violated(violation),
-                    SegmentError::System(source) => {
-                        // Its descriptor is gone, so what refers to it can never be read.
-                        self.end = Some(SharedMemory::disconnected());
-                        Fault::system("mapping a segment", source)
-                    }
-                })?;
-                None
-            }
-            Kind::SegmentRetire => {
-                let mut body = [0; BODY_MAX];
-                let body = self.small_body(&record, &mut body)?;
-                let retired = self.segments.retire(&record, body);
-                retired.map_err(|violation| self.shm.violated(violation))?;
-                None
-            }
-            Kind::FragmentFirst | Kind::FragmentMid | Kind::FragmentLast | Kind::FragmentAbort => {
-                if record.kind == Kind::FragmentAbort {
-                    self.check_empty(&record)?;
-                }
-                let whole = self.assemble(&record);
-                self.held = whole.map_err(|violation| self.shm.violated(violation))?;
-                self.held.is_some().then_some(Found::Message)
-            }
-            Kind::CloseWrite => {
-                self.check_empty(&record)?;
-                self.end = Some(Closed::Finished);
-                Some(Found::End(Closed::Finished))
-            }
-            _ => {
-                let (position, kind) = (record.position.0, record.kind as u8);
-                return Err(self.shm.violated(Violation::Unexpected { position, kind }));
-            }
-        };
-        self.advance(&record);
-        Ok(found)
-    }
-
-    /// No message is longer than was agreed, whatever carries it (SPEC 2.3).
-    #[inline]
-    fn check_length(&self, record: &RecordHeader) -> Result<(), Fault> {
-        let (len, max) = (u64::from(record.len), self.shm.limits.message);
-        if len <= max {
-            return Ok(());
-        }
-        Err(self.shm.violated(Violation::MessageLength { len, max }))
-    }
-
-    /// Some records have no body (SPEC 4.3).
-    fn check_empty(&self, record: &RecordHeader) -> Result<(), Fault> {
-        if record.len == 0 {
-            return Ok(());
-        }
-        let (position, found) = (record.position.0, record.len.into());
-        let what = "body where none may be";
-        Err(self.shm.violated(Violation::Body { position, what, found }))
-    }
-
-    /// A private copy of a small body.
-    #[inline]
-    pub(super) fn small_body<'b>(
-        &self,
-        record: &RecordHeader,
-        into: &'b mut [u8; BODY_MAX],
-    ) -> Result<&'b [u8], Fault> {
-        let Some(body) = into.get_mut(..record.len as usize) else {
-            let (position, found) = (record.position.0, record.len.into());
-            let what = "body length";
-            return Err(self.shm.violated(Violation::Body { position, what, found }));
-        };
-        self.consumer.copy(record, 0, body);
-        Ok(body)
-    }
-
-    #[inline]
-    pub(super) fn count(&mut self, len: u64) {
-        self.counters.add(receiving::MESSAGES, 1);
-        self.counters.add(receiving::BYTES, len);
-    }
-
-    /// Goes on behind `record`, and tells the producer now and then.
-    #[inline]
-    pub(super) fn advance(&mut self, record: &RecordHeader) {
-        self.consumer.advance(record);
-        if self.pacer.is_behind() {
-            self.consumer.prefetch(record.footprint().min(PREFETCH_BYTES_MAX));
-        }
-        if self.consumer.is_report_due() {
-            self.report();
-        }
-    }
-
-    /// Tells the producer how far we are, and wakes it if it waits for that.
-    fn report(&mut self) {
-        if self.consumer.report() && self.shm.wake_for_room() {
-            self.counters.add(receiving::DOORBELLS, 1);
-        }
-    }
-
-    /// Sleeps until something happens or `deadline`, and notes a hang-up.
-    fn check_peer(&mut self, deadline: Option<Instant>) -> Result<(), Fault> {
-        if self.shm.sleep_for_records(deadline).map_err(waiting_failed)? {
-            self.hung_up = true;
-            self.shm.check()?;
-        }
-        Ok(())
     }
 }
+
+/// The body of a BLOB proper, and the credit behind it if there is some.
+#[inline]
+fn split_credit(body: &[u8]) -> (&[u8], Option<u64>) {
+    match body.split_at_checked(size_of::<BlobBody>()) {
+        Some((blob, credit)) if credit.len() == size_of::<BlobCredit>() => {
+            let credit = BlobCredit::read_from_bytes(credit);
+            (blob, credit.ok().map(BlobCredit::get))
+        }
+        // A body of any other length is refused where it is read.
+        _ => (body, None),
+    }
+}
+
+/// Whether a record may come between the fragments of a message (SPEC 5.5): a fragment, or a record
+/// about memory. The end may, too: a sender that gave up has space for nothing else if the ring is
+/// full, and CLOSE_WRITE ends an unfinished message as FRAGMENT_ABORT does.
+const fn may_interrupt(kind: Kind) -> bool {
+    matches!(
+        kind,
+        Kind::FragmentFirst
+            | Kind::FragmentMid
+            | Kind::FragmentLast
+            | Kind::FragmentAbort
+            | Kind::Segment
+            | Kind::SegmentRetire
+            | Kind::CloseWrite
+    )
+}
+
+const MESSAGES: usize = word(receiving::MESSAGES * 8);
+const BYTES: usize = word(receiving::BYTES * 8);
+/// Length in bytes of the longest body of a record that is not a message.
+const BODY_MAX: usize = size_of::<BlobBody>() + size_of::<BlobCredit>();
+/// Bytes of a record that are prefetched; the CPU fetches the rest of longer ones by itself.
+const PREFETCH_BYTES_MAX: u64 = 256;
+/// Records without a message that one `find` takes: it must end even if the peer never stops.
+const RECORDS_MAX: usize = 256;
+/// A receiver that only tries checks for the end once in this many empty polls.
+const EMPTY_POLLS_MAX: u32 = 256;

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The neighbour's slab memory as we see it: which segments are mapped, and views of blocks in them
+//! The peer's memory for large messages: which segments are mapped, and views of blocks in them
 //! (SPEC 5.2 to 5.4).
 //!
 //! ```text
-//!   Segments (the receiver's)  number, views made ─┐         bytes still looked at: made − returned
-//!   View ─ offset, length, id ─────────────────────┴▶ Memory ─ pages, views returned ─▶ Wall
+//!   Segments (the receiver's)  number, views made ─┐             views in use: made − returned
+//!   View ─ offset, length, block id ───────────────┴▶ SegmentMemory ─ pages ─▶ SharedMemory
 //! ```
 //!
-//! A view keeps its segment mapped and its block reserved; dropping it, in any order and on any
-//! thread, gives the block back. Views outlive the connection. A view costs one reference count, of the
-//! segment's memory.
+//! A view keeps its segment mapped and its block reserved. Dropping it, in any order and on any
+//! thread, releases the block to the peer. Views outlive the connection. A view costs one reference
+//! count, of the segment's memory.
 
-use super::blob::Held;
 use super::{SharedMemory, lock};
+use crate::message::{BlockMemory, Message, View};
 use partywall_layout::record_ring::{BlobBody, SegmentBody};
 use partywall_layout::{RecordHeader, Violation};
 use partywall_ring::PeerMem;
@@ -24,13 +24,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use zerocopy::FromBytes;
 
-/// The neighbour's segments that are mapped now.
+/// The segments of the peer that are mapped now.
 #[derive(Debug)]
 pub(super) struct Segments {
     mapped: Vec<Segment>,
     /// Retired segments that views may keep mapped.
     retired: Vec<Retired>,
-    /// Bytes mapped in all, the half and what was retired under a view included.
+    /// Bytes mapped in all, with the region and the retired segments that are still viewed.
     bytes: u64,
     /// Segment numbers rise and are never used again.
     last_number: u32,
@@ -41,29 +41,55 @@ struct Segment {
     number: u32,
     /// How many views of it were made.
     views: u64,
-    memory: Arc<Memory>,
+    memory: Arc<SegmentMemory>,
 }
 
 #[derive(Debug)]
 struct Retired {
     bytes: u64,
     views: u64,
-    memory: Weak<Memory>,
+    memory: Weak<SegmentMemory>,
 }
 
-/// A segment's memory, as the receiver and the views of it share it.
+/// Memory of a segment, as the receiver and the views of it share it.
 #[derive(Debug)]
-struct Memory {
+struct SegmentMemory {
     pages: PeerMem,
     shm: Arc<SharedMemory>,
-    /// How many views of it were dropped: written while blocks are given back, one at a time.
+    /// How many views of it were dropped. Written under the lock of the releaser.
     returned: AtomicU64,
+}
+
+/// A message in a block, found and not taken yet.
+#[derive(Debug)]
+pub(super) enum Held {
+    View(View),
+    /// In private memory.
+    Whole(Vec<u8>),
+}
+
+impl Held {
+    #[inline]
+    pub(super) fn as_slice(&self) -> &[u8] {
+        match self {
+            Self::View(view) => view.as_slice(),
+            Self::Whole(bytes) => bytes,
+        }
+    }
+
+    #[inline]
+    pub(super) fn into_message(self) -> Message {
+        match self {
+            Self::View(view) => Message::from_view(view),
+            Self::Whole(bytes) => Message::from_vec(bytes),
+        }
+    }
 }
 
 /// Why a segment could not be mapped.
 #[derive(Debug)]
 pub(super) enum SegmentError {
-    /// The neighbour broke a rule.
+    /// The peer broke a rule.
     Violation(Violation),
     /// This process lacks something.
     System(io::Error),
@@ -76,7 +102,7 @@ impl From<Violation> for SegmentError {
 }
 
 impl Segments {
-    /// The slab of the half is segment 0.
+    /// The slab of the region is segment 0.
     pub(super) fn new(shm: &Arc<SharedMemory>, slab: PeerMem, region_bytes: u64) -> Self {
         Self {
             mapped: vec![Segment::new(shm, 0, slab)],
@@ -86,7 +112,7 @@ impl Segments {
         }
     }
 
-    /// Maps the segment that a SEGMENT record tells of.
+    /// Maps the segment that a SEGMENT record announces.
     pub(super) fn add(
         &mut self,
         shm: &Arc<SharedMemory>,
@@ -99,20 +125,20 @@ impl Segments {
         if number <= self.last_number {
             return Err(bad("segment number", number.into()).into());
         }
-        self.forget_unseen();
-        // The half's own slab is not counted among the segments.
-        let there = self.mapped.len() + self.retired.len();
-        if there > shm.limits.segments as usize {
-            let (wanted, max) = (there as u64, shm.limits.segments.into());
+        self.forget_unviewed();
+        // The slab of the region is not counted among the segments.
+        let known = self.mapped.len() + self.retired.len();
+        if known > shm.limits.segments as usize {
+            let (wanted, max) = (known as u64, shm.limits.segments.into());
             return Err(Violation::Segments { wanted, max }.into());
         }
         let wanted = self.bytes.saturating_add(size);
         if wanted > shm.limits.map {
             return Err(Violation::Memory { wanted, max: shm.limits.map }.into());
         }
-        let (descriptor, news) = lock(&shm.control_socket).take_segment(&shm.socket, number)?;
-        if news.doorbell {
-            shm.wake_own_room();
+        let (descriptor, events) = lock(&shm.control_socket).take_segment(&shm.socket, number)?;
+        if events.notified {
+            shm.space.notify_self();
         }
         let mapped = map_memory(descriptor.as_fd(), size, shm.limits.map);
         let pages = mapped.map_err(|error| {
@@ -128,7 +154,7 @@ impl Segments {
         Ok(())
     }
 
-    /// Forgets the segment that a SEGMENT_RETIRE record tells of; views of it keep it mapped.
+    /// Unmaps the segment that a SEGMENT_RETIRE record names, once no views of it are left.
     pub(super) fn retire(&mut self, record: &RecordHeader, body: &[u8]) -> Result<(), Violation> {
         let body = segment_body(record, body)?;
         let (number, size) = (body.number.get(), body.size.get());
@@ -143,31 +169,29 @@ impl Segments {
         let Segment { views, memory, .. } = self.mapped.swap_remove(index);
         self.retired.push(Retired { bytes: size, views, memory: Arc::downgrade(&memory) });
         drop(memory);
-        self.forget_unseen();
+        self.forget_unviewed();
         Ok(())
     }
 
-    /// Stops counting what was retired and nobody looks at any more.
-    fn forget_unseen(&mut self) {
+    /// Stops counting retired segments without views.
+    fn forget_unviewed(&mut self) {
         let bytes = &mut self.bytes;
         self.retired.retain(|retired| {
             let memory = retired.memory.upgrade();
-            let is_seen = memory.is_some_and(|memory| memory.returned() < retired.views);
-            *bytes -= if is_seen { 0 } else { retired.bytes };
-            is_seen
+            let is_viewed = memory.is_some_and(|memory| memory.returned() < retired.views);
+            *bytes -= if is_viewed { 0 } else { retired.bytes };
+            is_viewed
         });
     }
 
-    /// Holds the message that a BLOB record tells of, as a view, or as a copy if the neighbour is isolated;
-    /// its length.
+    /// Holds the message that a BLOB record names: as a view, or as a copy if the peer is untrusted.
     #[inline]
     pub(super) fn hold(
         &mut self,
-        held: &mut Option<Held>,
         shm: &SharedMemory,
         record: &RecordHeader,
         body: &[u8],
-    ) -> Result<u64, Violation> {
+    ) -> Result<Held, Violation> {
         let bad = |what, found| Violation::Body { position: record.position.0, what, found };
         let Ok(body) = BlobBody::read_from_bytes(body) else {
             return Err(bad("blob length", record.len.into()));
@@ -184,33 +208,46 @@ impl Segments {
         let place = segment.memory.pages.range(body.offset.get(), len);
         let place = place.ok_or_else(|| bad("blob offset", body.offset.get()))?;
         segment.views += 1;
-        let memory = Arc::clone(&segment.memory);
-        let view = View { memory, offset: place.start, len: place.len(), id: body.block.get() };
-        if shm.is_untrusted() {
-            // Copied before anybody looks at it; the view ends here, so the block goes home.
-            let mut copy = vec![0; view.len];
-            view.memory.pages.copy(view.offset, &mut copy);
-            *held = Some(Held::Whole(copy));
-        } else {
-            *held = Some(Held::View(view));
+        let (offset, len, block) = (place.start, place.len(), body.block.get());
+        let view = View { memory: Arc::clone(&segment.memory) as _, offset, len, block };
+        if !shm.is_untrusted() {
+            return Ok(Held::View(view));
         }
-        Ok(len)
+        // Copied before anything reads it. The view ends here, which releases the block.
+        let mut copy = vec![0; len];
+        segment.memory.pages.copy(offset, &mut copy);
+        Ok(Held::Whole(copy))
     }
 }
 
 impl Segment {
     fn new(shm: &Arc<SharedMemory>, number: u32, pages: PeerMem) -> Self {
-        let memory = Memory { pages, shm: Arc::clone(shm), returned: AtomicU64::new(0) };
+        let memory = SegmentMemory { pages, shm: Arc::clone(shm), returned: AtomicU64::new(0) };
         Self { number, views: 0, memory: Arc::new(memory) }
     }
 }
 
-impl Memory {
+impl SegmentMemory {
     fn returned(&self) -> u64 {
-        // While a block is given back, the neighbour may know it and its view not be counted yet.
-        let _giving_back = lock(&self.shm.releaser);
+        // While a block is released, the peer may know it before its view is counted here.
+        let _releasing = lock(&self.shm.releaser);
         // ORDER: Relaxed: only written under the lock.
         self.returned.load(Ordering::Relaxed)
+    }
+}
+
+impl BlockMemory for SegmentMemory {
+    #[inline]
+    fn slice(&self, offset: usize, len: usize) -> &[u8] {
+        self.pages.slice(offset, len)
+    }
+
+    #[inline]
+    fn release(&self, block: u64) {
+        self.shm.release(block, || {
+            // ORDER: Relaxed: only written here, under the releaser's lock.
+            self.returned.store(self.returned.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+        });
     }
 }
 
@@ -222,8 +259,8 @@ fn segment_body(record: &RecordHeader, body: &[u8]) -> Result<SegmentBody, Viola
     })
 }
 
-/// Which rule a descriptor breaks.
-pub(super) const fn map_violation(error: &MapError) -> &'static str {
+/// The rule that a descriptor breaks.
+const fn map_violation(error: &MapError) -> &'static str {
     match error {
         MapError::NotMemfd { .. } => "descriptor: not a memfd",
         MapError::MissingSeals { .. } => "descriptor: not sealed",
@@ -233,32 +270,5 @@ pub(super) const fn map_violation(error: &MapError) -> &'static str {
         MapError::SizeMismatch { .. } => "descriptor: not of the announced size",
         MapError::Sparse { .. } => "descriptor: has holes",
         _ => "descriptor",
-    }
-}
-
-/// A block of the neighbour's memory that we look at; it goes home when this is dropped.
-#[derive(Debug)]
-pub(crate) struct View {
-    memory: Arc<Memory>,
-    offset: usize,
-    len: usize,
-    id: u64,
-}
-
-impl View {
-    #[inline]
-    pub(crate) fn as_slice(&self) -> &[u8] {
-        self.memory.pages.slice(self.offset, self.len)
-    }
-}
-
-impl Drop for View {
-    #[inline]
-    fn drop(&mut self) {
-        let Memory { shm, returned, .. } = &*self.memory;
-        shm.release(self.id, || {
-            // ORDER: Relaxed: one at a time, under the releaser's lock.
-            returned.store(returned.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
-        });
     }
 }

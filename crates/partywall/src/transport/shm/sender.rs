@@ -1,72 +1,82 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The sending end of a wall: decides how a message travels, and wakes the receiver.
+//! The sending end of shared memory: decides how a message travels, and wakes the receiver.
 //!
 //! ```text
-//!   length ≤ inline_max ──────────────▶ DATA      copied into the ring
-//!   memory to be had ─────────────────▶ BLOB      the receiver looks at the very bytes
-//!   none, and the policy is Overflow ─▶ FRAGMENT… copied through the ring (fragments.rs)
+//!   length ≤ inline_max ───────────────▶ DATA      copied into the ring
+//!   a block can be allocated ──────────▶ BLOB      the receiver sees the block itself (blob_memory.rs)
+//!   none, and the policy is Overflow ──▶ FRAGMENT… copied through the ring (fragments.rs)
+//!
+//!   early check ── receiver asleep? notify ─▶ write, publish ─▶ fence ─▶ check ── asleep? notify
+//!   no sign of life: 5 ms after a wake-up, or 256 commits without progress ─▶ ask the system
 //! ```
 //!
-//! It never waits; how it wakes the receiver, and learns of its end, is in waking.rs. What is told to the
-//! receiver about memory (a segment came, a segment goes) is owed until it stands in the ring, before
-//! anything that refers to it (growth.rs). In a session a message may bring credit of the other direction: a
-//! BLOB carries it, before all others it is a record of its own.
+//! It never blocks. The early notification only saves time ([`EarlyNotify`]); the check after the
+//! publication is what proves that no wake-up is lost (SPEC 6.3). Announcements of memory (a segment
+//! was added, a segment is retired) precede every record that refers to it. In a session a message
+//! may carry credit of the other direction: a BLOB contains it, any other message has it written as a
+//! record before it.
+//!
+//! A batch takes at most half the ring. It may wait for space while it is open, because the records
+//! before it are the receiver's to consume. It may not wait for memory that only it holds.
 
-use super::counters::Counters;
-use super::early::EarlyNotify;
-use super::growth::Growth;
-use super::{SharedMemory, word};
+use super::blob_memory::{AllocError, BlobMemory};
+use super::{SharedMemory, Sleeping, word};
 use crate::config::{BackPressure, Config};
-use crate::error::{Closed, SendError};
+use crate::error::{Closed, Fault, Limit, SendError, TooLarge};
 use crate::stats::SenderStats;
-use crate::transport::{Memory, Progress, Unsent};
-use partywall_layout::record_ring::{BlobBody, BlobCredit, Kind, footprint};
-use partywall_layout::segment::{ASLEEP_RECORDS, RELEASED, sending};
-use partywall_layout::{RingSize, Violation};
-use partywall_ring::{
-    AppendError, Block, OwnMem, PeerMem, Producer, Reclaimer, Slab, Sleeper, Waker,
+use crate::transport::{
+    Memory, Progress, STREAM_INLINE_MAX, SpaceWaiter, TransportSender, Unsent, waiting_failed,
 };
+use partywall_layout::record_ring::{BlobBody, BlobCredit, Kind, footprint};
+use partywall_layout::segment::{ASLEEP_RECORDS, sending};
+use partywall_layout::{RingSize, Violation};
+use partywall_ring::{AppendError, Block, OwnMem, PeerMem, Producer, Sleeper, Wake, Waker};
 use std::sync::Arc;
-use std::time::Instant;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 use zerocopy::IntoBytes;
-use zerocopy::little_endian::{U32, U64};
+use zerocopy::little_endian::U64;
 
 /// The sending end.
 #[derive(Debug)]
 pub(crate) struct ShmSender {
     pub(super) shm: Arc<SharedMemory>,
+    /// The word that the kernel clears in a forked child.
+    fork_word: &'static AtomicU64,
     pub(super) producer: Producer,
-    pub(super) slab: Slab,
-    pub(super) growth: Growth,
-    pub(super) policy: BackPressure,
-    /// Fragments of a message went whose rest never will: the receiver must be told.
-    pub(super) abort_pending: bool,
-    pub(super) counters: Counters,
+    records_waker: Waker,
+    early: EarlyNotify,
+    /// Something must be appended before the next record: an announcement, or FRAGMENT_ABORT.
+    has_pending: bool,
+    /// The open batch refers to memory, or announces some.
+    batch_has_memory: bool,
+    /// The caller's code is writing a message in place.
+    is_filling: bool,
     pub(super) inline_max: usize,
     /// The stream of the messages that are sent; 0 on a channel.
     stream: u32,
-    /// What the next message tells of what was taken of the other direction of its stream.
+    /// Commits since the last sign of life from the peer.
+    silent_commits: u32,
+    /// Credit of the other direction that the next message carries.
     pub(super) credit: Option<u64>,
-    /// The caller's code is writing a message in place.
-    is_filling: bool,
-    /// The memory of the last small reservation.
+    pub(super) counters: OwnMem,
+    messages: u64,
+    bytes: u64,
+    end: Option<Closed>,
+    pub(super) policy: BackPressure,
+    /// A message was given up after fragments of it went: the receiver must learn of it.
+    abort_pending: bool,
+    pub(super) memory: BlobMemory,
+    /// The buffer of the last small reservation.
     spare: Vec<u8>,
-    reclaimer: Reclaimer,
-    pub(super) sleeper: Sleeper,
-    pub(super) records_waker: Waker,
-    /// Ids of blocks that the open batch refers to.
-    pub(super) batch_blocks: Vec<u64>,
-    pub(super) end: Option<Closed>,
-    /// Commits since the last sign of life of the neighbour.
-    pub(super) unheard: u32,
-    /// What it had consumed at the last sign of life.
-    pub(super) heard_at: u64,
-    /// When it was rung last.
-    pub(super) notified_at: Option<Instant>,
-    pub(super) early: EarlyNotify,
+    sleeper: Sleeper,
+    /// The peer's `consumed` at the last sign of life.
+    consumed_when_alive: u64,
+    /// When the peer was last notified, or its process checked.
+    notified_at: Option<Instant>,
 }
 
-/// What a sending end is made of.
+/// The memory of a sending end.
 pub(super) struct Parts {
     pub ring: OwnMem,
     pub ring_size: RingSize,
@@ -76,86 +86,43 @@ pub(super) struct Parts {
     pub release_ring: PeerMem,
 }
 
-/// The longest body of a BLOB.
-const BLOB_BYTES_MAX: usize = size_of::<BlobBody>() + size_of::<BlobCredit>();
-/// Credit costs a BLOB no room.
-const _: () = assert!(footprint(BLOB_BYTES_MAX as u64) == footprint(size_of::<BlobBody>() as u64));
-
 impl ShmSender {
     pub(super) fn new(shm: Arc<SharedMemory>, parts: Parts, config: &Config) -> Self {
         let peer_region = shm.peer_region.clone();
-        let mut slab = Slab::new(shm.limits.peer_releases);
-        let first_bytes = parts.slab.len() as u64;
-        slab.add_segment(0, parts.slab);
         let peer_message = usize::try_from(shm.limits.peer_message).unwrap_or(usize::MAX);
-        let mut counters = Counters::new(parts.counters);
-        counters.set(sending::MEMORY, slab.bytes());
-        Self {
+        let memory = BlobMemory::new(&shm, parts.slab, parts.release_ring, config);
+        let mut sender = Self {
+            fork_word: shm.connection_state.guard.word(),
             producer: Producer::new(parts.ring, parts.ring_size, peer_region.clone()),
-            slab,
-            growth: Growth::new(first_bytes, config.idle_memory_timeout),
-            policy: config.back_pressure,
-            abort_pending: false,
-            counters,
-            // Longer ones go where lengths are checked.
-            // At least one byte, because a message in fragments has at least two.
+            records_waker: Waker::new(peer_region, word(ASLEEP_RECORDS)),
+            early: EarlyNotify::default(),
+            has_pending: false,
+            batch_has_memory: false,
+            is_filling: false,
+            // Longer messages go where lengths are checked. At least one byte goes inline, because a
+            // message in fragments has at least two.
             inline_max: config.inline_max.min(peer_message).max(1),
             stream: 0,
+            silent_commits: 0,
             credit: None,
-            is_filling: false,
-            spare: Vec::new(),
-            reclaimer: Reclaimer::new(parts.release_ring, peer_region.clone(), word(RELEASED)),
-            sleeper: Sleeper::new(parts.asleep),
-            records_waker: Waker::new(peer_region, word(ASLEEP_RECORDS)),
-            batch_blocks: Vec::new(),
+            counters: parts.counters,
+            messages: 0,
+            bytes: 0,
             end: None,
-            unheard: 0,
-            heard_at: 0,
+            policy: config.back_pressure,
+            abort_pending: false,
+            memory,
+            spare: Vec::new(),
+            sleeper: Sleeper::new(parts.asleep),
+            consumed_when_alive: 0,
             notified_at: None,
-            early: EarlyNotify::default(),
             shm,
-        }
+        };
+        sender.note_memory();
+        sender
     }
 
-    pub(crate) const fn shm(&self) -> &Arc<SharedMemory> {
-        &self.shm
-    }
-
-    /// Sends a whole message at once or not at all.
-    #[inline]
-    pub(crate) fn try_send(&mut self, payload: &[u8]) -> Result<(), Unsent> {
-        self.check()?;
-        if payload.len() <= self.inline_max {
-            self.notify_early()?;
-        }
-        let sent = self.add(payload);
-        self.finish(sent, payload.len())
-    }
-
-    /// Longer messages never go inline.
-    pub(crate) fn limit_inline(&mut self, bytes: usize) {
-        self.inline_max = self.inline_max.min(bytes);
-    }
-
-    #[inline]
-    pub(crate) const fn set_stream(&mut self, stream: u32, credit: Option<u64>) {
-        (self.stream, self.credit) = (stream, credit);
-    }
-
-    /// Appends a record that is not a message, to be published with others.
-    pub(crate) fn control(&mut self, kind: Kind, stream: u32, body: &[u8]) -> Result<(), Unsent> {
-        self.check()?;
-        let needed = footprint(body.len() as u64) + self.growth.pending_bytes_max();
-        if self.producer.open_bytes() + needed > self.producer.size().batch_max() {
-            // Many of them are more than a batch.
-            self.publish()?;
-        }
-        self.append_pending()?;
-        self.stream = stream;
-        self.append(kind, &[body])
-    }
-
-    /// Whether a message of `len` bytes goes inline, once there is room for it.
+    /// Whether a message of `len` bytes goes inline, once there is space for it.
     #[inline]
     pub(crate) fn prepare_inline(&mut self, len: usize) -> Result<bool, Unsent> {
         self.check()?;
@@ -165,7 +132,7 @@ impl ShmSender {
         self.append_pending()?;
         match self.producer.has_room(len) {
             Ok(true) => Ok(true),
-            Ok(false) => Err(self.no_room()),
+            Ok(false) => Err(self.no_space()),
             Err(violation) => Err(self.violated(violation)),
         }
     }
@@ -182,174 +149,47 @@ impl ShmSender {
         self.is_filling = true;
         let added = self.producer.append_with(Kind::Data, self.stream, len, fill);
         self.is_filling = false;
-        let added = added.map_err(|error| match error {
-            AppendError::Full => self.no_room(),
-            AppendError::Violation(violation) => self.violated(violation),
-        });
+        let added = added.map_err(|error| self.not_appended(error));
         self.finish(added, len)
     }
 
-    /// Sends a message; under `Overflow` in pieces if no memory is left.
-    pub(crate) fn send_on(
-        &mut self,
-        payload: &[u8],
-        progress: &mut Progress,
-    ) -> Result<(), Unsent> {
-        self.check()?;
-        if progress.started {
-            return self.send_fragments(payload, progress);
-        }
-        if self.policy != BackPressure::Overflow || payload.len() <= self.inline_max {
-            return self.try_send(payload);
-        }
-        match self.allocate(payload.len()) {
-            Ok(mut block) => {
-                block.as_mut_slice().copy_from_slice(payload);
-                let sent = self.add_block(block).map_err(|(unsent, block)| {
-                    self.slab.free(block);
-                    unsent
-                });
-                self.finish(sent, payload.len())
-            }
-            Err(Unsent::Full) => self.send_fragments(payload, progress),
-            Err(unsent) => Err(unsent),
-        }
-    }
-
-    /// Gives up on a message of which fragments went.
-    pub(crate) fn give_up(
-        &mut self,
-        _payload: &[u8],
-        progress: &Progress,
-    ) -> Result<(), SendError> {
-        self.abort_pending |= progress.started;
-        Err(SendError::TimedOut)
-    }
-
-    /// Memory for a message of `len` bytes.
-    #[inline]
-    pub(crate) fn reserve(&mut self, len: usize) -> Result<Memory, Unsent> {
-        self.check()?;
-        if len <= self.inline_max {
-            let mut bytes = std::mem::take(&mut self.spare);
-            bytes.resize(len, 0);
-            return Ok(Memory::Private(bytes));
-        }
-        match self.allocate(len) {
-            Ok(block) => Ok(Memory::Slab(block)),
-            Err(Unsent::Full) if self.policy == BackPressure::Overflow => {
-                Ok(Memory::Private(vec![0; len]))
-            }
-            Err(unsent) => Err(unsent),
-        }
-    }
-
-    /// Sends what was written to reserved memory.
-    #[inline]
-    pub(crate) fn commit(
-        &mut self,
-        memory: &mut Option<Memory>,
-        progress: &mut Progress,
-    ) -> Result<(), Unsent> {
-        self.check()?;
-        match memory.take() {
-            None => Ok(()),
-            Some(Memory::Slab(block)) => {
-                let len = block.len();
-                let sent = self.add_block(block).map_err(|(unsent, block)| {
-                    *memory = Some(Memory::Slab(block));
-                    unsent
-                });
-                self.finish(sent, len)
-            }
-            Some(Memory::Private(bytes)) => {
-                let sent = self.send_on(&bytes, progress);
-                if sent.is_err() {
-                    *memory = Some(Memory::Private(bytes));
-                } else {
-                    self.keep_spare(bytes);
-                }
-                sent
-            }
-            Some(Memory::SendBuffer(_)) => unreachable!("a wall lends blocks"),
-            #[cfg(shuttle)]
-            Some(Memory::Twin(_)) => unreachable!("a wall lends blocks"),
-        }
-    }
-
-    /// Takes reserved memory back.
-    #[inline]
-    pub(crate) fn release(&mut self, memory: Memory) {
-        match memory {
-            Memory::Slab(block) => self.slab.free(block),
-            Memory::Private(bytes) => self.keep_spare(bytes),
-            Memory::SendBuffer(_) => unreachable!("a wall lends blocks"),
-            #[cfg(shuttle)]
-            Memory::Twin(_) => unreachable!("a wall lends blocks"),
-        }
-    }
-
-    /// The next small reservation need not ask the heap.
-    #[inline]
-    fn keep_spare(&mut self, bytes: Vec<u8>) {
-        if bytes.capacity() <= self.inline_max.max(64) * 2 {
-            self.spare = bytes;
-        }
-    }
-
-    /// Gives idle memory back.
-    pub(crate) fn trim(&mut self, all: bool) -> Result<(), Unsent> {
-        self.check()?;
-        self.reclaim()?;
-        // Only so many retirements can be owed at a time.
-        loop {
-            self.retire_idle(all);
-            let pending = self.append_pending();
-            self.publish()?;
-            pending?;
-            if !all || !self.slab.has_idle_segment() {
-                return Ok(());
-            }
-        }
-    }
-
-    pub(crate) fn stats(&self) -> SenderStats {
-        if self.shm.is_inherited() {
-            return SenderStats::default();
-        }
-        SenderStats {
-            messages: self.counters.get(sending::MESSAGES),
-            bytes: self.counters.get(sending::BYTES),
-            zero_copy: self.counters.get(sending::BLOBS),
-            overflows: self.counters.get(sending::OVERFLOWS),
-            wakeups_sent: self.counters.get(sending::DOORBELLS),
-            sleeps: self.counters.get(sending::SLEEPS),
-            memory_bytes: self.slab.bytes(),
-            memory_used_bytes: self.slab.used(),
-            blocks_in_flight: self.slab.in_flight(),
-        }
-    }
-
-    /// Whether sending makes sense at all.
+    /// Checks that this process may send, and that the receiver has not left.
     #[inline]
     pub(super) fn check(&mut self) -> Result<(), Unsent> {
+        #[cfg(shuttle)]
+        super::switch_point();
+        // ORDER: Relaxed, both: the words guard no other memory (see `SharedMemory::owner`).
+        let is_owner =
+            self.fork_word.load(Ordering::Relaxed) == self.shm.owner.load(Ordering::Relaxed);
+        if is_owner && !self.is_filling && self.end.is_none() {
+            return Ok(());
+        }
+        self.check_slowly()
+    }
+
+    #[cold]
+    fn check_slowly(&mut self) -> Result<(), Unsent> {
         self.shm.check().map_err(Unsent::Fault)?;
         if self.is_filling {
-            // The caller's code panicked half-way through a message: it never was.
+            // The caller's code panicked while writing a message, which is not sent.
             self.is_filling = false;
             self.roll_back();
         }
         self.end.map_or(Ok(()), |closed| Err(Unsent::Closed(closed)))
     }
 
-    /// Appends a message to the open batch, in the way its length asks for.
+    /// Appends a message to the open batch, in the way that its length requires.
     #[inline]
-    pub(super) fn add(&mut self, payload: &[u8]) -> Result<(), Unsent> {
-        if payload.len() <= self.inline_max {
-            self.append_pending()?;
-            self.append_credit()?;
-            return self.append(Kind::Data, &[payload]);
+    fn add(&mut self, payload: &[u8]) -> Result<(), Unsent> {
+        if payload.len() > self.inline_max {
+            return self.add_long(payload);
         }
+        self.append_pending()?;
+        self.append_credit()?;
+        self.append(Kind::Data, &[payload])
+    }
+
+    fn add_long(&mut self, payload: &[u8]) -> Result<(), Unsent> {
         let mut block = match self.allocate(payload.len()) {
             Err(Unsent::Full) if self.policy == BackPressure::Overflow => {
                 return self.add_fragments(payload);
@@ -358,32 +198,25 @@ impl ShmSender {
         };
         block.as_mut_slice().copy_from_slice(payload);
         self.add_block(block).map_err(|(unsent, block)| {
-            self.slab.free(block);
+            self.memory.free(block);
             unsent
         })
     }
 
-    /// Appends a message that lies in `block` to the open batch; gives the block back if it fails.
+    /// Appends a message that lies in `block` to the open batch; gives the block back on failure.
     #[inline]
-    fn add_block(&mut self, block: Block) -> Result<(), (Unsent, Block)> {
+    pub(super) fn add_block(&mut self, block: Block) -> Result<(), (Unsent, Block)> {
         if let Err(unsent) = self.append_pending() {
             return Err((unsent, block));
         }
         match self.producer.has_room(BLOB_BYTES_MAX) {
             Ok(true) => {}
-            Ok(false) => return Err((self.no_room(), block)),
+            Ok(false) => return Err((self.no_space(), block)),
             Err(violation) => return Err((self.violated(violation), block)),
         }
-        let place = self.slab.commit(block);
-        let body = BlobBody {
-            block: U64::new(place.id),
-            segment: U32::new(place.segment),
-            zero: U32::new(0),
-            offset: U64::new(place.offset),
-            length: U64::new(place.length),
-        };
-        self.batch_blocks.push(place.id);
-        // There is room: asked above.
+        let body = self.memory.commit(block);
+        self.batch_has_memory = true;
+        // There is space: checked above.
         let _ = match self.credit.take() {
             None => self.append(Kind::Blob, &[body.as_bytes()]),
             Some(credited) => {
@@ -406,19 +239,48 @@ impl ShmSender {
     /// Appends one record to the open batch.
     #[inline]
     pub(super) fn append(&mut self, kind: Kind, parts: &[&[u8]]) -> Result<(), Unsent> {
-        match self.producer.append_parts(kind, self.stream, parts) {
-            Ok(()) => Ok(()),
-            Err(AppendError::Full) => Err(self.no_room()),
-            Err(AppendError::Violation(violation)) => Err(self.violated(violation)),
+        let appended = self.producer.append_parts(kind, self.stream, parts);
+        appended.map_err(|error| self.not_appended(error))
+    }
+
+    #[cold]
+    fn not_appended(&mut self, error: AppendError) -> Unsent {
+        match error {
+            AppendError::Full => self.no_space(),
+            AppendError::Violation(violation) => self.violated(violation),
         }
     }
 
-    /// Publishes what was appended if that went well, forgets it otherwise.
+    /// Appends pending announcements to the open batch, before any other record.
+    #[inline]
+    pub(super) fn append_pending(&mut self) -> Result<(), Unsent> {
+        if self.has_pending { self.append_pending_now() } else { Ok(()) }
+    }
+
+    #[cold]
+    fn append_pending_now(&mut self) -> Result<(), Unsent> {
+        if self.abort_pending {
+            // A message can be given up only while no batch is open, so this is the first record of
+            // one. Published alone, it cannot be rolled back.
+            self.append(Kind::FragmentAbort, &[])?;
+            self.producer.publish();
+            self.abort_pending = false;
+        }
+        while let Some((kind, body)) = self.memory.next_announcement() {
+            self.append(kind, &[body.as_bytes()])?;
+            self.memory.announcement_appended();
+            self.batch_has_memory = true;
+        }
+        self.has_pending = false;
+        Ok(())
+    }
+
+    /// Publishes the appended records if `sent` is a success, discards them otherwise.
     #[inline]
     pub(super) fn finish(&mut self, sent: Result<(), Unsent>, len: usize) -> Result<(), Unsent> {
         match sent {
             Ok(()) => {
-                debug_assert!(self.credit.is_none(), "credit that was taken as told goes somehow");
+                debug_assert!(self.credit.is_none(), "credit that was taken is always sent");
                 self.count(len);
                 self.publish()
             }
@@ -430,53 +292,135 @@ impl ShmSender {
     }
 
     #[inline]
-    pub(super) fn count(&mut self, len: usize) {
-        self.counters.add(sending::MESSAGES, 1);
-        self.counters.add(sending::BYTES, len as u64);
+    pub(super) const fn count(&mut self, len: usize) {
+        self.messages += 1;
+        self.bytes += len as u64;
     }
 
-    /// Forgets what was appended but not published.
-    pub(super) fn roll_back(&mut self) {
-        // A ring for what never was says nothing of the next.
+    pub(super) fn count_overflow(&mut self) {
+        self.add_to_counter(sending::OVERFLOWS, 1);
+    }
+
+    /// Writes the totals to the counters that others may read.
+    #[inline]
+    pub(super) fn store_totals(&mut self) {
+        self.counters.store(MESSAGES, self.messages);
+        self.counters.store(BYTES, self.bytes);
+    }
+
+    fn add_to_counter(&mut self, counter: u64, amount: u64) {
+        let value = self.counter(counter).wrapping_add(amount);
+        self.counters.store(word(counter * 8), value);
+    }
+
+    fn counter(&self, counter: u64) -> u64 {
+        self.counters.load(word(counter * 8))
+    }
+
+    /// Records what changed in the memory of large messages: in the counters, and for
+    /// [`append_pending`](Self::append_pending).
+    fn note_memory(&mut self) {
+        self.counters.store(word(sending::MEMORY * 8), self.memory.bytes());
+        self.counters.store(word(sending::BLOCKS_OUT * 8), self.memory.blocks_in_flight());
+        self.has_pending = self.abort_pending || self.memory.next_announcement().is_some();
+    }
+
+    /// Discards what was appended but not published.
+    fn roll_back(&mut self) {
+        // A notification for a record that is not sent does not count for the next one.
         let _ = self.early.take();
         self.producer.abort();
-        self.growth.unreported();
-        for id in std::mem::take(&mut self.batch_blocks) {
-            // We gave these ids out ourselves a moment ago, and nobody has seen them.
-            let _ = self.slab.reclaim(id);
-        }
+        self.memory.rolled_back();
+        self.batch_has_memory = false;
+        self.note_memory();
     }
 
-    /// Takes home what the neighbour has released.
+    /// Notifies a sleeping receiver before the record is written, so that it wakes up meanwhile.
+    /// Fails if the receiver has left.
     #[inline]
-    pub(super) fn reclaim(&mut self) -> Result<(), Unsent> {
-        loop {
-            // Blocks of the open batch cannot come home: the neighbour has not seen them.
-            let out = self.slab.in_flight() - self.batch_blocks.len() as u64;
-            match self.reclaimer.next(out) {
-                Ok(None) => {
-                    self.counters.set(sending::BLOCKS_OUT, self.slab.in_flight());
-                    return Ok(());
-                }
-                Ok(Some(id)) => {
-                    if let Err(violation) = self.slab.reclaim(id) {
-                        return Err(self.violated(violation));
-                    }
-                }
-                Err(violation) => return Err(self.violated(violation)),
+    fn notify_early(&mut self) -> Result<(), Unsent> {
+        if !self.early.is_worth_it() {
+            return if self.records_waker.is_gone() { Err(self.left()) } else { Ok(()) };
+        }
+        match self.records_waker.check_early() {
+            Wake::Notify => {
+                self.notify();
+                self.early.notified();
+                Ok(())
             }
+            Wake::Gone => Err(self.left()),
+            Wake::No | Wake::Notified | Wake::Quiet => Ok(()),
         }
     }
 
-    /// No room; from a neighbour that has left, none will come.
+    /// The receiver has left.
     #[cold]
-    pub(super) fn no_room(&mut self) -> Unsent {
-        if self.records_waker.is_gone() {
-            self.end = Some(Closed::Finished);
-            return Unsent::Closed(Closed::Finished);
+    fn left(&mut self) -> Unsent {
+        self.end = Some(Closed::Finished);
+        Unsent::Closed(Closed::Finished)
+    }
+
+    #[cold]
+    fn notify(&mut self) {
+        self.shm.notify(Sleeping::ForRecords);
+        self.silent_commits = 0;
+        self.add_to_counter(sending::DOORBELLS, 1);
+        self.notified_at = Some(Instant::now());
+    }
+
+    /// The receiver was not awake at a publication, for which it may have been notified early.
+    #[cold]
+    fn wake(&mut self, wake: Wake, was_notified: bool) {
+        match wake {
+            Wake::Notify => {
+                self.early.was_needed(was_notified);
+                self.notify();
+            }
+            Wake::Notified if was_notified => self.early.was_enough(),
+            // It was notified and has not polled since, or asked not to be notified: it may be busy,
+            // stopped or dead.
+            Wake::Notified | Wake::Quiet => {
+                let _ = self.check_peer_in_time();
+            }
+            Wake::Gone => self.end = Some(Closed::Finished),
+            Wake::No => {}
         }
-        // One who only tries never waits, and would never learn of a death.
-        match self.ask_in_time() {
+    }
+
+    /// Checks whether the peer lives, unless it was checked or notified less than
+    /// [`SILENT_TIME_MAX`] ago.
+    fn check_peer_in_time(&mut self) -> Result<(), Unsent> {
+        if self.notified_at.is_some_and(|then| then.elapsed() < SILENT_TIME_MAX) {
+            return Ok(());
+        }
+        self.notified_at = Some(Instant::now());
+        self.check_peer()
+    }
+
+    /// Checks whether the peer has consumed anything lately, or else whether its process lives.
+    #[cold]
+    fn check_peer(&mut self) -> Result<(), Unsent> {
+        let consumed = self.shm.snapshot().0[0];
+        if consumed != self.consumed_when_alive {
+            (self.consumed_when_alive, self.silent_commits) = (consumed, 0);
+            return Ok(());
+        }
+        self.silent_commits %= SILENT_COMMITS_MAX;
+        if self.shm.is_peer_gone() {
+            self.note_hang_up();
+            return self.end.map_or(Ok(()), |closed| Err(Unsent::Closed(closed)));
+        }
+        Ok(())
+    }
+
+    /// There is no space; if the receiver has left, there never will be any.
+    #[cold]
+    pub(super) fn no_space(&mut self) -> Unsent {
+        if self.records_waker.is_gone() {
+            return self.left();
+        }
+        // A caller that only tries never blocks, and must still learn of a death.
+        match self.check_peer_in_time() {
             Ok(()) => Unsent::Full,
             Err(unsent) => unsent,
         }
@@ -484,5 +428,465 @@ impl ShmSender {
 
     pub(super) fn violated(&self, violation: Violation) -> Unsent {
         Unsent::Fault(self.shm.violated(violation))
+    }
+
+    /// Allocates a block for a message of `len` bytes.
+    pub(super) fn allocate(&mut self, len: usize) -> Result<Block, Unsent> {
+        loop {
+            let allocated = self.memory.allocate(len, &self.shm, self.notified_at);
+            self.note_memory();
+            match allocated {
+                Ok(block) => return Ok(block),
+                Err(AllocError::Full) => return Err(self.no_space()),
+                Err(AllocError::TooLarge(error)) => return Err(Unsent::TooLarge(error)),
+                Err(AllocError::Violation(violation)) => return Err(self.violated(violation)),
+                Err(AllocError::System(fault)) => return Err(Unsent::Fault(fault)),
+                Err(AllocError::Unannounced) => self.publish_pending(len)?,
+            }
+        }
+    }
+
+    /// Publishes announcements alone, before more of them become pending.
+    fn publish_pending(&mut self, len: usize) -> Result<(), Unsent> {
+        if self.producer.open_bytes() > 0 {
+            // The announcements are in the open batch, or behind it: the batch has to go first.
+            let len = len as u64;
+            return Err(Unsent::TooLarge(TooLarge { len, max: 0, limit: Limit::Batch }));
+        }
+        let appended = self.append_pending();
+        if appended.is_err() {
+            self.roll_back();
+            return appended;
+        }
+        self.publish()
+    }
+
+    /// Keeps a buffer for the next small reservation, which then needs no allocation.
+    #[inline]
+    fn keep_spare(&mut self, bytes: Vec<u8>) {
+        if bytes.capacity() <= self.inline_max.max(64) * 2 {
+            self.spare = bytes;
+        }
+    }
+}
+
+impl TransportSender for ShmSender {
+    #[inline]
+    fn try_send(&mut self, payload: &[u8]) -> Result<(), Unsent> {
+        self.check()?;
+        if payload.len() <= self.inline_max {
+            self.notify_early()?;
+        }
+        let sent = self.add(payload);
+        self.finish(sent, payload.len())
+    }
+
+    #[inline]
+    fn send_on(&mut self, payload: &[u8], progress: &mut Progress) -> Result<(), Unsent> {
+        if payload.len() <= self.inline_max {
+            return self.try_send(payload);
+        }
+        self.send_long(payload, progress)
+    }
+
+    fn give_up(&mut self, _payload: &[u8], progress: &Progress) -> Result<(), SendError> {
+        self.abort_pending |= progress.started;
+        self.has_pending |= progress.started;
+        Err(SendError::TimedOut)
+    }
+
+    /// Messages of a session lie in queues until they are read. An inline one must be copied for
+    /// that, so only short ones go inline.
+    fn enable_streams(&mut self) {
+        self.inline_max = self.inline_max.min(STREAM_INLINE_MAX);
+    }
+
+    #[inline]
+    fn set_stream(&mut self, stream: u32, credit: Option<u64>) -> Result<(), Unsent> {
+        (self.stream, self.credit) = (stream, credit);
+        Ok(())
+    }
+
+    fn control(&mut self, kind: Kind, stream: u32, body: &[u8]) -> Result<(), Unsent> {
+        self.check()?;
+        let needed = footprint(body.len() as u64) + BlobMemory::PENDING_BYTES_MAX;
+        if self.producer.open_bytes() + needed > self.producer.size().batch_max() {
+            // Many such records are more than one batch.
+            self.publish()?;
+        }
+        self.append_pending()?;
+        self.stream = stream;
+        self.append(kind, &[body])
+    }
+
+    /// Makes the open batch visible, and wakes the receiver if it sleeps.
+    #[inline]
+    fn publish(&mut self) -> Result<(), Unsent> {
+        if self.records_waker.is_gone() {
+            self.roll_back();
+            return Err(self.left());
+        }
+        let was_notified = self.early.take();
+        #[cfg(shuttle)]
+        super::switch_point();
+        self.producer.publish();
+        let tail = self.producer.published();
+        self.store_totals();
+        self.counters.store(TAIL, tail.0);
+        if self.batch_has_memory {
+            self.batch_has_memory = false;
+            let blobs = self.memory.published(tail);
+            self.add_to_counter(sending::BLOBS, blobs);
+            self.note_memory();
+        }
+        // If the receiver turns out to be gone from here on, the next call reports it: this message
+        // may have been received before.
+        #[cfg(shuttle)]
+        super::switch_point();
+        match self.records_waker.check() {
+            Wake::No => {
+                if was_notified {
+                    self.early.was_enough();
+                }
+                self.silent_commits += 1;
+                if self.silent_commits >= SILENT_COMMITS_MAX {
+                    let _ = self.check_peer();
+                }
+            }
+            asleep => self.wake(asleep, was_notified),
+        }
+        self.producer.prepare_ahead();
+        Ok(())
+    }
+
+    #[inline]
+    fn reserve(&mut self, len: usize) -> Result<Memory, Unsent> {
+        self.check()?;
+        if len <= self.inline_max {
+            let mut bytes = std::mem::take(&mut self.spare);
+            bytes.resize(len, 0);
+            return Ok(Memory::Private(bytes));
+        }
+        match self.allocate(len) {
+            Ok(block) => {
+                #[cfg(shuttle)]
+                self.shm.note_reserved(1);
+                Ok(Memory::Slab(block))
+            }
+            Err(Unsent::Full) if self.policy == BackPressure::Overflow => {
+                Ok(Memory::Private(vec![0; len]))
+            }
+            Err(unsent) => Err(unsent),
+        }
+    }
+
+    /// Takes a block of exactly this size that was freed a moment ago, if there is one.
+    #[inline]
+    fn reserve_into(&mut self, place: &mut Option<Memory>, len: usize) -> Result<(), Unsent> {
+        self.check()?;
+        if len > self.inline_max && len as u64 <= self.shm.limits.peer_message {
+            if let Some(block) = self.memory.allocate_recent(len, self.notified_at) {
+                *place = Some(Memory::Slab(block));
+                self.note_memory();
+                #[cfg(shuttle)]
+                self.shm.note_reserved(1);
+                return Ok(());
+            }
+        }
+        *place = Some(self.reserve(len)?);
+        Ok(())
+    }
+
+    #[inline]
+    fn commit(
+        &mut self,
+        memory: &mut Option<Memory>,
+        progress: &mut Progress,
+    ) -> Result<(), Unsent> {
+        self.check()?;
+        match memory.take() {
+            None => Ok(()),
+            Some(Memory::Slab(block)) => {
+                let len = block.len();
+                let sent = self.add_block(block).map_err(|(unsent, block)| {
+                    *memory = Some(Memory::Slab(block));
+                    unsent
+                });
+                #[cfg(shuttle)]
+                self.shm.note_reserved(-i64::from(sent.is_ok()));
+                self.finish(sent, len)
+            }
+            Some(Memory::Private(bytes)) => {
+                let sent = self.send_on(&bytes, progress);
+                if sent.is_err() {
+                    *memory = Some(Memory::Private(bytes));
+                } else {
+                    self.keep_spare(bytes);
+                }
+                sent
+            }
+            Some(Memory::SendBuffer(_)) => unreachable!("shared memory allocates blocks"),
+        }
+    }
+
+    #[inline]
+    fn release(&mut self, memory: Memory) {
+        match memory {
+            Memory::Slab(block) => {
+                #[cfg(shuttle)]
+                self.shm.note_reserved(-1);
+                self.memory.free(block);
+            }
+            Memory::Private(bytes) => self.keep_spare(bytes),
+            Memory::SendBuffer(_) => unreachable!("shared memory allocates blocks"),
+        }
+    }
+
+    fn add_to_batch(&mut self, payload: &[u8]) -> Result<(), Unsent> {
+        self.check()?;
+        let is_long = payload.len() > self.inline_max;
+        let len = payload.len() as u64;
+        let body = if is_long { size_of::<BlobBody>() as u64 } else { len };
+        // The batch may have to carry pending announcements as well.
+        let batch_max = self.producer.size().batch_max();
+        let max = batch_max.saturating_sub(BlobMemory::PENDING_BYTES_MAX);
+        let open = self.producer.open_bytes();
+        if open + footprint(body) > max {
+            let max = max.saturating_sub(open);
+            return Err(Unsent::TooLarge(TooLarge { len, max, limit: Limit::Batch }));
+        }
+        match self.add(payload) {
+            // This very batch holds all memory: none is returned while it is open.
+            Err(Unsent::Full)
+                if is_long
+                    && self.producer.has_room(size_of::<BlobBody>()) == Ok(true)
+                    && self.memory.is_held_by_batch() =>
+            {
+                Err(Unsent::TooLarge(TooLarge { len, max: 0, limit: Limit::Batch }))
+            }
+            Err(unsent) => Err(unsent),
+            Ok(()) => {
+                self.count(payload.len());
+                Ok(())
+            }
+        }
+    }
+
+    fn commit_batch(&mut self) -> Result<(), Unsent> {
+        self.check()?;
+        self.publish()
+    }
+
+    fn abort_batch(&mut self) {
+        if self.shm.connection_state.guard.is_owner() {
+            self.roll_back();
+        }
+    }
+
+    fn trim(&mut self, all: bool) -> Result<(), Unsent> {
+        self.check()?;
+        self.memory.reclaim().map_err(|violation| self.violated(violation))?;
+        // Only so many announcements can be pending at a time.
+        loop {
+            self.memory.retire_idle(all);
+            self.note_memory();
+            let pending = self.append_pending();
+            self.publish()?;
+            pending?;
+            if !all || !self.memory.has_idle_segment() {
+                return Ok(());
+            }
+        }
+    }
+
+    fn arm(&mut self, quiet: bool) -> Result<(), Fault> {
+        self.shm.check()?;
+        // A sender that is about to wait for the peer notifies it even if it asked not to be.
+        if self.records_waker.check_before_wait() == Wake::Notify {
+            self.shm.notify(Sleeping::ForRecords);
+        }
+        self.add_to_counter(sending::SLEEPS, 1);
+        self.sleeper.arm(quiet);
+        #[cfg(shuttle)]
+        super::switch_point();
+        Ok(())
+    }
+
+    fn drain(&mut self) -> Result<(), Fault> {
+        self.shm.check()?;
+        let is_gone = self.shm.sleep(Some(Instant::now()));
+        if is_gone.map_err(waiting_failed)? {
+            self.note_hang_up();
+        }
+        Ok(())
+    }
+
+    fn disarm(&mut self) {
+        if self.shm.connection_state.guard.is_owner() {
+            self.sleeper.disarm();
+        }
+    }
+
+    fn note_hang_up(&mut self) {
+        let has_left = self.records_waker.is_gone();
+        self.end = Some(if has_left { Closed::Finished } else { Closed::Disconnected });
+    }
+
+    fn close(&mut self) {
+        if self.shm.connection_state.guard.is_child() {
+            return;
+        }
+        if !self.shm.connection_state.is_violated() {
+            self.roll_back();
+            if self.abort_pending && self.append(Kind::FragmentAbort, &[]).is_ok() {
+                self.producer.publish();
+            }
+            self.producer.close(Kind::CloseWrite, 0);
+            if self.records_waker.check_before_wait() == Wake::Notify {
+                self.shm.notify(Sleeping::ForRecords);
+            }
+        }
+        self.shm.depart();
+    }
+
+    fn stats(&self) -> SenderStats {
+        if self.shm.is_inherited() {
+            return SenderStats::default();
+        }
+        SenderStats {
+            messages: self.messages,
+            bytes: self.bytes,
+            zero_copy: self.counter(sending::BLOBS),
+            overflows: self.counter(sending::OVERFLOWS),
+            wakeups_sent: self.counter(sending::DOORBELLS),
+            sleeps: self.counter(sending::SLEEPS),
+            memory_bytes: self.memory.bytes(),
+            memory_used_bytes: self.memory.used_bytes(),
+            blocks_in_flight: self.memory.blocks_in_flight(),
+        }
+    }
+
+    fn space(&self) -> Arc<dyn SpaceWaiter> {
+        Arc::clone(&self.shm) as _
+    }
+}
+
+/// Whether a notification before the record is published saves time or costs it.
+///
+/// ```text
+///   two CPUs   notify ─▶ (it wakes up) ─▶ polls: the record is there       write, publish meanwhile
+///   one CPU    notify ─▶ it runs at once ─▶ polls in vain, sleeps ─▶ write, publish, notify again
+/// ```
+///
+/// The sender cannot know on which CPU the sleeper will run. But an early notification that has to be
+/// repeated shows it, and the next ones come after the record: for longer and longer, as long as each
+/// further trial is in vain.
+#[derive(Debug, Default)]
+struct EarlyNotify {
+    /// The receiver was notified for a record that is not published yet.
+    has_notified: bool,
+    /// Notifications left that come after the record.
+    held_off: u32,
+    /// Value that `held_off` started from the last time.
+    hold_off: u32,
+}
+
+impl EarlyNotify {
+    /// Whether a sleeper is to be notified before the record: once for each publication.
+    #[inline]
+    const fn is_worth_it(&self) -> bool {
+        self.held_off == 0 && !self.has_notified
+    }
+
+    /// The receiver was notified early.
+    const fn notified(&mut self) {
+        self.has_notified = true;
+    }
+
+    /// A record is published; whether the receiver was notified for it before.
+    #[inline]
+    const fn take(&mut self) -> bool {
+        core::mem::replace(&mut self.has_notified, false)
+    }
+
+    /// The early notification was enough.
+    const fn was_enough(&mut self) {
+        self.hold_off = 0;
+    }
+
+    /// A notification was needed after the record; `again`: in spite of an early one.
+    fn was_needed(&mut self, again: bool) {
+        if again {
+            self.hold_off = (self.hold_off * 2).clamp(HOLD_OFF_FIRST, HOLD_OFF_MAX);
+            self.held_off = self.hold_off;
+        } else {
+            self.held_off = self.held_off.saturating_sub(1);
+        }
+    }
+}
+
+/// After this many commits without a sign of life from an awake peer, the sender asks the system.
+const SILENT_COMMITS_MAX: u32 = 256;
+/// After this time without an answer to a notification, the sender asks the system.
+const SILENT_TIME_MAX: Duration = Duration::from_millis(5);
+/// Notifications held off after the first early one in vain; twice as many after each further one.
+const HOLD_OFF_FIRST: u32 = 16;
+const HOLD_OFF_MAX: u32 = 4096;
+const MESSAGES: usize = word(sending::MESSAGES * 8);
+const BYTES: usize = word(sending::BYTES * 8);
+const TAIL: usize = word(sending::TAIL * 8);
+/// Length in bytes of the longest body of a BLOB.
+const BLOB_BYTES_MAX: usize = size_of::<BlobBody>() + size_of::<BlobCredit>();
+/// Credit takes no further slot of a BLOB.
+const _: () = assert!(footprint(BLOB_BYTES_MAX as u64) == footprint(size_of::<BlobBody>() as u64));
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Counts notifications until the next that would be early.
+    fn notifies_until_early(early: &mut EarlyNotify) -> u32 {
+        let mut count = 0;
+        while !early.is_worth_it() {
+            early.was_needed(false);
+            count += 1;
+        }
+        count
+    }
+
+    #[test]
+    fn early_notify_in_vain_again_is_held_off_twice_as_long() {
+        let mut early = EarlyNotify::default();
+        assert!(early.is_worth_it());
+        let held_off: Vec<_> = (0..10)
+            .map(|_| {
+                early.was_needed(true);
+                notifies_until_early(&mut early)
+            })
+            .collect();
+        assert_eq!(held_off, [16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 4096]);
+    }
+
+    #[test]
+    fn early_notify_that_was_enough_is_tried_again() {
+        let mut early = EarlyNotify::default();
+        for _ in 0..5 {
+            early.was_needed(true);
+            notifies_until_early(&mut early);
+        }
+        early.was_enough();
+        assert!(early.is_worth_it());
+        early.was_needed(true);
+        assert_eq!(notifies_until_early(&mut early), HOLD_OFF_FIRST);
+    }
+
+    #[test]
+    fn early_notify_counts_for_one_record() {
+        let mut early = EarlyNotify::default();
+        assert!(!early.take());
+        early.notified();
+        assert!(!early.is_worth_it(), "again before anything was published");
+        assert!(early.take() && !early.take());
+        assert!(early.is_worth_it());
     }
 }

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Where a sleeper sleeps: one descriptor that its bell, the neighbour's hang-up and the neighbour's
-//! death make readable.
+//! Where one end of a side sleeps: one descriptor that its doorbell, a hang-up and the death of the
+//! peer make readable.
 //!
 //! ```text
-//!   epoll set ◀── own bell (eventfd), edge-triggered: waking by it needs no read
-//!             ◀── socket: hang-up; with bells on the socket also bytes
-//!             ◀── pidfd of the neighbour: a forked child of it may keep the socket open
+//!   epoll set ◀── own doorbell (eventfd), edge-triggered: waking up by it needs no read
+//!             ◀── socket: hang-up; bytes as well if doorbells come on the control socket
+//!             ◀── pidfd of the peer: a forked child of it may keep the socket open
 //! ```
 //!
-//! The bell is edge-triggered, so a wait is one system call and the counter of the eventfd is never
-//! read: each ring is an edge. An edge that nobody waited for wakes the next sleep in vain, once; before
-//! a foreign event loop polls, it is taken by a sleep of no time (SPEC 6.2).
+//! The doorbell is edge-triggered, so a wait is one system call and the counter of the eventfd is
+//! never read. An edge that no thread waited for wakes the next sleep in vain, once. Before an
+//! external event loop polls, a sleep with a deadline in the past consumes it (SPEC 6.2).
 
 use partywall_sys::epoll::EventFlags;
 use partywall_sys::{Doorbell, EpollSet, PidFd, Socket};
@@ -22,24 +22,24 @@ const DOORBELL: u64 = 0;
 const SOCKET: u64 = 1;
 const PROCESS: u64 = 2;
 
-/// Where one sleeper sleeps.
+/// Where one end sleeps.
 #[derive(Debug)]
 pub(crate) struct WaitPoint {
     set: EpollSet,
     doorbell: Doorbell,
 }
 
-/// What woke a sleeper; nothing of it at the deadline.
+/// Events that woke an end; none at the deadline.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Woken {
-    /// Something happened on the socket: bytes, or the neighbour hung up.
+    /// Bytes came on the socket, or the peer hung up.
     pub socket: bool,
-    /// The neighbour's process died.
+    /// The process of the peer died.
     pub died: bool,
 }
 
 impl WaitPoint {
-    /// `wakes_on_bytes`: bells come as bytes on the socket.
+    /// `wakes_on_bytes`: doorbells come as bytes on the socket.
     pub(crate) fn new(
         doorbell: Doorbell,
         socket: &Socket,
@@ -57,15 +57,15 @@ impl WaitPoint {
         Ok(Self { set, doorbell })
     }
 
-    /// Sleeps until something happens or the deadline has come.
+    /// Sleeps until an event or the deadline.
     pub(crate) fn sleep(&self, deadline: Option<Instant>) -> io::Result<Woken> {
         let tokens = self.set.wait_tokens(deadline)?;
         Ok(Woken { socket: tokens & 1 << SOCKET != 0, died: tokens & 1 << PROCESS != 0 })
     }
 
-    /// Wakes the sleeper from within this process.
+    /// Wakes the end from within this process.
     pub(crate) fn notify_self(&self) {
-        // An eventfd that only we hold always takes a ring.
+        // Notifying an eventfd of this process cannot fail.
         let _ = self.doorbell.notify();
     }
 }

@@ -3,14 +3,14 @@
 //!
 //! ```text
 //!   DATA        header (16) │ payload
-//!   BLOB        header (16) │ body (32) │ the message's bytes, not counted in positions
+//!   BLOB        header (16) │ body (32) │ bytes of the message, not counted in positions
 //!   others      header (16) │ payload                                   sessions only (streams.rs)
 //!   CLOSE_WRITE header (16), then the sending direction is shut down
 //! ```
 //!
-//! The kernel's socket buffer takes the place of the ring, so a bell is not needed, and everything is
-//! copied. Positions count the same footprints as on a wall: a stream that lost or repeated bytes is
-//! noticed at once.
+//! The kernel's socket buffer takes the place of the ring. So no doorbell is needed, and everything is
+//! copied. Positions count the same footprints as in shared memory: a stream that lost or repeated
+//! bytes is noticed at once.
 
 mod receiver;
 mod sender;
@@ -22,8 +22,7 @@ pub(crate) use sender::SocketSender;
 use crate::config::Config;
 use crate::error::Fault;
 use crate::peer::Peer;
-use crate::transport::connection_state::ConnectionState;
-use crate::transport::has_passed;
+use crate::transport::{ConnectionState, SpaceWaiter, has_passed};
 use partywall_layout::{RecordHeader, Violation};
 use partywall_sys::epoll::EventFlags;
 use partywall_sys::socket::Family;
@@ -38,34 +37,34 @@ const DATA_BYTES_SHOULD: usize = 16 * 1024 - 16;
 /// Payloads of DATA are never longer than this (SPEC 8.2).
 const DATA_BYTES_MAX: u32 = 64 * 1024;
 
-/// How long the last end waits, when it is dropped: for room, if bytes of sent messages are still
-/// unwritten; then on TCP, if bytes came that nobody read or may still come, for the other side to close as well.
+/// How long the last end waits when it is dropped: for space, if bytes of sent messages are still
+/// unwritten; then on TCP, if there are unread bytes or more may come, for the peer to close as well.
 const LINGER: Duration = Duration::from_secs(1);
 
 const SOCKET: u64 = 0;
 const PROCESS: u64 = 1;
 
-/// What both ends of one side share.
+/// State that both ends of one side share.
 #[derive(Debug)]
-pub(crate) struct Line {
+pub(crate) struct SocketShared {
     connection_state: ConnectionState,
     socket: Socket,
-    /// Unix only: a forked child of a dead peer may keep its socket open.
+    /// Unix only. A forked child of a dead peer may keep its socket open.
     process: Option<PidFd>,
-    /// Readable when something may be there to receive.
+    /// Readable when there may be something to receive.
     records: EpollSet,
-    /// Readable when there may be room to send.
-    room: EpollSet,
-    /// The longest message we receive.
+    /// Readable when there may be space to send.
+    space: EpollSet,
+    /// Length of the longest message that this side receives.
     message_max: u64,
-    /// The longest message the other side receives.
+    /// Length of the longest message that the peer receives.
     peer_message_max: u64,
     ends_open: Mutex<u8>,
-    /// Set where it carries the streams of a session.
+    /// Set if the connection carries the streams of a session.
     carries_streams: OnceLock<()>,
 }
 
-/// Everything a socket transport is made of.
+/// The parts of a connection over a socket.
 pub(crate) struct Parts {
     pub socket: Socket,
     pub peer: Peer,
@@ -75,90 +74,63 @@ pub(crate) struct Parts {
     pub peer_message_max: u64,
 }
 
-/// Puts the parts together.
+/// Makes the two ends of a connection.
 pub(crate) fn assemble(
     parts: Parts,
     config: &Config,
 ) -> io::Result<(SocketSender, SocketReceiver)> {
     let Parts { socket, peer, process, guard, message_max, peer_message_max } = parts;
-    let (records, room) = (EpollSet::new()?, EpollSet::new()?);
+    let (records, space) = (EpollSet::new()?, EpollSet::new()?);
     records.add(&socket, EventFlags::IN | EventFlags::RDHUP, SOCKET)?;
-    room.add(&socket, EventFlags::OUT, SOCKET)?;
+    space.add(&socket, EventFlags::OUT, SOCKET)?;
     if let Some(process) = &process {
         records.add(process, EventFlags::IN, PROCESS)?;
-        room.add(process, EventFlags::IN, PROCESS)?;
+        space.add(process, EventFlags::IN, PROCESS)?;
     }
-    let line = Arc::new(Line {
+    let shared = Arc::new(SocketShared {
         connection_state: ConnectionState::new(guard, peer),
         socket,
         process,
         records,
-        room,
+        space,
         message_max,
         peer_message_max,
         ends_open: Mutex::new(2),
         carries_streams: OnceLock::new(),
     });
-    Ok((SocketSender::new(Arc::clone(&line), config), SocketReceiver::new(line)))
+    Ok((SocketSender::new(Arc::clone(&shared), config), SocketReceiver::new(shared)))
 }
 
-impl Line {
-    pub(crate) fn records_descriptor(&self) -> BorrowedFd<'_> {
-        self.records.as_fd()
-    }
-
-    pub(crate) fn room_descriptor(&self) -> BorrowedFd<'_> {
-        self.room.as_fd()
-    }
-
+impl SocketShared {
     #[inline]
     fn check(&self) -> Result<(), Fault> {
         self.connection_state.check()
     }
 
-    pub(crate) fn violated(&self, violation: Violation) -> Fault {
+    fn violated(&self, violation: Violation) -> Fault {
         self.connection_state.violated(violation, &self.socket)
     }
 
-    /// Whether this is a forked child.
-    pub(crate) fn is_inherited(&self) -> bool {
-        self.connection_state.guard.is_child()
-    }
-
-    /// The longest message that may come.
-    pub(crate) const fn message_max(&self) -> u64 {
-        self.message_max
-    }
-
-    /// Sleeps until there may be room; whether the other process died.
-    pub(crate) fn sleep_for_room(&self, deadline: Option<Instant>) -> io::Result<bool> {
-        Ok(self.room.wait_tokens(deadline)? & 1 << PROCESS != 0)
-    }
-
-    /// Whether there is room, or nobody who would read.
-    pub(crate) fn is_writable(&self) -> bool {
-        self.room.wait_tokens(Some(Instant::now())).is_ok_and(|tokens| tokens != 0)
-    }
-
-    /// Sleeps until there may be something; whether the other process died.
+    /// Sleeps until there may be something to receive; whether the peer's process died.
     fn sleep_for_records(&self, deadline: Option<Instant>) -> io::Result<bool> {
         Ok(self.records.wait_tokens(deadline)? & 1 << PROCESS != 0)
     }
 
-    /// Whether the other process is known to be dead.
+    /// Whether the peer's process is known to be dead.
     fn has_died(&self) -> bool {
         self.process.as_ref().is_some_and(PidFd::is_dead)
     }
 
-    /// We receive no more. A TCP peer is not told; and with that direction shut down, what it sends
-    /// would make the kernel drop what we have sent.
+    /// Shuts the receiving direction down. Not on TCP: the peer would not learn of it, and what it
+    /// sends then would make the kernel drop the bytes that this side has sent.
     fn stop_receiving(&self) {
         if self.socket.family() == Family::Unix {
             let _ = self.socket.shutdown_read();
         }
     }
 
-    /// One of our ends closes; the socket goes with the last, for every holder of it.
+    /// Closes one of the two ends. With the last one the socket is shut down for every process that
+    /// holds it.
     fn depart(&self) {
         let mut open = self.ends_open.lock().unwrap_or_else(PoisonError::into_inner);
         *open -= 1;
@@ -169,13 +141,11 @@ impl Line {
             let _ = self.socket.shutdown_both();
         }
     }
-}
 
-impl Line {
-    /// A TCP socket that is closed with unread bytes resets the connection, and what we sent last may
-    /// never arrive. So these are read and dropped until the other side closes, or for as long as
-    /// `LINGER`. Where nothing is unread, nothing is waited for; but for a session, whose other side may
-    /// be writing at any time, and closes by itself as soon as it has read our end.
+    /// Reads and discards until the peer closes, or for as long as [`LINGER`]. A TCP socket that is
+    /// closed with unread bytes resets the connection, and the last bytes that were sent may never
+    /// arrive. Without unread bytes there is nothing to wait for, except in a session: its peer may be
+    /// writing at any time, and closes by itself as soon as it has read our end.
     fn read_to_the_end(&self) {
         let mut scrap = [0; 16 * 1024];
         let mut deadline = self.carries_streams.get().map(|()| Instant::now() + LINGER);
@@ -194,7 +164,25 @@ impl Line {
     }
 }
 
-/// No record's payload is longer than [`DATA_BYTES_MAX`] (SPEC 8.2).
+impl SpaceWaiter for SocketShared {
+    fn is_inherited(&self) -> bool {
+        self.connection_state.guard.is_child()
+    }
+
+    fn is_writable(&self) -> bool {
+        self.space.wait_tokens(Some(Instant::now())).is_ok_and(|tokens| tokens != 0)
+    }
+
+    fn sleep(&self, deadline: Option<Instant>) -> io::Result<bool> {
+        Ok(self.space.wait_tokens(deadline)? & 1 << PROCESS != 0)
+    }
+
+    fn descriptor(&self) -> BorrowedFd<'_> {
+        self.space.as_fd()
+    }
+}
+
+/// Checks that a payload is not longer than [`DATA_BYTES_MAX`] (SPEC 8.2).
 fn check_payload(record: &RecordHeader) -> Result<(), Violation> {
     if record.len <= DATA_BYTES_MAX {
         return Ok(());
@@ -203,7 +191,7 @@ fn check_payload(record: &RecordHeader) -> Result<(), Violation> {
     Err(Violation::RecordLength { position, len, max })
 }
 
-/// Whether an error of the socket means that the other side is gone.
+/// Whether an error of the socket means that the peer is gone.
 fn is_gone(error: &io::Error) -> bool {
     use io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, NotConnected, TimedOut};
     matches!(
@@ -217,11 +205,11 @@ mod tests {
     use super::*;
     use crate::error::Closed;
     use crate::peer::Trust;
-    use crate::transport::{Progress, Unsent};
+    use crate::transport::{Progress, TransportSender, Unsent};
     use partywall_layout::Kind;
 
     #[test]
-    fn what_went_is_not_kept_while_the_socket_is_never_quite_empty() {
+    fn sent_bytes_of_a_socket_that_is_never_empty_are_freed() {
         let (socket, other) = Socket::pair().unwrap();
         let peer = Peer { credentials: None, trust: Trust::Untrusted, label: "other".into() };
         let guard = ForkGuard::current();
@@ -232,17 +220,17 @@ mod tests {
         while said < 64 << 20 {
             match sender.control(Kind::Ping, 0, &[0; 16]) {
                 Ok(()) => said += 32,
-                // The other side reads, but never all.
+                // The peer reads, but never all.
                 Err(Unsent::Full) => assert!(other.read(&mut bytes, false).unwrap() > 0),
                 Err(error) => panic!("{error:?}"),
             }
         }
         let kept = sender.stats().memory_bytes;
-        assert!(kept < 1 << 20, "{kept} bytes for what went long ago");
+        assert!(kept < 1 << 20, "{kept} bytes for records that were sent long ago");
     }
 
     #[test]
-    fn nothing_follows_a_message_that_broke_off() {
+    fn message_after_one_that_broke_off_is_refused() {
         let (socket, other) = Socket::pair().unwrap();
         let peer = Peer { credentials: None, trust: Trust::Untrusted, label: "other".into() };
         let guard = ForkGuard::current();
@@ -252,7 +240,7 @@ mod tests {
         let (payload, mut progress) = (vec![1; 32 << 20], Progress::default());
         assert!(matches!(sender.send_on(&payload, &mut progress), Err(Unsent::Full)));
         assert!(progress.started && progress.sent < payload.len());
-        // Whoever sent it gives up in disorder; its rest would be expected next.
+        // The caller did not call `give_up`: the peer expects the rest of the message next.
         let after = sender.try_send(b"another");
         assert!(matches!(after, Err(Unsent::Closed(Closed::Disconnected))), "{after:?}");
         assert!(matches!(sender.flush(), Err(Unsent::Closed(Closed::Disconnected))));

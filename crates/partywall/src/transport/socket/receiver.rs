@@ -6,15 +6,18 @@
 //!   large           bytes of a BLOB as they arrive: what is announced is not allocated at once
 //! ```
 
-use super::{DATA_BYTES_MAX, Line, check_payload, is_gone};
+use super::{DATA_BYTES_MAX, SocketShared, check_payload, is_gone};
 use crate::error::{Closed, Fault};
 use crate::message::Message;
 use crate::stats::ReceiverStats;
-use crate::transport::{Found, Waited, has_passed, kinds, waiting_failed};
+use crate::transport::{
+    Found, TransportReceiver, Waited, has_passed, is_of_sessions, waiting_failed,
+};
 use partywall_layout::record_ring::{BlobBody, Kind, Position, WireHeader};
 use partywall_layout::{RecordHeader, Violation};
 use partywall_wait::{SpinOutcome, Spinner, Wait};
 use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::Instant;
 use zerocopy::FromBytes;
@@ -22,7 +25,7 @@ use zerocopy::FromBytes;
 /// The receiving end.
 #[derive(Debug)]
 pub(crate) struct SocketReceiver {
-    line: Arc<Line>,
+    shared: Arc<SocketShared>,
     position: Position,
     buffer: Vec<u8>,
     /// The bytes read and not yet parsed: a range of `buffer`.
@@ -34,7 +37,7 @@ pub(crate) struct SocketReceiver {
     /// The large message that `find` found.
     held: Option<Message>,
     /// There are streams (a session), and this is the one of the current message.
-    is_multiplexed: bool,
+    has_streams: bool,
     stream: u32,
     /// The last read took all there was: the next look may wait at once.
     is_drained: bool,
@@ -96,9 +99,9 @@ enum Read {
 }
 
 impl SocketReceiver {
-    pub(super) fn new(line: Arc<Line>) -> Self {
+    pub(super) fn new(shared: Arc<SocketShared>) -> Self {
         Self {
-            line,
+            shared,
             position: Position(0),
             buffer: Vec::new(),
             start: 0,
@@ -106,176 +109,13 @@ impl SocketReceiver {
             large: None,
             current: None,
             held: None,
-            is_multiplexed: false,
+            has_streams: false,
             stream: 0,
             is_drained: false,
             died: false,
             ended: None,
             looks_in_vain: 0,
             stats: ReceiverStats::default(),
-        }
-    }
-
-    pub(crate) const fn line(&self) -> &Arc<Line> {
-        &self.line
-    }
-
-    /// Finds the next message and makes it the current one. A `patient` caller waits if there is
-    /// nothing.
-    pub(crate) fn find(&mut self, patient: bool) -> Result<Found, Fault> {
-        self.line.check()?;
-        if self.current.is_some() || self.held.is_some() {
-            return Ok(Found::Message);
-        }
-        for _ in 0..READS_MAX {
-            if let Some(closed) = self.ended {
-                return Ok(Found::End(closed));
-            }
-            if let Some(found) = self.parse().map_err(|violation| self.line.violated(violation))? {
-                return Ok(found);
-            }
-            if patient && std::mem::take(&mut self.is_drained) {
-                return Ok(Found::Nothing);
-            }
-            match self.read(true)? {
-                Read::Some => {}
-                Read::Nothing if self.died => self.ended = Some(Closed::Disconnected),
-                Read::Nothing => return Ok(Found::Nothing),
-                Read::End => self.ended = Some(Closed::Disconnected),
-            }
-        }
-        Ok(Found::Nothing)
-    }
-
-    pub(crate) fn enable_streams(&mut self) {
-        self.is_multiplexed = true;
-        // No error: once is enough.
-        let _ = self.line.carries_streams.set(());
-    }
-
-    pub(crate) const fn stream(&self) -> u32 {
-        self.stream
-    }
-
-    /// Copies bytes of a record that `find` found; it lies at `start`.
-    pub(crate) fn body(&self, record: &RecordHeader, from: usize, into: &mut [u8]) {
-        let payload = &self.buffer[self.start..self.start + record.len as usize];
-        into.copy_from_slice(&payload[from..from + into.len()]);
-    }
-
-    /// Goes on behind a record that `find` found.
-    pub(crate) const fn pass(&mut self, record: &RecordHeader) {
-        self.start += record.len as usize;
-    }
-
-    pub(crate) fn current(&self) -> &[u8] {
-        match (&self.held, self.current) {
-            (Some(message), _) => message,
-            (None, Some(len)) => &self.buffer[self.start..self.start + len],
-            (None, None) => &[],
-        }
-    }
-
-    pub(crate) fn take(&mut self) -> Message {
-        if let Some(message) = self.held.take() {
-            return message;
-        }
-        let message = Message::copied(self.current());
-        self.done();
-        message
-    }
-
-    pub(crate) fn done(&mut self) {
-        self.held = None;
-        if let Some(len) = self.current.take() {
-            self.start += len;
-            self.count(len);
-        }
-    }
-
-    /// Waits until there may be something.
-    pub(crate) fn wait(
-        &mut self,
-        wait: Wait,
-        spinner: &mut Spinner,
-        deadline: Option<Instant>,
-    ) -> Result<Waited, Fault> {
-        if self.is_ready() {
-            return Ok(Waited::Again);
-        }
-        let mut failed = None;
-        loop {
-            let spun = spinner.spin(wait, || match self.read(true) {
-                Ok(Read::Nothing) => false,
-                Ok(Read::Some) => true,
-                Ok(Read::End) => {
-                    self.ended = Some(Closed::Disconnected);
-                    true
-                }
-                Err(fault) => {
-                    failed = Some(fault);
-                    true
-                }
-            });
-            match (spun, failed.take()) {
-                (_, Some(fault)) => return Err(fault),
-                (SpinOutcome::Ready, None) => {
-                    self.stats.spin_hits += 1;
-                    return Ok(Waited::Again);
-                }
-                (SpinOutcome::Exhausted, None) => break,
-                (SpinOutcome::CheckDue, None) => {
-                    self.died |= self
-                        .line
-                        .sleep_for_records(Some(Instant::now()))
-                        .map_err(waiting_failed)?;
-                    if self.died {
-                        return Ok(Waited::Again);
-                    }
-                }
-            }
-            if has_passed(deadline) {
-                return Ok(Waited::TimedOut);
-            }
-        }
-        if has_passed(deadline) {
-            return Ok(Waited::TimedOut);
-        }
-        self.stats.sleeps += 1;
-        self.sleep(wait, deadline)?;
-        Ok(Waited::Again)
-    }
-
-    /// Whether there is something, or may be; a descriptor tells of what comes later.
-    pub(crate) fn arm(&mut self) -> Result<bool, Fault> {
-        self.line.check()?;
-        if self.ended.is_some() || self.died || self.current.is_some() || self.held.is_some() {
-            return Ok(true);
-        }
-        if self.is_ready() {
-            return Ok(true);
-        }
-        let tokens = self.line.records.wait_tokens(Some(Instant::now())).map_err(waiting_failed)?;
-        self.is_drained = false;
-        Ok(tokens != 0)
-    }
-
-    /// Now and then asks whether the other process lives, for one who never waits.
-    pub(crate) fn notice_end(&mut self) -> Result<bool, Fault> {
-        self.looks_in_vain = (self.looks_in_vain + 1) % LOOKS_IN_VAIN_MAX;
-        if self.looks_in_vain == 0 && self.line.process.is_some() {
-            self.died |=
-                self.line.sleep_for_records(Some(Instant::now())).map_err(waiting_failed)?;
-        }
-        Ok(self.died)
-    }
-
-    /// The other side learns of it by its next write, as far as the kernel tells it.
-    pub(crate) fn close(&mut self) {
-        if self.line.connection_state.guard.is_owner() {
-            self.line.stop_receiving();
-            self.make_room();
-            self.line.depart();
         }
     }
 
@@ -288,14 +128,10 @@ impl SocketReceiver {
         self.buffer.resize(BUFFER_BYTES, 0);
         for _ in 0..READS_MAX {
             // Nothing more can come over a Unix socket; over TCP the kernel does not tell the sender.
-            if !matches!(self.line.socket.read(&mut self.buffer, true), Ok(1..)) {
+            if !matches!(self.shared.socket.read(&mut self.buffer, true), Ok(1..)) {
                 break;
             }
         }
-    }
-
-    pub(crate) const fn stats(&self) -> ReceiverStats {
-        self.stats
     }
 
     /// Whether the buffer holds something that `find` would act on.
@@ -307,7 +143,7 @@ impl SocketReceiver {
         let Ok((wire, after)) = WireHeader::read_from_prefix(unread) else { return false };
         let second = u64::from(wire.len.get());
         match RecordHeader::check_words(self.position, wire.word0.get(), second) {
-            Ok(record) if self.is_multiplexed || matches!(record.kind, Kind::Data | Kind::Blob) => {
+            Ok(record) if self.has_streams || matches!(record.kind, Kind::Data | Kind::Blob) => {
                 after.len() >= record.len as usize
             }
             // The end, or a violation.
@@ -322,14 +158,14 @@ impl SocketReceiver {
             self.is_drained = false;
             return Ok(());
         }
-        if deadline.is_none() && self.line.process.is_none() {
+        if deadline.is_none() && self.shared.process.is_none() {
             // Nothing but the socket can wake us: let the read itself wait.
             if matches!(self.read(false)?, Read::End) {
                 self.ended = Some(Closed::Disconnected);
             }
             return Ok(());
         }
-        self.died |= self.line.sleep_for_records(deadline).map_err(waiting_failed)?;
+        self.died |= self.shared.sleep_for_records(deadline).map_err(waiting_failed)?;
         self.is_drained = false;
         Ok(())
     }
@@ -354,7 +190,7 @@ impl SocketReceiver {
         let second = u64::from(wire.len.get()) | u64::from(wire.stream.get()) << 32;
         let record = RecordHeader::check_words(self.position, wire.word0.get(), second)?;
         match record.kind {
-            _ if self.is_multiplexed && kinds::is_of_sessions(&record) => {
+            _ if self.has_streams && is_of_sessions(&record) => {
                 check_payload(&record)?;
                 if after.len() < record.len as usize {
                     return Ok(None);
@@ -365,8 +201,8 @@ impl SocketReceiver {
             }
             Kind::Data => {
                 check_payload(&record)?;
-                if u64::from(record.len) > self.line.message_max {
-                    let (len, max) = (record.len.into(), self.line.message_max);
+                if u64::from(record.len) > self.shared.message_max {
+                    let (len, max) = (record.len.into(), self.shared.message_max);
                     return Err(Violation::MessageLength { len, max });
                 }
                 if after.len() < record.len as usize {
@@ -412,7 +248,7 @@ impl SocketReceiver {
         if others != 0 {
             return Err(bad("blob body on a socket", others));
         }
-        let (len, max) = (body.length.get(), self.line.message_max);
+        let (len, max) = (body.length.get(), self.shared.message_max);
         if len > max {
             return Err(Violation::MessageLength { len, max });
         }
@@ -447,7 +283,7 @@ impl SocketReceiver {
         if room == 0 {
             return Ok(Read::Some);
         }
-        let read = self.line.socket.read(place, nonblocking);
+        let read = self.shared.socket.read(place, nonblocking);
         *filled += read.as_ref().map_or(0, |count| *count);
         self.judge(read, room)
     }
@@ -468,5 +304,177 @@ impl SocketReceiver {
     const fn count(&mut self, len: usize) {
         self.stats.messages += 1;
         self.stats.bytes += len as u64;
+    }
+}
+
+impl TransportReceiver for SocketReceiver {
+    fn find(&mut self, may_wait: bool) -> Result<Found, Fault> {
+        self.shared.check()?;
+        if self.current.is_some() || self.held.is_some() {
+            return Ok(Found::Message);
+        }
+        for _ in 0..READS_MAX {
+            if let Some(closed) = self.ended {
+                return Ok(Found::End(closed));
+            }
+            if let Some(found) =
+                self.parse().map_err(|violation| self.shared.violated(violation))?
+            {
+                return Ok(found);
+            }
+            if may_wait && std::mem::take(&mut self.is_drained) {
+                return Ok(Found::Nothing);
+            }
+            match self.read(true)? {
+                Read::Some => {}
+                Read::Nothing if self.died => self.ended = Some(Closed::Disconnected),
+                Read::Nothing => return Ok(Found::Nothing),
+                Read::End => self.ended = Some(Closed::Disconnected),
+            }
+        }
+        Ok(Found::Nothing)
+    }
+
+    fn enable_streams(&mut self) {
+        self.has_streams = true;
+        // No error: once is enough.
+        let _ = self.shared.carries_streams.set(());
+    }
+
+    fn stream(&self) -> u32 {
+        self.stream
+    }
+
+    fn body(&self, record: &RecordHeader, from: usize, into: &mut [u8]) {
+        let payload = &self.buffer[self.start..self.start + record.len as usize];
+        into.copy_from_slice(&payload[from..from + into.len()]);
+    }
+
+    fn pass(&mut self, record: &RecordHeader) {
+        self.start += record.len as usize;
+    }
+
+    fn current(&self) -> &[u8] {
+        match (&self.held, self.current) {
+            (Some(message), _) => message,
+            (None, Some(len)) => &self.buffer[self.start..self.start + len],
+            (None, None) => &[],
+        }
+    }
+
+    fn take(&mut self) -> Message {
+        if let Some(message) = self.held.take() {
+            return message;
+        }
+        let message = Message::copied(self.current());
+        self.done();
+        message
+    }
+
+    fn done(&mut self) {
+        self.held = None;
+        if let Some(len) = self.current.take() {
+            self.start += len;
+            self.count(len);
+        }
+    }
+
+    fn wait(
+        &mut self,
+        wait: Wait,
+        spinner: &mut Spinner,
+        deadline: Option<Instant>,
+    ) -> Result<Waited, Fault> {
+        if self.is_ready() {
+            return Ok(Waited::Again);
+        }
+        let mut failed = None;
+        loop {
+            let spun = spinner.spin(wait, || match self.read(true) {
+                Ok(Read::Nothing) => false,
+                Ok(Read::Some) => true,
+                Ok(Read::End) => {
+                    self.ended = Some(Closed::Disconnected);
+                    true
+                }
+                Err(fault) => {
+                    failed = Some(fault);
+                    true
+                }
+            });
+            match (spun, failed.take()) {
+                (_, Some(fault)) => return Err(fault),
+                (SpinOutcome::Ready, None) => {
+                    self.stats.spin_hits += 1;
+                    return Ok(Waited::Again);
+                }
+                (SpinOutcome::Exhausted, None) => break,
+                (SpinOutcome::CheckDue, None) => {
+                    self.died |= self
+                        .shared
+                        .sleep_for_records(Some(Instant::now()))
+                        .map_err(waiting_failed)?;
+                    if self.died {
+                        return Ok(Waited::Again);
+                    }
+                }
+            }
+            if has_passed(deadline) {
+                return Ok(Waited::TimedOut);
+            }
+        }
+        if has_passed(deadline) {
+            return Ok(Waited::TimedOut);
+        }
+        self.stats.sleeps += 1;
+        self.sleep(wait, deadline)?;
+        Ok(Waited::Again)
+    }
+
+    fn arm(&mut self, _quiet: bool) -> Result<bool, Fault> {
+        self.shared.check()?;
+        if self.ended.is_some() || self.died || self.current.is_some() || self.held.is_some() {
+            return Ok(true);
+        }
+        if self.is_ready() {
+            return Ok(true);
+        }
+        let tokens =
+            self.shared.records.wait_tokens(Some(Instant::now())).map_err(waiting_failed)?;
+        self.is_drained = false;
+        Ok(tokens != 0)
+    }
+
+    fn notice_end(&mut self) -> Result<bool, Fault> {
+        self.looks_in_vain = (self.looks_in_vain + 1) % LOOKS_IN_VAIN_MAX;
+        if self.looks_in_vain == 0 && self.shared.process.is_some() {
+            self.died |=
+                self.shared.sleep_for_records(Some(Instant::now())).map_err(waiting_failed)?;
+        }
+        Ok(self.died)
+    }
+
+    fn close(&mut self) {
+        if self.shared.connection_state.guard.is_owner() {
+            self.shared.stop_receiving();
+            self.make_room();
+            self.shared.depart();
+        }
+    }
+
+    fn stats(&self) -> ReceiverStats {
+        self.stats
+    }
+
+    fn violated(&self, violation: Violation) -> Fault {
+        self.shared.violated(violation)
+    }
+
+    fn message_max(&self) -> u64 {
+        self.shared.message_max
+    }
+
+    fn descriptor(&self) -> BorrowedFd<'_> {
+        self.shared.records.as_fd()
     }
 }

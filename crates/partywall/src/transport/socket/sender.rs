@@ -5,11 +5,12 @@
 //! either written on by the waiting caller or, where nobody waits, kept (`rest`) and written before
 //! anything else.
 
-use super::{DATA_BYTES_SHOULD, LINGER, Line, is_gone};
+use super::streams::KEPT_BYTES_MAX;
+use super::{DATA_BYTES_SHOULD, LINGER, SocketShared, is_gone};
 use crate::config::Config;
 use crate::error::{Closed, Fault, Limit, SendError, TooLarge};
 use crate::stats::SenderStats;
-use crate::transport::{Memory, Progress, Unsent};
+use crate::transport::{Memory, Progress, SpaceWaiter, TransportSender, Unsent};
 use partywall_layout::record_ring::{BlobBody, HEADER_BYTES, Kind, footprint};
 use partywall_layout::{Position, RecordHeader};
 use std::io::{self, IoSlice};
@@ -21,7 +22,7 @@ use zerocopy::little_endian::{U32, U64};
 /// The sending end.
 #[derive(Debug)]
 pub(crate) struct SocketSender {
-    pub(super) line: Arc<Line>,
+    pub(super) shared: Arc<SocketShared>,
     pub(super) position: Position,
     /// The stream of the messages that are sent; 0 on a channel.
     pub(super) stream: u32,
@@ -62,9 +63,9 @@ const FRAMING_MAX: usize = HEADER_BYTES as usize + size_of::<BlobBody>();
 const DEATH_CHECK_EVERY: Duration = Duration::from_millis(5);
 
 impl SocketSender {
-    pub(super) fn new(line: Arc<Line>, config: &Config) -> Self {
+    pub(super) fn new(shared: Arc<SocketShared>, config: &Config) -> Self {
         Self {
-            line,
+            shared,
             position: Position(0),
             stream: 0,
             rest: Vec::new(),
@@ -83,155 +84,6 @@ impl SocketSender {
         }
     }
 
-    pub(crate) const fn line(&self) -> &Arc<Line> {
-        &self.line
-    }
-
-    /// Sends a whole message at once or not at all; what the kernel does not take is kept.
-    pub(crate) fn try_send(&mut self, payload: &[u8]) -> Result<(), Unsent> {
-        if self.stream != 0 {
-            return self.try_send_on_stream(payload);
-        }
-        let mut progress = Progress::default();
-        match self.send_on(payload, &mut progress) {
-            Err(Unsent::Full) if progress.started => {
-                self.keep(payload, &progress);
-                Ok(())
-            }
-            other => other,
-        }
-    }
-
-    /// Sends a message as far as the kernel takes it.
-    pub(crate) fn send_on(
-        &mut self,
-        payload: &[u8],
-        progress: &mut Progress,
-    ) -> Result<(), Unsent> {
-        if self.stream != 0 {
-            return self.send_on_stream(payload, progress);
-        }
-        self.check()?;
-        if !progress.started {
-            self.check_length(payload.len() as u64)?;
-            self.write_rest()?;
-            self.framing = framing(self.position, payload.len());
-        }
-        let total = self.framing.len + payload.len();
-        while progress.sent < total {
-            let framing =
-                &self.framing.bytes[progress.sent.min(self.framing.len)..self.framing.len];
-            let bytes = &payload[progress.sent.saturating_sub(self.framing.len)..];
-            let written =
-                self.line.socket.write(&[IoSlice::new(framing), IoSlice::new(bytes)], true);
-            let written = self.judge(written)?;
-            if !progress.started {
-                progress.started = true;
-                self.in_pieces = true;
-                self.position = self.position.plus(self.framing.footprint);
-            }
-            progress.sent += written;
-        }
-        self.in_pieces = false;
-        self.count(payload.len());
-        Ok(())
-    }
-
-    /// Nobody waits any longer for a message of which bytes went: it counts as sent.
-    pub(crate) fn give_up(&mut self, payload: &[u8], progress: &Progress) -> Result<(), SendError> {
-        if !progress.started {
-            return Err(SendError::TimedOut);
-        }
-        self.keep(payload, progress);
-        Ok(())
-    }
-
-    pub(crate) fn reserve(&mut self, len: usize) -> Result<Memory, Unsent> {
-        self.check()?;
-        self.check_length(len as u64)?;
-        Ok(Memory::Private(vec![0; len]))
-    }
-
-    pub(crate) fn commit(
-        &mut self,
-        memory: &mut Option<Memory>,
-        progress: &mut Progress,
-    ) -> Result<(), Unsent> {
-        let Some(taken) = memory.take() else { return Ok(()) };
-        let sent = self.send_on(taken.as_slice(), progress);
-        if sent.is_err() {
-            *memory = Some(taken);
-        }
-        sent
-    }
-
-    pub(crate) fn release(&mut self, memory: Memory) {
-        drop(memory);
-    }
-
-    pub(crate) fn add_to_batch(&mut self, payload: &[u8]) -> Result<(), Unsent> {
-        self.check()?;
-        self.check_length(payload.len() as u64)?;
-        if self.batch.is_empty() {
-            self.batch_end = self.position;
-        }
-        let framing = framing(self.batch_end, payload.len());
-        let open = self.batch_end.since(self.position);
-        let is_full = open + framing.footprint > self.batch_footprint_max
-            || (self.batch.len() + payload.len()) as u64 > self.batch_bytes_max.max(1 << 16);
-        if is_full {
-            let (len, max) = (payload.len() as u64, self.batch_footprint_max - open);
-            return Err(Unsent::TooLarge(TooLarge { len, max, limit: Limit::Batch }));
-        }
-        self.batch.extend_from_slice(&framing.bytes[..framing.len]);
-        self.batch.extend_from_slice(payload);
-        self.batch_end = self.batch_end.plus(framing.footprint);
-        self.batch_messages += 1;
-        self.batch_bytes += payload.len() as u64;
-        Ok(())
-    }
-
-    pub(crate) fn commit_batch(&mut self) -> Result<(), Unsent> {
-        self.check()?;
-        self.write_rest()?;
-        if self.batch.is_empty() {
-            return Ok(());
-        }
-        // Nothing is left over from before, so the batch becomes what is to be written.
-        self.rest.clear();
-        self.rest_sent = 0;
-        std::mem::swap(&mut self.rest, &mut self.batch);
-        self.position = self.batch_end;
-        self.stats.messages += std::mem::take(&mut self.batch_messages);
-        self.stats.bytes += std::mem::take(&mut self.batch_bytes);
-        match self.write_rest() {
-            Err(Unsent::Full) => Ok(()),
-            other => other,
-        }
-    }
-
-    pub(crate) fn abort_batch(&mut self) {
-        self.batch.clear();
-        self.batch_messages = 0;
-        self.batch_bytes = 0;
-    }
-
-    /// A socket has no memory of its own to give back but an idle buffer.
-    pub(crate) fn trim(&mut self, all: bool) -> Result<(), Unsent> {
-        self.check()?;
-        if all && self.rest_sent == self.rest.len() {
-            (self.rest, self.batch) = (Vec::new(), Vec::new());
-            self.rest_sent = 0;
-        }
-        Ok(())
-    }
-
-    /// Writes what is left over.
-    pub(crate) fn flush(&mut self) -> Result<(), Unsent> {
-        self.check()?;
-        self.write_rest()
-    }
-
     pub(super) fn write_rest(&mut self) -> Result<(), Unsent> {
         if self.in_pieces {
             // Whoever sent it failed in between. What is written now would be taken for the rest of it.
@@ -239,7 +91,7 @@ impl SocketSender {
         }
         while self.rest_sent < self.rest.len() {
             let bytes = IoSlice::new(&self.rest[self.rest_sent..]);
-            let written = self.line.socket.write(&[bytes], true);
+            let written = self.shared.socket.write(&[bytes], true);
             match self.judge(written) {
                 Ok(count) => self.rest_sent += count,
                 Err(unsent) => {
@@ -262,55 +114,13 @@ impl SocketSender {
         }
     }
 
-    /// A socket needs no declaration.
-    pub(crate) fn arm(&mut self, _quiet: bool) -> Result<(), Fault> {
-        self.stats.sleeps += 1;
-        self.line.check()
-    }
-
-    pub(crate) const fn disarm(&mut self) {}
-
-    pub(crate) const fn note_hang_up(&mut self) {
-        self.end = Some(Closed::Disconnected);
-    }
-
-    /// Writes what is left, then CLOSE_WRITE, and shuts the direction down. A message that broke off is
-    /// not ended by anything but the end of the stream.
-    pub(crate) fn close(&mut self) {
-        if self.line.connection_state.guard.is_child() {
-            return;
-        }
-        if self.end.is_none() && !self.in_pieces && !self.line.connection_state.is_violated() {
-            let header =
-                RecordHeader { position: self.position, kind: Kind::CloseWrite, len: 0, stream: 0 };
-            self.rest.extend_from_slice(header.to_wire().as_bytes());
-            let deadline = Instant::now() + LINGER;
-            while matches!(self.write_rest(), Err(Unsent::Full)) && Instant::now() < deadline {
-                if self.line.sleep_for_room(Some(deadline)).unwrap_or(true) {
-                    break;
-                }
-            }
-        }
-        let _ = self.line.socket.shutdown_write();
-        self.line.depart();
-    }
-
-    pub(crate) fn stats(&self) -> SenderStats {
-        let rest = (self.rest.len() - self.rest_sent) as u64;
-        SenderStats {
-            memory_bytes: self.rest.capacity() as u64,
-            memory_used_bytes: rest,
-            ..self.stats
-        }
-    }
-
     pub(super) fn check(&self) -> Result<(), Unsent> {
-        self.line.check().map_err(Unsent::Fault)?;
+        self.shared.check().map_err(Unsent::Fault)?;
         self.end.map_or(Ok(()), |closed| Err(Unsent::Closed(closed)))
     }
 
     pub(super) fn check_length(&self, len: u64) -> Result<(), Unsent> {
-        let max = self.line.peer_message_max;
+        let max = self.shared.peer_message_max;
         if len <= max {
             return Ok(());
         }
@@ -352,14 +162,14 @@ impl SocketSender {
     /// Nothing more can be sent; the other side learns of it at once.
     fn break_off(&mut self) -> Unsent {
         self.end = Some(Closed::Disconnected);
-        let _ = self.line.socket.shutdown_write();
+        let _ = self.shared.socket.shutdown_write();
         Unsent::Closed(Closed::Disconnected)
     }
 
     /// Now and then asks whether the other process died: a forked child may keep its socket open, and
     /// one who only tries would find it full for ever.
     fn finds_death(&mut self) -> bool {
-        if self.line.process.is_none() {
+        if self.shared.process.is_none() {
             return false;
         }
         let now = Instant::now();
@@ -367,7 +177,221 @@ impl SocketSender {
             return false;
         }
         self.death_checked = Some(now);
-        self.line.has_died()
+        self.shared.has_died()
+    }
+}
+
+impl TransportSender for SocketSender {
+    fn try_send(&mut self, payload: &[u8]) -> Result<(), Unsent> {
+        if self.stream != 0 {
+            return self.try_send_on_stream(payload);
+        }
+        let mut progress = Progress::default();
+        match self.send_on(payload, &mut progress) {
+            Err(Unsent::Full) if progress.started => {
+                self.keep(payload, &progress);
+                Ok(())
+            }
+            other => other,
+        }
+    }
+
+    fn send_on(&mut self, payload: &[u8], progress: &mut Progress) -> Result<(), Unsent> {
+        if self.stream != 0 {
+            return self.send_on_stream(payload, progress);
+        }
+        self.check()?;
+        if !progress.started {
+            self.check_length(payload.len() as u64)?;
+            self.write_rest()?;
+            self.framing = framing(self.position, payload.len());
+        }
+        let total = self.framing.len + payload.len();
+        while progress.sent < total {
+            let framing =
+                &self.framing.bytes[progress.sent.min(self.framing.len)..self.framing.len];
+            let bytes = &payload[progress.sent.saturating_sub(self.framing.len)..];
+            let written =
+                self.shared.socket.write(&[IoSlice::new(framing), IoSlice::new(bytes)], true);
+            let written = self.judge(written)?;
+            if !progress.started {
+                progress.started = true;
+                self.in_pieces = true;
+                self.position = self.position.plus(self.framing.footprint);
+            }
+            progress.sent += written;
+        }
+        self.in_pieces = false;
+        self.count(payload.len());
+        Ok(())
+    }
+
+    fn give_up(&mut self, payload: &[u8], progress: &Progress) -> Result<(), SendError> {
+        if !progress.started {
+            return Err(SendError::TimedOut);
+        }
+        self.keep(payload, progress);
+        Ok(())
+    }
+
+    fn reserve(&mut self, len: usize) -> Result<Memory, Unsent> {
+        self.check()?;
+        self.check_length(len as u64)?;
+        Ok(Memory::Private(vec![0; len]))
+    }
+
+    fn commit(
+        &mut self,
+        memory: &mut Option<Memory>,
+        progress: &mut Progress,
+    ) -> Result<(), Unsent> {
+        let Some(taken) = memory.take() else { return Ok(()) };
+        let sent = self.send_on(taken.as_slice(), progress);
+        if sent.is_err() {
+            *memory = Some(taken);
+        }
+        sent
+    }
+
+    fn release(&mut self, memory: Memory) {
+        drop(memory);
+    }
+
+    fn add_to_batch(&mut self, payload: &[u8]) -> Result<(), Unsent> {
+        self.check()?;
+        self.check_length(payload.len() as u64)?;
+        if self.batch.is_empty() {
+            self.batch_end = self.position;
+        }
+        let framing = framing(self.batch_end, payload.len());
+        let open = self.batch_end.since(self.position);
+        let is_full = open + framing.footprint > self.batch_footprint_max
+            || (self.batch.len() + payload.len()) as u64 > self.batch_bytes_max.max(1 << 16);
+        if is_full {
+            let (len, max) = (payload.len() as u64, self.batch_footprint_max - open);
+            return Err(Unsent::TooLarge(TooLarge { len, max, limit: Limit::Batch }));
+        }
+        self.batch.extend_from_slice(&framing.bytes[..framing.len]);
+        self.batch.extend_from_slice(payload);
+        self.batch_end = self.batch_end.plus(framing.footprint);
+        self.batch_messages += 1;
+        self.batch_bytes += payload.len() as u64;
+        Ok(())
+    }
+
+    fn commit_batch(&mut self) -> Result<(), Unsent> {
+        self.check()?;
+        self.write_rest()?;
+        if self.batch.is_empty() {
+            return Ok(());
+        }
+        // Nothing is left over from before, so the batch becomes what is to be written.
+        self.rest.clear();
+        self.rest_sent = 0;
+        std::mem::swap(&mut self.rest, &mut self.batch);
+        self.position = self.batch_end;
+        self.stats.messages += std::mem::take(&mut self.batch_messages);
+        self.stats.bytes += std::mem::take(&mut self.batch_bytes);
+        match self.write_rest() {
+            Err(Unsent::Full) => Ok(()),
+            other => other,
+        }
+    }
+
+    fn abort_batch(&mut self) {
+        self.batch.clear();
+        self.batch_messages = 0;
+        self.batch_bytes = 0;
+    }
+
+    fn trim(&mut self, all: bool) -> Result<(), Unsent> {
+        self.check()?;
+        if all && self.rest_sent == self.rest.len() {
+            (self.rest, self.batch) = (Vec::new(), Vec::new());
+            self.rest_sent = 0;
+        }
+        Ok(())
+    }
+
+    fn flush(&mut self) -> Result<(), Unsent> {
+        self.check()?;
+        self.write_rest()
+    }
+
+    fn arm(&mut self, _quiet: bool) -> Result<(), Fault> {
+        self.stats.sleeps += 1;
+        self.shared.check()
+    }
+
+    fn disarm(&mut self) {}
+
+    fn note_hang_up(&mut self) {
+        self.end = Some(Closed::Disconnected);
+    }
+
+    fn close(&mut self) {
+        if self.shared.connection_state.guard.is_child() {
+            return;
+        }
+        if self.end.is_none() && !self.in_pieces && !self.shared.connection_state.is_violated() {
+            let header =
+                RecordHeader { position: self.position, kind: Kind::CloseWrite, len: 0, stream: 0 };
+            self.rest.extend_from_slice(header.to_wire().as_bytes());
+            let deadline = Instant::now() + LINGER;
+            while matches!(self.write_rest(), Err(Unsent::Full)) && Instant::now() < deadline {
+                if self.shared.sleep(Some(deadline)).unwrap_or(true) {
+                    break;
+                }
+            }
+        }
+        let _ = self.shared.socket.shutdown_write();
+        self.shared.depart();
+    }
+
+    fn stats(&self) -> SenderStats {
+        let rest = (self.rest.len() - self.rest_sent) as u64;
+        SenderStats {
+            memory_bytes: self.rest.capacity() as u64,
+            memory_used_bytes: rest,
+            ..self.stats
+        }
+    }
+
+    fn set_stream(&mut self, stream: u32, credit: Option<u64>) -> Result<(), Unsent> {
+        if let Some(credited) = credit {
+            self.control(Kind::Credit, stream, U64::new(credited).as_bytes())?;
+        }
+        self.stream = stream;
+        Ok(())
+    }
+
+    fn control(&mut self, kind: Kind, stream: u32, body: &[u8]) -> Result<(), Unsent> {
+        self.check()?;
+        if self.rest.len() - self.rest_sent >= KEPT_BYTES_MAX {
+            self.write_rest()?;
+        }
+        self.stream = stream;
+        let header = self.header(kind, body.len());
+        self.rest.extend_from_slice(header.to_wire().as_bytes());
+        self.rest.extend_from_slice(body);
+        self.position = self.position.plus(header.footprint());
+        Ok(())
+    }
+
+    fn publish(&mut self) -> Result<(), Unsent> {
+        self.check()?;
+        match self.write_rest() {
+            Err(Unsent::Full) => Ok(()),
+            other => other,
+        }
+    }
+
+    fn has_unsent(&self) -> bool {
+        self.rest_sent < self.rest.len()
+    }
+
+    fn space(&self) -> Arc<dyn SpaceWaiter> {
+        Arc::clone(&self.shared) as _
     }
 }
 

@@ -14,25 +14,15 @@ use partywall_layout::record_ring::FRAGMENT_PREFIX_BYTES;
 use partywall_layout::{Kind, RecordHeader};
 use std::io::IoSlice;
 use zerocopy::IntoBytes;
-use zerocopy::little_endian::U64;
 
 /// How many bytes of a long message go at a time.
 const PIECE_BYTES: usize = 32 << 10;
 /// Records that are not messages are kept up to this many bytes where the kernel takes none.
-const KEPT_BYTES_MAX: usize = 64 << 10;
+pub(super) const KEPT_BYTES_MAX: usize = 64 << 10;
 
 const _: () = assert!(PIECE_BYTES as u64 + FRAGMENT_PREFIX_BYTES <= DATA_BYTES_MAX as u64);
 
 impl SocketSender {
-    /// From now on messages are of this stream; its credit goes before them.
-    pub(crate) fn set_stream(&mut self, stream: u32, credit: Option<u64>) -> Result<(), Unsent> {
-        if let Some(credited) = credit {
-            self.control(Kind::Credit, stream, U64::new(credited).as_bytes())?;
-        }
-        self.stream = stream;
-        Ok(())
-    }
-
     /// Sends a whole message now or nothing of it.
     pub(super) fn try_send_on_stream(&mut self, payload: &[u8]) -> Result<(), Unsent> {
         let mut progress = Progress::default();
@@ -81,34 +71,6 @@ impl SocketSender {
         Ok(())
     }
 
-    /// Keeps a record that is not a message, to be written with others.
-    pub(crate) fn control(&mut self, kind: Kind, stream: u32, body: &[u8]) -> Result<(), Unsent> {
-        self.check()?;
-        if self.rest.len() - self.rest_sent >= KEPT_BYTES_MAX {
-            self.write_rest()?;
-        }
-        self.stream = stream;
-        let header = self.header(kind, body.len());
-        self.rest.extend_from_slice(header.to_wire().as_bytes());
-        self.rest.extend_from_slice(body);
-        self.position = self.position.plus(header.footprint());
-        Ok(())
-    }
-
-    /// Writes what was kept, as far as the kernel takes it.
-    pub(crate) fn publish(&mut self) -> Result<(), Unsent> {
-        self.check()?;
-        match self.write_rest() {
-            Err(Unsent::Full) => Ok(()),
-            other => other,
-        }
-    }
-
-    /// Whether bytes are left that the kernel did not take.
-    pub(crate) fn keeps(&self) -> bool {
-        self.rest_sent < self.rest.len()
-    }
-
     fn begin_piece(&self, payload: &[u8], progress: &Progress) -> Kind {
         match progress.sent + piece(payload, progress) == payload.len() {
             _ if progress.sent == 0 => Kind::FragmentFirst,
@@ -133,7 +95,7 @@ impl SocketSender {
         for (slice, part) in slices[1..].iter_mut().zip(parts) {
             *slice = IoSlice::new(part);
         }
-        let written = self.line.socket.write(&slices, true);
+        let written = self.shared.socket.write(&slices, true);
         let mut taken = self.judge(written)?;
         self.position = self.position.plus(header.footprint());
         for bytes in std::iter::once(wire.as_bytes()).chain(parts.iter().copied()) {
@@ -145,7 +107,7 @@ impl SocketSender {
     }
 
     #[expect(clippy::cast_possible_truncation, reason = "at most DATA_BYTES_MAX")]
-    const fn header(&self, kind: Kind, len: usize) -> RecordHeader {
+    pub(super) const fn header(&self, kind: Kind, len: usize) -> RecordHeader {
         RecordHeader { position: self.position, kind, len: len as u32, stream: self.stream }
     }
 }

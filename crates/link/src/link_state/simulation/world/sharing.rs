@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What is different on a wire over which the two sides show each other their files.
+//! The steps of a wire over which the two sides map each other's files.
 
 use super::{CLIENT, SERVER, World};
 use crate::link_state::{Answer, Conn};
@@ -7,7 +7,8 @@ use crate::protocol::codec;
 use crate::protocol::frame::Frame;
 
 impl World {
-    /// The server reads the first frame, if it is whole. Now and then a side cannot map what it is mapping.
+    /// The server reads the first frame, if it is complete. Sometimes a side cannot map the peer's
+    /// file.
     pub(super) fn accept(&mut self, wire: usize) {
         let (server_maps, client_maps) = (self.below(8) > 0, self.below(8) > 0);
         let shares = self.wires[wire].shares;
@@ -33,7 +34,7 @@ impl World {
         this.is_accepted = true;
     }
 
-    /// One message from the other side's file, if that is where they come from.
+    /// Pulls one message from the peer's file, if the present connection is over shared memory.
     pub(super) fn pull(&mut self, side: usize) {
         let is_present = |conn: &Option<Conn>| conn.as_ref().is_some_and(Conn::is_active);
         let Some(wire) = self.wires.iter().position(|wire| is_present(&wire.conns[side])) else {
@@ -53,7 +54,7 @@ impl World {
         }
     }
 
-    /// Looks how far the other side consumed.
+    /// Polls how far the peer consumed.
     pub(super) fn hear(&mut self, side: usize) {
         let Some(core) = &mut self.sides[side].core else { return };
         core.poll_acked();

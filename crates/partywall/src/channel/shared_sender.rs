@@ -1,20 +1,21 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Sending from any thread: the same sender behind a lock that is private to this process.
+//! Sending from any thread: a sender behind a lock that is private to this process.
 //!
 //! ```text
-//!   thread A ── lock ── attempt ── full ── becomes the waiter: sleeps on the bell, without the lock
-//!   thread B ── lock ── attempt ── full ── queues on the condition variable
-//!   A wakes, or times out ─▶ A is no longer the waiter, all who queue try again: one of them is next
+//!   thread A ── lock ── attempt: Full ── is the waiter: sleeps until there is space, without the lock
+//!   thread B ── lock ── attempt: Full ── queues on the condition variable
+//!   A wakes, or times out ─▶ A stops waiting; all that queue try again, one of them waits next
 //! ```
 //!
-//! One waiter per bell: whoever gives up hands the wait on. A message that goes in pieces keeps the
-//! others from sending until its last piece went.
+//! One thread at a time waits on the doorbell; if it gives up, another one waits. A message that goes
+//! in pieces keeps other threads from sending until its last piece went.
 
+use super::reservation::{Holder, Reservation};
+use super::sender::AnySender;
 use crate::config::BackPressure;
 use crate::error::{Fault, SendError, TrySendError};
-use crate::sender::{Holder, Reservation};
 use crate::stats::SenderStats;
-use crate::transport::{Memory, Progress, SendWire, SpaceWaiter, Unsent, Waited, wait_for_room};
+use crate::transport::{Memory, Progress, SpaceWaiter, Unsent, Waited, wait_for_space};
 use partywall_wait::{Spinner, Wait};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
@@ -23,46 +24,46 @@ use std::time::{Duration, Instant};
 /// channel, and dropping the last tells the receiver that no more will come.
 #[derive(Clone, Debug)]
 pub struct SharedSender {
-    core: Arc<Core>,
+    shared: Arc<Shared>,
 }
 
 #[derive(Debug)]
-struct Core {
+struct Shared {
     state: Mutex<State>,
     changed: Condvar,
-    room: SpaceWaiter,
+    space: Arc<dyn SpaceWaiter>,
     policy: BackPressure,
 }
 
 #[derive(Debug)]
 struct State {
-    /// Away only if the sender was taken away already: then there is nothing to send with.
-    wire: Option<SendWire>,
+    /// Missing only if the sender was converted before.
+    end: Option<AnySender>,
     wait: Wait,
-    /// With whoever waits on the bell, if somebody does.
+    /// Taken by the thread that waits on the doorbell, if one does.
     spinner: Option<Spinner>,
-    /// A message goes in pieces: nobody else may send.
+    /// A message goes in pieces: no other thread may send.
     in_pieces: bool,
-    /// How often reserved memory came back unsent.
+    /// How often reserved memory was freed unsent.
     returned: u64,
 }
 
 impl SharedSender {
     pub(crate) fn new(
-        wire: Option<SendWire>,
-        room: SpaceWaiter,
+        end: Option<AnySender>,
+        space: Arc<dyn SpaceWaiter>,
         wait: Wait,
         spinner: Spinner,
         policy: BackPressure,
     ) -> Self {
-        let state = State { wire, wait, spinner: Some(spinner), in_pieces: false, returned: 0 };
-        let core = Core { state: Mutex::new(state), changed: Condvar::new(), room, policy };
-        Self { core: Arc::new(core) }
+        let state = State { end, wait, spinner: Some(spinner), in_pieces: false, returned: 0 };
+        let (state, changed) = (Mutex::new(state), Condvar::new());
+        Self { shared: Arc::new(Shared { state, changed, space, policy }) }
     }
 
-    /// How to wait for room from now on.
+    /// Sets how this sender waits for space from now on.
     pub fn set_wait(&self, wait: Wait) {
-        self.core.lock().wait = wait;
+        self.shared.lock().wait = wait;
     }
 
     /// See [`Sender::send`](crate::Sender::send).
@@ -86,7 +87,7 @@ impl SharedSender {
     /// # Errors
     /// [`TrySendError::Busy`] while another thread sends, and as there.
     pub fn try_send(&self, payload: &[u8]) -> Result<(), TrySendError> {
-        self.attempt(|wire| wire.try_send(payload))
+        self.attempt(|end| end.try_send(payload))
     }
 
     /// Sends messages that the receiver sees all at once, or not at all.
@@ -94,19 +95,19 @@ impl SharedSender {
     /// # Errors
     /// As [`Batch::send`](crate::Batch::send) and [`Batch::commit`](crate::Batch::commit).
     pub fn send_batch<P: AsRef<[u8]>>(&self, payloads: &[P]) -> Result<(), SendError> {
-        // Before the lock is taken: this is the caller's code.
+        // Before the lock is taken, because `as_ref` is code of the caller.
         let payloads: Vec<&[u8]> = payloads.iter().map(AsRef::as_ref).collect();
-        self.drive(None, &mut Progress::default(), |wire, _| {
-            let added = payloads.iter().try_for_each(|payload| wire.add_to_batch(payload));
-            let sent = added.and_then(|()| wire.commit_batch());
+        self.drive(None, &mut Progress::default(), |end, _| {
+            let added = payloads.iter().try_for_each(|payload| end.add_to_batch(payload));
+            let sent = added.and_then(|()| end.commit_batch());
             if sent.is_err() {
-                // Nothing of it stays while others send.
-                wire.abort_batch();
+                // No part of the batch may stay while other threads send.
+                end.abort_batch();
             }
             sent
         })?;
-        // Over a socket the kernel may not have taken it all.
-        match self.core.policy {
+        // Over a socket the kernel may not have taken all bytes.
+        match self.shared.policy {
             BackPressure::Error => Ok(()),
             _ => self.flush(None),
         }
@@ -137,7 +138,7 @@ impl SharedSender {
     /// # Errors
     /// [`TrySendError::Busy`] while another thread sends, and as there.
     pub fn try_reserve(&self, len: usize) -> Result<Reservation<'_>, TrySendError> {
-        let memory = self.attempt(|wire| wire.reserve(len))?;
+        let memory = self.attempt(|end| end.reserve(len))?;
         Ok(Reservation { holder: Holder::Shared(self), memory: Some(memory), deadline: None })
     }
 
@@ -146,7 +147,7 @@ impl SharedSender {
     /// # Errors
     /// [`TrySendError::Busy`] while another thread sends, and as there.
     pub fn trim(&self) -> Result<(), TrySendError> {
-        self.attempt(|wire| wire.trim(true))
+        self.attempt(|end| end.trim(true))
     }
 
     /// See [`Sender::flush`](crate::Sender::flush).
@@ -154,25 +155,25 @@ impl SharedSender {
     /// # Errors
     /// As there.
     pub fn flush(&self, deadline: Option<Instant>) -> Result<(), SendError> {
-        self.drive(deadline, &mut Progress::default(), |wire, _| wire.flush())
+        self.drive(deadline, &mut Progress::default(), |end, _| end.flush())
     }
 
     /// Counters of this direction.
     #[must_use]
     pub fn stats(&self) -> SenderStats {
-        self.core.lock().wire.as_ref().map(SendWire::stats).unwrap_or_default()
+        self.shared.lock().end.as_ref().map(|end| end.stats()).unwrap_or_default()
     }
 
     pub(crate) fn is_inherited(&self) -> bool {
-        self.core.room.is_inherited()
+        self.shared.space.is_inherited()
     }
 
-    /// One attempt, unless another thread is at it.
+    /// Makes one attempt, unless another thread sends at this moment.
     pub(crate) fn attempt<T>(
         &self,
-        attempt: impl FnOnce(&mut SendWire) -> Result<T, Unsent>,
+        attempt: impl FnOnce(&mut AnySender) -> Result<T, Unsent>,
     ) -> Result<T, TrySendError> {
-        let mut state = match self.core.state.try_lock() {
+        let mut state = match self.shared.state.try_lock() {
             Ok(state) => state,
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
             Err(TryLockError::WouldBlock) => return Err(TrySendError::Busy),
@@ -180,20 +181,20 @@ impl SharedSender {
         if state.in_pieces {
             return Err(TrySendError::Busy);
         }
-        let Some(wire) = &mut state.wire else { return Err(TrySendError::Full) };
-        Ok(attempt(wire)?)
+        let Some(end) = &mut state.end else { return Err(TrySendError::Full) };
+        Ok(attempt(end)?)
     }
 
-    /// Takes reserved memory back.
+    /// Frees reserved memory.
     pub(crate) fn release(&self, memory: Memory) {
-        let mut state = self.core.lock();
-        if let Some(wire) = &mut state.wire {
-            wire.release(memory);
+        let mut state = self.shared.lock();
+        if let Some(end) = &mut state.end {
+            end.release(memory);
         }
         state.returned += 1;
         if state.spinner.is_none() {
-            // Somebody waits for room, and the receiver will not ring for this.
-            self.core.room.nudge();
+            // A thread waits for space, and the receiver does not notify it of this.
+            self.shared.space.notify_self();
         }
     }
 
@@ -204,7 +205,7 @@ impl SharedSender {
     ) -> Result<(), SendError> {
         let mut progress = Progress::default();
         let sent =
-            self.drive(deadline, &mut progress, |wire, progress| wire.commit(memory, progress));
+            self.drive(deadline, &mut progress, |end, progress| end.commit(memory, progress));
         let payload = memory.as_ref().map_or(&[][..], Memory::as_slice);
         self.settle(sent, payload, &progress)
     }
@@ -212,7 +213,7 @@ impl SharedSender {
     fn send_until(&self, payload: &[u8], deadline: Option<Instant>) -> Result<(), SendError> {
         let mut progress = Progress::default();
         let sent =
-            self.drive(deadline, &mut progress, |wire, progress| wire.send_on(payload, progress));
+            self.drive(deadline, &mut progress, |end, progress| end.send_on(payload, progress));
         self.settle(sent, payload, &progress)
     }
 
@@ -221,11 +222,11 @@ impl SharedSender {
         len: usize,
         deadline: Option<Instant>,
     ) -> Result<Reservation<'_>, SendError> {
-        let memory = self.drive(deadline, &mut Progress::default(), |wire, _| wire.reserve(len))?;
+        let memory = self.drive(deadline, &mut Progress::default(), |end, _| end.reserve(len))?;
         Ok(Reservation { holder: Holder::Shared(self), memory: Some(memory), deadline })
     }
 
-    /// Ends a message of which a part went, and lets the others send.
+    /// Settles a message of which a part may have gone, and lets other threads send.
     fn settle(
         &self,
         sent: Result<(), SendError>,
@@ -235,64 +236,65 @@ impl SharedSender {
         if !progress.started {
             return sent;
         }
-        let mut state = self.core.lock();
-        let settled = match (sent, &mut state.wire) {
-            (Err(SendError::TimedOut | SendError::Full), Some(wire)) => {
-                wire.give_up(payload, progress)
+        let mut state = self.shared.lock();
+        let settled = match (sent, &mut state.end) {
+            (Err(SendError::TimedOut | SendError::Full), Some(end)) => {
+                end.give_up(payload, progress)
             }
             (sent, _) => sent,
         };
         state.in_pieces = false;
         drop(state);
-        self.core.changed.notify_all();
+        self.shared.changed.notify_all();
         settled
     }
 
-    /// Attempts until it succeeds, waiting for room in between.
+    /// Repeats an attempt until it succeeds, and waits for space in between.
     fn drive<T>(
         &self,
         deadline: Option<Instant>,
         progress: &mut Progress,
-        mut attempt: impl FnMut(&mut SendWire, &mut Progress) -> Result<T, Unsent>,
+        mut attempt: impl FnMut(&mut AnySender, &mut Progress) -> Result<T, Unsent>,
     ) -> Result<T, SendError> {
-        let core = &*self.core;
-        if core.room.is_inherited() {
+        let shared = &*self.shared;
+        if shared.space.is_inherited() {
             return Err(SendError::Fault(Fault::Forked));
         }
-        let mut state = core.lock();
+        let mut state = shared.lock();
         loop {
             if state.in_pieces && !progress.started {
-                state = core.queue(state, deadline)?;
+                state = shared.queue(state, deadline)?;
                 continue;
             }
-            let Some(wire) = &mut state.wire else { return Err(SendError::Full) };
-            let seen = core.room.snapshot();
-            let attempted = attempt(wire, progress);
+            let Some(end) = &mut state.end else { return Err(SendError::Full) };
+            let seen = shared.space.snapshot();
+            let attempted = attempt(end, progress);
             state.in_pieces = progress.started;
             match attempted {
-                Err(Unsent::Full) if core.policy != BackPressure::Error => {}
+                Err(Unsent::Full) if shared.policy != BackPressure::Error => {}
                 other => return other.map_err(SendError::from),
             }
             let Some(mut spinner) = state.spinner.take() else {
-                // Somebody waits on the bell already.
-                state = core.queue(state, deadline)?;
+                // Another thread waits on the doorbell already.
+                state = shared.queue(state, deadline)?;
                 continue;
             };
             let (wait, returned) = (state.wait, state.returned);
             drop(state);
-            let waited = wait_for_room(&core.room, seen, wait, &mut spinner, deadline, |with| {
-                let mut state = core.lock();
-                let done = state.wire.as_mut().map_or(Ok(()), with);
-                if state.returned != returned {
-                    // It came back between the attempt and now: arming took the ring for it.
-                    core.room.nudge();
-                }
-                done
-            });
-            state = core.lock();
+            let waited =
+                wait_for_space(&*shared.space, seen, wait, &mut spinner, deadline, |with| {
+                    let mut state = shared.lock();
+                    let done = state.end.as_mut().map_or(Ok(()), |end| with(&mut **end));
+                    if state.returned != returned {
+                        // Memory was freed between the attempt and now; arming consumed its notification.
+                        shared.space.notify_self();
+                    }
+                    done
+                });
+            state = shared.lock();
             state.spinner = Some(spinner);
-            // Whoever queued tries again; one of them waits next if need be.
-            core.changed.notify_all();
+            // The threads that queued try again; one of them waits next if need be.
+            shared.changed.notify_all();
             if waited? == Waited::TimedOut {
                 return Err(SendError::TimedOut);
             }
@@ -300,12 +302,12 @@ impl SharedSender {
     }
 }
 
-impl Core {
+impl Shared {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Queues until something changed.
+    /// Blocks until another thread changed something.
     fn queue<'a>(
         &self,
         state: MutexGuard<'a, State>,
@@ -323,16 +325,16 @@ impl Core {
     }
 }
 
-impl Drop for Core {
+impl Drop for Shared {
     fn drop(&mut self) {
         let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
-        if let Some(wire) = &mut state.wire {
-            wire.close();
+        if let Some(end) = &mut state.end {
+            end.close();
         }
     }
 }
 
-/// A shared sender crosses threads.
+/// A shared sender may be moved to another thread and used from several.
 const _: fn() = || {
     fn is_send_and_sync<T: Send + Sync>() {}
     is_send_and_sync::<SharedSender>();

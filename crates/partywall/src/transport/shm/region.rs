@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Making our half, and believing the neighbour's.
+//! The two regions of a connection: ours is created, the peer's is checked and mapped.
 //!
 //! ```text
-//!  OwnHalf   create memfd ─▶ header ─▶ cut into the words, rings and slab, each with one owner
-//!  PeerHalf  check descriptor ─▶ map read-only ─▶ copy header ─▶ check header ─▶ parts to read
+//!  OwnRegion   create memfd ─▶ header ─▶ cut into words, rings and slab, each with one owner
+//!  PeerRegion  check descriptor ─▶ map read-only ─▶ copy header ─▶ check header ─▶ parts to read
 //! ```
-//!
-//! What the parts are used for is the transport's business.
 
 use partywall_layout::segment::{
     ASLEEP_RECORDS, ASLEEP_ROOM, CONSUMED, CONTROL_OFFSET, LINE_BYTES, PAGE_BYTES,
@@ -19,9 +17,9 @@ use partywall_sys::{MapError, MemfdError};
 use std::os::fd::{BorrowedFd, OwnedFd};
 use zerocopy::{FromBytes, IntoBytes};
 
-/// Our half, cut into parts that each have one owner.
+/// Our region, cut into parts that each have one owner.
 pub(crate) struct OwnRegion {
-    /// To be sent to the neighbour, then closed.
+    /// Sent to the peer, then closed.
     pub descriptor: OwnedFd,
     pub geometry: Geometry,
     pub consumed: OwnMem,
@@ -36,13 +34,13 @@ pub(crate) struct OwnRegion {
 }
 
 impl OwnRegion {
-    /// Creates and seals a half.
+    /// Creates and seals a region.
     pub(crate) fn create(
         geometry: Geometry,
         session_id: [u8; 16],
         role: u32,
     ) -> Result<Self, MemfdError> {
-        let (mut memory, descriptor) = create_memory("partywall-half", geometry.region_bytes)?;
+        let (mut memory, descriptor) = create_memory("partywall-region", geometry.region_bytes)?;
         let header = geometry.header(session_id, std::process::id(), role);
         memory.write(0, header.as_bytes());
         let (_header_page, rest) = memory.split_at(size(CONTROL_OFFSET));
@@ -50,7 +48,7 @@ impl OwnRegion {
         let mut done = CONTROL_OFFSET + PAGE_BYTES;
         let mut rest = Some(rest);
         let mut cut = |offset: u64, len: u64| {
-            // The parts follow each other: `Geometry` is made so.
+            // The parts follow each other in a `Geometry`.
             let (_gap, from) = rest.take()?.split_at(size(offset - done));
             let (part, after) = from.split_at(size(len));
             (done, rest) = (offset + len, Some(after));
@@ -81,8 +79,8 @@ impl OwnRegion {
     }
 }
 
-/// The control page's lines, in order.
-fn lines(control: OwnMem) -> [OwnMem; 6] {
+/// The lines of the control page, in order.
+pub(super) fn lines(control: OwnMem) -> [OwnMem; 6] {
     const _: () = {
         let lines = [CONSUMED, ASLEEP_RECORDS, ASLEEP_ROOM, RELEASED];
         let mut index = 0;
@@ -102,7 +100,7 @@ fn lines(control: OwnMem) -> [OwnMem; 6] {
     [first, second, third, fourth, fifth, sixth]
 }
 
-/// The neighbour's half, mapped read-only and found in order.
+/// The peer's region, checked and mapped read-only.
 pub(crate) struct PeerRegion {
     pub geometry: Geometry,
     pub control: PeerMem,
@@ -111,17 +109,17 @@ pub(crate) struct PeerRegion {
     pub slab: PeerMem,
 }
 
-/// Why the neighbour's half is not believed.
+/// Why the peer's region is refused.
 #[derive(Debug)]
 pub(crate) enum PeerRegionError {
-    /// The descriptor, or mapping it.
+    /// The descriptor is unacceptable, or mapping it failed.
     Map(MapError),
-    /// What is in it.
+    /// The contents break a rule.
     Violation(Violation),
 }
 
 impl PeerRegion {
-    /// Maps and checks the half behind `descriptor`.
+    /// Maps and checks the region behind `descriptor`.
     pub(crate) fn accept(
         descriptor: BorrowedFd<'_>,
         announced: u64,

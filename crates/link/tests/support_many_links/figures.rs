@@ -2,7 +2,7 @@
 //! What a crowd cost.
 
 use super::cost::Holdings;
-use super::crowd::Kind;
+use super::many::Kind;
 use std::fmt;
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ pub struct Figures {
 pub struct Idle {
     pub turns: u64,
     pub sleeps: u64,
-    pub news: u64,
+    pub events: u64,
 }
 
 /// Of the server, while some of the links had a message in each round.
@@ -32,7 +32,7 @@ pub struct Active {
     pub messages: u64,
     pub turns: u64,
     /// Links that the group told of.
-    pub told: u64,
+    pub reported: u64,
     /// The thread's.
     pub time: Duration,
 }
@@ -46,22 +46,22 @@ impl fmt::Display for Figures {
             let (holdings, idle) = (self.holdings[side], self.idle[side]);
             writeln!(
                 f,
-                "  {name}  {:.2} descriptors and {:.1} KiB a link; idle: {} turns, {} sleeps, {} news",
+                "  {name}  {:.2} descriptors and {:.1} KiB a link; idle: {} turns, {} sleeps, {} events",
                 holdings.descriptors as f64 / self.links as f64,
                 holdings.resident_bytes as f64 / 1024.0 / self.links as f64,
                 idle.turns,
                 idle.sleeps,
-                idle.news
+                idle.events
             )?;
         }
         let active = self.active;
         let each = |count: u64| count as f64 / active.rounds as f64;
         write!(
             f,
-            "  active  {:.1} messages a round: {:.2} turns, {:.2} links told, {:.1?} of processor time",
+            "  active  {:.1} messages a round: {:.2} turns, {:.2} links reported, {:.1?} of processor time",
             each(active.messages),
             each(active.turns),
-            each(active.told),
+            each(active.reported),
             active.time / u32::try_from(active.rounds).unwrap()
         )
     }

@@ -2,8 +2,8 @@
 //! The second process: the clients' ends of all links, which do what the first process says.
 
 use super::cost::{self, Holdings};
-use super::crowd::{ACTIVE, Ground, Kind, config, idle};
 use super::figures::Idle;
+use super::many::{ACTIVE, Ground, Kind, config, idle};
 use partywall::Wait;
 use partywall_link::{Client, Group, Link};
 use partywall_testkit::{soon, variable};
@@ -13,10 +13,10 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 /// Where, how many links, and of what kind.
-pub const GROUND: &str = "PARTYWALL_CROWD_GROUND";
-pub const LINKS: &str = "PARTYWALL_CROWD_LINKS";
-pub const KEPT: &str = "PARTYWALL_CROWD_KEPT";
-pub const SHARED: &str = "PARTYWALL_CROWD_SHARED";
+pub const GROUND: &str = "PARTYWALL_LINKS_GROUND";
+pub const LINKS: &str = "PARTYWALL_LINKS_LINKS";
+pub const KEPT: &str = "PARTYWALL_LINKS_KEPT";
+pub const SHARED: &str = "PARTYWALL_LINKS_SHARED";
 
 /// Plays its part, if the environment says so, until the first process hangs up.
 pub fn main() {
@@ -43,8 +43,8 @@ pub fn main() {
             }
             ("rest", millis) => {
                 let time = Duration::from_millis(millis.parse().unwrap());
-                let Idle { turns, sleeps, news } = idle(&group, time);
-                format!("{turns} {sleeps} {news}")
+                let Idle { turns, sleeps, events } = idle(&group, time);
+                format!("{turns} {sleeps} {events}")
             }
             ("send", round) => {
                 let bytes = round.parse::<u64>().unwrap().to_le_bytes();
@@ -53,7 +53,7 @@ pub fn main() {
             }
             ("hear", _) => {
                 hear(&group, &links);
-                "heard".to_owned()
+                "received".to_owned()
             }
             other => panic!("{other:?}"),
         };
@@ -69,7 +69,7 @@ fn active(links: &[Link]) -> impl Iterator<Item = &Link> {
 fn attach(group: &Group, links: &[Link]) {
     let (mut attached, deadline) = (0, soon());
     while attached < links.len() {
-        group.poll(Some(Instant::now() + GLANCE)).unwrap();
+        group.poll(Some(Instant::now() + POLL_TIME)).unwrap();
         let _ = group.ready();
         let rest = links[attached..].iter();
         attached += rest.take_while(|link| link.stats().connections > 0).count();
@@ -80,10 +80,10 @@ fn attach(group: &Group, links: &[Link]) {
 fn hear(group: &Group, links: &[Link]) {
     let deadline = soon();
     while active(links).any(|link| link.unconsumed_bytes().unwrap() > 0) {
-        group.poll(Some(Instant::now() + GLANCE)).unwrap();
+        group.poll(Some(Instant::now() + POLL_TIME)).unwrap();
         let _ = group.ready();
         assert!(Instant::now() < deadline, "messages are not acknowledged");
     }
 }
 
-const GLANCE: Duration = Duration::from_millis(5);
+const POLL_TIME: Duration = Duration::from_millis(5);

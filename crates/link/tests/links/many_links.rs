@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Many links of one thread, idle ones that cost nothing, and strangers at the door that disturb nobody.
+//! Many links of one thread, idle ones that cost nothing, and strangers at the door that disturb
+//! nobody.
 
 use crate::support_ends;
 
 use partywall::Wait;
 use partywall_link::protocol::codec;
 use partywall_link::protocol::frame::{Frame, Refusal};
-use partywall_link::{Client, Config, Group, Link, LinkId, Server, Storage};
+use partywall_link::{Client, Config, Group, Link, MemberId, Server, Storage};
 use std::collections::HashMap;
 use std::io::{Read, Write};
 use std::os::fd::AsFd;
@@ -46,7 +47,7 @@ fn one_thread_polls_a_hundred_links() {
                 link.wait_acked(soon()).unwrap();
             });
         }
-        let (mut served, mut left) = (HashMap::<LinkId, Link>::new(), LINKS * 20);
+        let (mut served, mut left) = (HashMap::<MemberId, Link>::new(), LINKS * 20);
         while left > 0 {
             while let Ok(link) = server.try_accept() {
                 served.insert(link.id(), link);
@@ -75,7 +76,7 @@ fn one_thread_polls_a_hundred_links() {
 }
 
 #[test]
-fn idle_links_wake_nobody() {
+fn idle_links_wake_no_thread() {
     for via in [Via::SharedMemory, Via::Unix, Via::Tcp] {
         let ground = Ground::new(via, false);
         let group = Group::with_wait(Wait::Park).unwrap();
@@ -96,14 +97,15 @@ fn idle_links_wake_nobody() {
         let before = group.turns();
         assert_eq!(group.poll(Some(Instant::now() + Duration::from_secs(1))).unwrap(), 0);
         served[0].recv_deadline(Instant::now() + Duration::from_millis(10)).unwrap_err();
-        // Each of the two looks once before it sleeps, and wakes at its deadline; one for each link would be a hundred.
+        // Each of the two looks once before it sleeps, and wakes at its deadline; one for each link
+        // would be a hundred.
         assert!(group.turns() - before < 20, "{}", group.turns() - before);
         assert!(links.iter().all(|link| link.stats().connections == 1));
     }
 }
 
 #[test]
-fn a_foreign_event_loop_is_told_by_the_descriptor() {
+fn external_event_loop_is_woken_by_the_descriptor() {
     use partywall_sys::poll::{self, PollFd, PollFlags};
     let ground = Ground::new(Via::SharedMemory, false);
     let group = Group::new().unwrap();
@@ -137,7 +139,7 @@ fn a_foreign_event_loop_is_told_by_the_descriptor() {
 }
 
 #[test]
-fn strangers_at_the_door_disturb_nobody() {
+fn connections_without_attach_disturb_no_link() {
     let ground = Ground::new(Via::SharedMemory, false);
     let group = Group::new().unwrap();
     let few = config().handshakes_max(4).group(&group);
@@ -184,9 +186,10 @@ fn strangers_at_the_door_disturb_nobody() {
     }
 }
 
-/// Whoever comes from a later release learns what is spoken here, in words that it understands (SPEC 15.1).
+/// Whoever comes from a later release learns what is spoken here, in words that it understands
+/// (SPEC 15.1).
 #[test]
-fn a_client_of_later_versions_is_told_which_are_spoken() {
+fn client_of_later_versions_is_refused_with_ours() {
     for via in [Via::Unix, Via::Tcp] {
         for name in ["link-frame-attach-newer.bin", "link-frame-attach-newer-short.bin"] {
             let ground = Ground::new(via, false);

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A connection of which nobody knows yet whose it is: its first frame has to be ATTACH, and nothing else is read of it.
+//! A connection that is not of a link yet. Its first frame has to be ATTACH, and nothing else is
+//! read.
 //!
 //! ```text
 //!   bytes ─▶ header? ─▶ body, at most FRAME_BODY_MAX ─▶ ATTACH ─▶ the server asks its application
 //!              ├ of versions that are not ours ─▶ REFUSE version
-//!              └ a record, another kind, a rule broken ─▶ closed without a word
+//!              └ a record, another kind, a rule broken ─▶ closed without an answer
 //! ```
 
 use std::fmt;
@@ -23,35 +24,35 @@ use crate::protocol::frame::{Attach, Frame, Names};
 use crate::status::Transport;
 use partywall::{Peer, Trust};
 
-/// See the module.
+/// A connection until its ATTACH is complete.
 pub(crate) struct Greeting {
     pub(crate) socket: Socket,
-    /// It came to an abstract address.
+    /// The listener has an abstract address.
     pub(crate) is_abstract: bool,
-    /// What was read, and not yet understood.
+    /// Bytes that were read and not yet decoded.
     pub(crate) input: BytesMut,
-    /// When it is given up.
+    /// The connection is closed at this time.
     pub(crate) deadline: Instant,
-    /// From then on its place may be taken by another, if nothing was heard.
+    /// From this time on it may be closed for another connection, if it was silent.
     pub(crate) spared_until: Instant,
-    /// What came with the first byte.
+    /// Descriptors that came with the first byte.
     pub(crate) descriptors: Vec<OwnedFd>,
     credentials: Option<Credentials>,
-    was_heard: bool,
+    has_received: bool,
 }
 
-/// What a client asks.
+/// The contents of a client's ATTACH.
 pub(crate) struct Asked {
     pub(crate) attach: Attach,
     pub(crate) names: Names,
     pub(crate) login: Vec<u8>,
 }
 
-/// It is to be closed.
+/// Reason to close the connection.
 pub(crate) enum Unfit {
-    /// Without a word.
+    /// It is closed without an answer.
     Foreign,
-    /// It speaks other versions, and is told so under this nonce.
+    /// The client supports other versions, and gets a REFUSE with this nonce.
     Version { min: u16, max: u16, nonce: Nonce },
 }
 
@@ -71,7 +72,7 @@ impl fmt::Display for Unfit {
         match self {
             Self::Foreign => f.write_str("a connection did not begin as that of a link"),
             Self::Version { min, max, .. } => {
-                write!(f, "a client speaks only versions {min} to {max} of the protocol of links")
+                write!(f, "a client supports only versions {min} to {max} of the protocol of links")
             }
         }
     }
@@ -92,15 +93,15 @@ impl Greeting {
             spared_until,
             descriptors: Vec::new(),
             credentials: None,
-            was_heard: false,
+            has_received: false,
         }
     }
 
-    /// Reads what is there; the question once it is whole.
-    pub(crate) fn hear(&mut self) -> Result<Option<Asked>, Unfit> {
+    /// Reads what is there; returns the ATTACH once it is complete.
+    pub(crate) fn receive(&mut self) -> Result<Option<Asked>, Unfit> {
         match self.read() {
             Ok(0) => return Err(Unfit::Foreign),
-            Ok(_) => self.was_heard = true,
+            Ok(_) => self.has_received = true,
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
             Err(_) => return Err(Unfit::Foreign),
         }
@@ -124,9 +125,9 @@ impl Greeting {
         Adopted { socket, token, input, descriptors, peer }
     }
 
-    /// Nothing was heard of it.
+    /// Whether the connection has sent nothing.
     pub(crate) const fn is_silent(&self) -> bool {
-        !self.was_heard
+        !self.has_received
     }
 
     pub(crate) fn transport(&self) -> Transport {
@@ -136,7 +137,7 @@ impl Greeting {
         }
     }
 
-    /// Who it is, as far as the system vouches for it.
+    /// The peer, with the credentials that the system vouches for.
     pub(crate) fn peer(&self) -> Peer {
         let (credentials, label) = (self.credentials, self.socket.peer_label());
         Peer::new(credentials, Trust::Untrusted, label)
@@ -148,7 +149,8 @@ impl Greeting {
         }
         let mut buffer = [0; FRAME_HEADER_BYTES + FRAME_BODY_MAX];
         let received = self.socket.receive(&mut buffer, true)?;
-        // A memory and a bell of our own user are kept until ATTACH is whole; any others are closed.
+        // A memory and a doorbell of our own user are kept until ATTACH is complete; others are
+        // closed.
         if received.fds.len() == 2 && !received.truncated && is_of_our_user(&self.socket) {
             self.descriptors = received.fds;
         }

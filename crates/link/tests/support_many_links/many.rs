@@ -5,7 +5,7 @@ use super::client;
 use super::cost::{self, Holdings};
 use super::figures::{Active, Figures, Idle};
 use partywall::{TransportPolicy, Wait};
-use partywall_link::{Config, Group, Link, LinkId, Server, Storage};
+use partywall_link::{Config, Group, Link, MemberId, Server, Storage};
 use partywall_testkit::{Second, soon};
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Write};
@@ -62,13 +62,13 @@ pub const ACTIVE: usize = 10;
 /// Polls for so long, and counts what that was.
 pub fn idle(group: &Group, time: Duration) -> Idle {
     let (turns, sleeps, until) = (group.turns(), cost::sleeps(), Instant::now() + time);
-    let mut news = 0;
+    let mut events = 0;
     loop {
-        news += group.poll(Some(until)).unwrap() as u64;
+        events += group.poll(Some(until)).unwrap() as u64;
         let _ = group.ready();
         if Instant::now() >= until {
             let (turns, sleeps) = (group.turns() - turns, cost::sleeps() - sleeps);
-            return Idle { turns, sleeps, news };
+            return Idle { turns, sleeps, events };
         }
     }
 }
@@ -82,25 +82,25 @@ pub fn run(count: usize, kind: Kind, rest: Duration, rounds: u64) -> Figures {
     let mut variables = vec![(client::GROUND, path), (client::LINKS, &links)];
     let words = [(kind.is_kept, client::KEPT), (kind.is_shared, client::SHARED)];
     variables.extend(words.iter().filter(|(is_so, _)| *is_so).map(|(_, name)| (*name, "1")));
-    let _second = Second::start("crowd_client", &variables);
-    let mut crowd = Crowd::gather(&ground, count, &listener);
-    let here = crowd.holdings();
-    let there = crowd.ask::<2>("cost");
+    let _second = Second::start("many_links_client", &variables);
+    let mut many = ManyLinks::gather(&ground, count, &listener);
+    let here = many.holdings();
+    let there = many.ask::<2>("cost");
     let there = Holdings { descriptors: there[0], resident_bytes: there[1] };
-    let idle = crowd.rest(rest);
-    let active = crowd.speak(rounds);
+    let idle = many.rest(rest);
+    let active = many.exchange(rounds);
     Figures { links: count as u64, kind, holdings: [here, there], idle, active }
 }
 
-struct Crowd {
+struct ManyLinks {
     group: Group,
     _server: Server,
-    links: HashMap<LinkId, Link>,
+    links: HashMap<MemberId, Link>,
     before: Holdings,
     control: BufReader<UnixStream>,
 }
 
-impl Crowd {
+impl ManyLinks {
     fn gather(ground: &Ground, count: usize, listener: &UnixListener) -> Self {
         let group = Group::with_wait(Wait::Park).unwrap();
         let control = BufReader::new(listener.accept().unwrap().0);
@@ -114,13 +114,13 @@ impl Crowd {
             while let Ok(link) = server.try_accept() {
                 links.insert(link.id(), link);
             }
-            group.poll(Some(Instant::now() + GLANCE)).unwrap();
+            group.poll(Some(Instant::now() + POLL_TIME)).unwrap();
             let _ = group.ready();
             assert!(Instant::now() < deadline, "{} of {count} attach", links.len());
         }
-        let mut crowd = Self { group, _server: server, links, before, control };
-        assert_eq!(crowd.line(), "attached");
-        crowd
+        let mut many = Self { group, _server: server, links, before, control };
+        assert_eq!(many.line(), "attached");
+        many
     }
 
     fn holdings(&self) -> Holdings {
@@ -133,16 +133,16 @@ impl Crowd {
         for settled in [SETTLING, time] {
             self.say(&format!("rest {}", settled.as_millis()));
             let here = idle(&self.group, settled);
-            let [turns, sleeps, news] = self.numbers();
+            let [turns, sleeps, events] = self.numbers();
             if settled == time {
-                return [here, Idle { turns, sleeps, news }];
+                return [here, Idle { turns, sleeps, events }];
             }
         }
         unreachable!("the last of them is `time`")
     }
 
     /// In each round some links have a message, all of them before this side looks.
-    fn speak(&mut self, rounds: u64) -> Active {
+    fn exchange(&mut self, rounds: u64) -> Active {
         let mut active = Active { rounds, ..Active::default() };
         for round in 0..rounds {
             self.say(&format!("send {round}"));
@@ -152,7 +152,7 @@ impl Crowd {
             while left > 0 {
                 self.group.poll(Some(soon())).unwrap();
                 for id in self.group.ready() {
-                    active.told += 1;
+                    active.reported += 1;
                     while let Ok(Some(message)) = self.links[&id].try_recv() {
                         assert!(message == round.to_le_bytes());
                         message.ack().unwrap();
@@ -166,7 +166,7 @@ impl Crowd {
             active.turns += self.group.turns() - turns;
             active.time += partywall_sys::cpu::thread_cpu_time() - time;
             self.say("hear");
-            assert_eq!(self.line(), "heard");
+            assert_eq!(self.line(), "received");
         }
         active
     }
@@ -193,5 +193,5 @@ impl Crowd {
     }
 }
 
-const GLANCE: Duration = Duration::from_millis(5);
+const POLL_TIME: Duration = Duration::from_millis(5);
 const SETTLING: Duration = Duration::from_millis(200);

@@ -1,43 +1,46 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Receiving: owned messages, or a look at the ring itself.
+//! Receiving: owned messages, or messages borrowed where they lie.
 
 use crate::config::Config;
 use crate::error::{Closed, Fault, RecvError, TryRecvError};
 use crate::message::Message;
 use crate::stats::ReceiverStats;
-use crate::transport::{Found, RecvWire, Waited};
+use crate::transport::protocol::ProtocolReceiver;
+use crate::transport::shm::ShmReceiver;
+use crate::transport::socket::SocketReceiver;
+use crate::transport::{Found, TransportReceiver, Waited};
 use partywall_wait::{Spinner, Wait};
 use std::fmt;
-use std::ops::Deref;
+use std::ops::{Deref, DerefMut};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Instant;
 
 /// The receiving direction of a channel.
 ///
-/// Dropping it tells the sender, whose next `send` returns `Closed`.
+/// Dropping it closes the direction for the peer: its next `send` returns `Closed`.
 #[derive(Debug)]
 pub struct Receiver {
-    wire: RecvWire,
+    end: AnyReceiver,
     wait: Wait,
     spinner: Spinner,
 }
 
-/// What [`Receiver::arm`] found.
+/// Result of [`Receiver::arm`] and [`Sender::arm`](crate::Sender::arm).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Readiness {
     /// There is something to do now: do not poll.
     Ready,
-    /// Nothing now; the descriptor becomes readable when there may be.
+    /// There is nothing now; the descriptor becomes readable when there may be.
     WillNotify,
 }
 
 impl Receiver {
-    pub(crate) fn new(wire: RecvWire, config: &Config) -> Self {
-        Self { wire, wait: config.wait, spinner: Spinner::new(config.spin_budget) }
+    pub(crate) fn new(end: AnyReceiver, config: &Config) -> Self {
+        Self { end, wait: config.wait, spinner: Spinner::new(config.spin_budget) }
     }
 
-    /// How to wait from now on.
+    /// Sets how this receiver waits from now on.
     pub const fn set_wait(&mut self, wait: Wait) {
         self.wait = wait;
     }
@@ -69,10 +72,10 @@ impl Receiver {
     /// [`TryRecvError::Empty`] if there is no message now, and as [`recv`](Self::recv).
     #[inline]
     pub fn try_recv(&mut self) -> Result<Option<Message>, TryRecvError> {
-        match self.wire.find(false)? {
-            Found::Message => Ok(Some(self.wire.take())),
+        match self.end.find(false)? {
+            Found::Message => Ok(Some(self.end.take())),
             Found::Nothing | Found::Control(_) => self.try_recv_at_end(),
-            Found::End(closed) => Ok(end(closed)?),
+            Found::End(closed) => Ok(at_end(closed)?),
         }
     }
 
@@ -104,30 +107,30 @@ impl Receiver {
     /// As [`try_recv`](Self::try_recv).
     #[inline]
     pub fn try_recv_ref(&mut self) -> Result<Option<MessageRef<'_>>, TryRecvError> {
-        match self.wire.find(false)? {
+        match self.end.find(false)? {
             Found::Message => Ok(Some(MessageRef { receiver: self })),
             Found::Nothing | Found::Control(_) => {
-                self.wire.notice_end()?;
+                self.end.notice_end()?;
                 Err(TryRecvError::Empty)
             }
-            Found::End(closed) => Ok(end(closed)?),
+            Found::End(closed) => Ok(at_end(closed)?),
         }
     }
 
-    /// For a foreign event loop: call this before polling the descriptor ([`AsFd`]), and poll only if
+    /// For an external event loop: call this before polling the descriptor ([`AsFd`]), and poll only if
     /// it returns [`Readiness::WillNotify`]. When the descriptor is readable, receive with
     /// [`try_recv`](Self::try_recv) until `Empty`, then call this again. Never read the descriptor.
     ///
     /// # Errors
     /// [`Fault`] if the channel is broken.
     pub fn arm(&mut self) -> Result<Readiness, Fault> {
-        Ok(if self.wire.arm(false)? { Readiness::Ready } else { Readiness::WillNotify })
+        Ok(if self.end.arm(false)? { Readiness::Ready } else { Readiness::WillNotify })
     }
 
     /// Counters of this direction.
     #[must_use]
     pub fn stats(&self) -> ReceiverStats {
-        self.wire.stats()
+        self.end.stats()
     }
 
     /// The number of the message received last, from 0.
@@ -139,10 +142,10 @@ impl Receiver {
     #[inline]
     fn recv_until(&mut self, deadline: Option<Instant>) -> Result<Option<Message>, RecvError> {
         loop {
-            match self.wire.find(true)? {
-                Found::Message => return Ok(Some(self.wire.take())),
+            match self.end.find(true)? {
+                Found::Message => return Ok(Some(self.end.take())),
                 Found::Nothing | Found::Control(_) => self.wait_until(deadline)?,
-                Found::End(closed) => return Ok(end(closed)?),
+                Found::End(closed) => return Ok(at_end(closed)?),
             }
         }
     }
@@ -153,16 +156,16 @@ impl Receiver {
         deadline: Option<Instant>,
     ) -> Result<Option<MessageRef<'_>>, RecvError> {
         loop {
-            match self.wire.find(true)? {
+            match self.end.find(true)? {
                 Found::Message => return Ok(Some(MessageRef { receiver: self })),
                 Found::Nothing | Found::Control(_) => self.wait_until(deadline)?,
-                Found::End(closed) => return Ok(end(closed)?),
+                Found::End(closed) => return Ok(at_end(closed)?),
             }
         }
     }
 
     fn wait_until(&mut self, deadline: Option<Instant>) -> Result<(), RecvError> {
-        match self.wire.wait(self.wait, &mut self.spinner, deadline)? {
+        match self.end.wait(self.wait, &mut self.spinner, deadline)? {
             Waited::Again => Ok(()),
             Waited::TimedOut => Err(RecvError::TimedOut),
         }
@@ -171,19 +174,19 @@ impl Receiver {
     /// Nothing is there: a receiver that only ever tries checks now and then whether the sender lives.
     #[cold]
     fn try_recv_at_end(&mut self) -> Result<Option<Message>, TryRecvError> {
-        if !self.wire.notice_end()? {
+        if !self.end.notice_end()? {
             return Err(TryRecvError::Empty);
         }
-        match self.wire.find(false)? {
-            Found::Message => Ok(Some(self.wire.take())),
+        match self.end.find(false)? {
+            Found::Message => Ok(Some(self.end.take())),
             Found::Nothing | Found::Control(_) => Err(TryRecvError::Empty),
-            Found::End(closed) => Ok(end(closed)?),
+            Found::End(closed) => Ok(at_end(closed)?),
         }
     }
 }
 
 /// The end of a direction: the good one is `None`.
-fn end<T>(closed: Closed) -> Result<Option<T>, Disconnected> {
+fn at_end<T>(closed: Closed) -> Result<Option<T>, Disconnected> {
     match closed {
         Closed::Finished => Ok(None),
         Closed::Disconnected => Err(Disconnected),
@@ -209,26 +212,26 @@ impl AsFd for Receiver {
     /// A descriptor that becomes readable when there may be something to receive; see
     /// [`arm`](Self::arm).
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.wire.descriptor()
+        self.end.descriptor()
     }
 }
 
 impl Drop for Receiver {
     fn drop(&mut self) {
-        self.wire.close();
+        self.end.close();
     }
 }
 
-/// A message where it lies. Dropping it goes on to the next.
+/// A message borrowed where it lies. Dropping it consumes the message.
 pub struct MessageRef<'a> {
     receiver: &'a mut Receiver,
 }
 
 impl MessageRef<'_> {
-    /// The message as a value of its own: copied if it is short, without a copy if it is long.
+    /// Converts into an owned message: copied if it is short, without a copy if it is long.
     #[must_use]
     pub fn into_message(self) -> Message {
-        self.receiver.wire.take()
+        self.receiver.end.take()
     }
 }
 
@@ -237,7 +240,7 @@ impl Deref for MessageRef<'_> {
 
     #[inline]
     fn deref(&self) -> &[u8] {
-        self.receiver.wire.current()
+        self.receiver.end.current()
     }
 }
 
@@ -250,12 +253,98 @@ impl<T: AsRef<[u8]> + ?Sized> PartialEq<T> for MessageRef<'_> {
 impl Drop for MessageRef<'_> {
     #[inline]
     fn drop(&mut self) {
-        self.receiver.wire.done();
+        self.receiver.end.done();
     }
 }
 
 impl fmt::Debug for MessageRef<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("MessageRef").field("len", &self.len()).finish()
+    }
+}
+
+/// The receiving end of one of the transports. The methods on the path of a message are dispatched
+/// statically, the others through the trait object that this derefs to.
+#[derive(Debug)]
+pub(crate) enum AnyReceiver {
+    SharedMemory(ShmReceiver),
+    Socket(SocketReceiver),
+    Protocol(ProtocolReceiver),
+}
+
+impl AnyReceiver {
+    #[inline]
+    pub(crate) fn find(&mut self, may_wait: bool) -> Result<Found, Fault> {
+        match self {
+            Self::SharedMemory(end) => end.find(may_wait),
+            Self::Socket(end) => end.find(may_wait),
+            Self::Protocol(end) => end.find(may_wait),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn stream(&self) -> u32 {
+        match self {
+            Self::SharedMemory(end) => end.stream(),
+            Self::Socket(end) => end.stream(),
+            Self::Protocol(end) => end.stream(),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn take_credit(&mut self) -> Option<u64> {
+        match self {
+            Self::SharedMemory(end) => end.take_credit(),
+            Self::Socket(_) | Self::Protocol(_) => None,
+        }
+    }
+
+    #[inline]
+    pub(crate) fn current(&self) -> &[u8] {
+        match self {
+            Self::SharedMemory(end) => end.current(),
+            Self::Socket(end) => end.current(),
+            Self::Protocol(end) => end.current(),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn take(&mut self) -> Message {
+        match self {
+            Self::SharedMemory(end) => end.take(),
+            Self::Socket(end) => end.take(),
+            Self::Protocol(end) => end.take(),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn done(&mut self) {
+        match self {
+            Self::SharedMemory(end) => end.done(),
+            Self::Socket(end) => end.done(),
+            Self::Protocol(end) => end.done(),
+        }
+    }
+}
+
+impl Deref for AnyReceiver {
+    type Target = dyn TransportReceiver;
+
+    fn deref(&self) -> &Self::Target {
+        match self {
+            Self::SharedMemory(end) => end,
+            Self::Socket(end) => end,
+            Self::Protocol(end) => end,
+        }
+    }
+}
+
+impl DerefMut for AnyReceiver {
+    fn deref_mut(&mut self) -> &mut Self::Target {
+        match self {
+            Self::SharedMemory(end) => end,
+            Self::Socket(end) => end,
+            Self::Protocol(end) => end,
+        }
     }
 }

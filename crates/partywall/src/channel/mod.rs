@@ -2,20 +2,29 @@
 //! One duplex pipe of messages between two processes: the lowest latency, no multiplexing.
 //!
 //! ```text
-//!   Channel ── split ──▶ Sender    one thread, no lock      ── shared ──▶ SharedSender   any thread
-//!                   └──▶ Receiver  one thread
+//!   Channel ─ split ─▶ Sender    one thread, no lock     ─ shared ─▶ SharedSender   any thread
+//!                 └──▶ Receiver  one thread
 //! ```
 //!
-//! The two directions are independent: dropping the sender tells the other side that no more will come,
-//! and what it sends is still received. There is no hidden thread.
+//! The two directions are independent: dropping the sender finishes its direction, and messages of
+//! the peer are still received. There is no hidden thread.
+
+mod receiver;
+mod reservation;
+mod sender;
+mod shared_sender;
+
+pub(crate) use receiver::AnyReceiver;
+pub use receiver::{MessageRef, Readiness, Receiver};
+pub use reservation::Reservation;
+pub(crate) use sender::AnySender;
+pub use sender::{Batch, Sender};
+pub use shared_sender::SharedSender;
 
 use crate::config::Config;
 use crate::error::{RecvError, SendError, TryRecvError, TrySendError};
-use crate::handshake::Established;
 use crate::message::Message;
 use crate::peer::Peer;
-use crate::receiver::{MessageRef, Receiver};
-use crate::sender::{Reservation, Sender};
 use crate::transport::Transport;
 use partywall_wait::Wait;
 use std::time::Instant;
@@ -32,8 +41,13 @@ pub struct Channel {
 }
 
 impl Channel {
-    pub(crate) fn new(established: Established, config: &Config) -> Self {
-        let Established { sender, receiver, peer, transport, .. } = established;
+    pub(crate) fn new(
+        ends: (AnySender, AnyReceiver),
+        peer: Peer,
+        transport: Transport,
+        config: &Config,
+    ) -> Self {
+        let (sender, receiver) = ends;
         Self {
             sender: Sender::new(sender, config),
             receiver: Receiver::new(receiver, config),
@@ -42,7 +56,7 @@ impl Channel {
         }
     }
 
-    /// The two directions, to be used by a thread each.
+    /// Splits the channel into its two directions, which a thread each may use.
     #[must_use]
     pub fn split(self) -> (Sender, Receiver) {
         (self.sender, self.receiver)
@@ -58,19 +72,19 @@ impl Channel {
         &mut self.receiver
     }
 
-    /// Who is on the other side.
+    /// The process at the other end.
     #[must_use]
     pub const fn peer(&self) -> &Peer {
         &self.peer
     }
 
-    /// Which transport is used; with the socket, why there is no shared memory.
+    /// The transport of this channel; with the socket, the reason why memory is not shared.
     #[must_use]
     pub const fn transport(&self) -> Transport {
         self.transport
     }
 
-    /// How both directions wait from now on.
+    /// Sets how both directions wait from now on.
     pub fn set_wait(&mut self, wait: Wait) {
         self.sender.set_wait(wait);
         self.receiver.set_wait(wait);

@@ -7,12 +7,13 @@
 //!          ── one control socket: "rest", "send", "hear", "cost" ─▶
 //! ```
 //!
-//! Each side says what it counted itself: turns of its group, voluntary switches of its thread, memory, descriptors.
+//! Each side says what it counted itself: turns of its group, voluntary switches of its thread,
+//! memory, descriptors.
 #![allow(dead_code, reason = "the two processes use different parts")]
 
 pub mod client;
 pub mod cost;
-pub mod crowd;
 #[path = "../support_directory/mod.rs"]
 mod directory;
 pub mod figures;
+pub mod many;

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The door of a server: connections of which nobody knows yet whose they are.
+//! The accept loop of a server: connections that are not of a link yet.
 //!
 //! ```text
 //!   listener ─ accept ─▶ greeting ─ ATTACH ─▶ judged ─▶ its link, or refused
-//!                           └ too late, unfit, silent while others wait ─▶ closed
+//!                           └ too late, malformed, or silent while others wait ─▶ closed
 //! ```
 //!
 //! # Invariants
 //!
-//! - There are at most `handshakes_max` greetings; while none of them may be given up, others wait in the backlog.
+//! - There are at most `handshakes_max` greetings. While none of them may be closed, further
+//!   connections wait in the backlog.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -17,11 +18,11 @@ use partywall_layout::link::frame::{FRAME_VERSION_MAX, FRAME_VERSION_MIN};
 use partywall_sys::Socket;
 use partywall_sys::epoll::EventFlags;
 
-use super::{Listening, ServerShared, ServerState};
+use super::server::{Listening, ServerShared, ServerState};
 use crate::drive::{MonitorGuard, Source};
 use crate::end::refuse;
+use crate::handle::greeting::{Greeting, Unfit};
 use crate::protocol::frame::Refusal;
-use crate::server::greeting::{Greeting, Unfit};
 use crate::status::Transport;
 use partywall::Address;
 use partywall_wait::deadline_after;
@@ -35,7 +36,7 @@ impl Source for ServerShared {
         if is_listener {
             self.admit(token)
         } else {
-            self.hear(token)
+            self.receive(token)
         }
         self.arrange();
     }
@@ -46,7 +47,7 @@ impl Source for ServerShared {
         }
         {
             let mut state = self.monitor.lock();
-            // The hub has taken it out.
+            // The reactor has removed it.
             state.timer = None;
             let now = Instant::now();
             state.resting_until = state.resting_until.filter(|until| *until > now);
@@ -69,8 +70,8 @@ impl Source for ServerShared {
 }
 
 impl ServerShared {
-    /// Takes new connections, as many as may be silent.
-    fn admit(&self, door: u64) {
+    /// Accepts new connections, as many as may be silent.
+    fn admit(&self, listener_token: u64) {
         let mut state = self.monitor.lock();
         for _ in 0..ADMITTED_MAX {
             let is_full = state.greetings.len() >= self.config.handshakes_max;
@@ -78,7 +79,9 @@ impl ServerShared {
             if is_full && silent.is_none() {
                 return;
             }
-            let Some(Listening { listener, address }) = state.listeners.get(&door) else { return };
+            let Some(Listening { listener, address }) = state.listeners.get(&listener_token) else {
+                return;
+            };
             let is_abstract = matches!(address, Address::Abstract(_));
             let socket = match listener.accept() {
                 Ok(Some(socket)) => socket,
@@ -92,7 +95,7 @@ impl ServerShared {
             if let Some(token) = silent {
                 self.drop_greeting(&mut state, token, "others were waiting, and it said nothing");
             }
-            // It fails only where the peer has gone, as the first read will tell.
+            // This fails only if the peer has gone, and then the first read fails, too.
             let _ = socket.set_dead_after(self.config.dead_after);
             self.greet(&mut state, socket, is_abstract);
         }
@@ -111,11 +114,11 @@ impl ServerShared {
         state.greetings.insert(token, greeting);
     }
 
-    fn hear(&self, token: u64) {
+    fn receive(&self, token: u64) {
         let (greeting, asked) = {
             let mut state = self.monitor.lock();
             let Some(greeting) = state.greetings.get_mut(&token) else { return };
-            match greeting.hear() {
+            match greeting.receive() {
                 Ok(None) => return,
                 Ok(Some(asked)) => match state.greetings.remove(&token) {
                     Some(greeting) => (greeting, asked),
@@ -123,8 +126,8 @@ impl ServerShared {
                 },
                 Err(unfit) => {
                     if let Unfit::Version { nonce, .. } = unfit {
-                        let spoken = Refusal::Version(FRAME_VERSION_MIN, FRAME_VERSION_MAX);
-                        refuse(&greeting.socket, nonce, spoken);
+                        let ours = Refusal::Version(FRAME_VERSION_MIN, FRAME_VERSION_MAX);
+                        refuse(&greeting.socket, nonce, ours);
                     }
                     self.drop_greeting(&mut state, token, &unfit.to_string());
                     return;
@@ -139,7 +142,7 @@ impl ServerShared {
             Err(refusal) => {
                 self.monitor.lock().note(refusal.to_string());
                 let refusal = match refusal {
-                    // Which file, and whose it is, is nothing for another host.
+                    // The file's name and owner are no business of another host.
                     Refusal::Busy(_) if greeting.transport() == Transport::Tcp => {
                         Refusal::Busy(BUSY.to_owned())
                     }
@@ -158,7 +161,7 @@ impl ServerShared {
         }
     }
 
-    /// Listens or does not, and sets the timer, as the greetings are now.
+    /// Pauses or resumes the listeners, and sets the timer, by the present greetings.
     pub(super) fn arrange(&self) {
         let mut state = self.monitor.lock();
         let is_full = state.greetings.len() >= self.config.handshakes_max;
@@ -188,7 +191,7 @@ impl ServerState {
         self.last_refusal = Some(why);
     }
 
-    /// The connection that may be given up for another: tokens rise.
+    /// The connection that may be closed for another one. Tokens rise, so the first is the oldest.
     fn oldest_silent(&self) -> Option<u64> {
         let now = Instant::now();
         let silent = |(_, greeting): &(&u64, &Greeting)| {
@@ -197,18 +200,18 @@ impl ServerState {
         self.greetings.iter().find(silent).map(|(token, _)| *token)
     }
 
-    /// When the next one may be.
+    /// Time at which the next one may be closed.
     fn next_silent(&self) -> Option<Instant> {
         let silent = self.greetings.values().filter(|greeting| greeting.is_silent());
         silent.map(|greeting| greeting.spared_until).min()
     }
 }
 
-/// All that a client on another host hears of why a link cannot be opened; `last_refusal` has the rest.
+/// Text for a client on another host whose link cannot be opened; `last_refusal` has the rest.
 const BUSY: &str = "the server cannot open this link at the moment";
-/// So many new connections in one go at most; others are looked at before the next.
+/// Connections accepted at a time, before other sources have their turn.
 const ADMITTED_MAX: usize = 64;
-/// So long anybody may take to say the first word, however many wait.
+/// Time that every connection may be silent, however many wait.
 const SILENCE_MIN: Duration = Duration::from_millis(100);
-/// So long the listener is left alone after it failed for want of a descriptor or memory.
+/// Pause of the listener after it failed for want of a descriptor or memory.
 const REST: Duration = Duration::from_millis(100);

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Reaching a listener.
 
+use super::{Established, Pending};
 use crate::address::{Address, AddressError};
 use crate::channel::Channel;
 use crate::config::Config;
 use crate::error::{ConnectError, HandshakeError};
-use crate::handshake::{Established, Pending};
 use crate::peer::Admission;
 use crate::protocol::Protocol;
 use partywall_layout::hello::SERVICE_CHANNEL;
@@ -51,7 +51,7 @@ where
     AddressError: From<A::Error>,
 {
     let address = address.try_into().map_err(AddressError::from)?;
-    Ok(Channel::new(establish(&address, config, SERVICE_CHANNEL, None)?, config))
+    Ok(establish(&address, config, SERVICE_CHANNEL, None)?.into_channel(config))
 }
 
 /// Connects and performs the handshake of a channel or a session: in our own protocol, or in `protocol`,

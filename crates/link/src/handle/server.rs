@@ -1,21 +1,18 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The end of links that is found by others.
+//! A server of links.
 //!
 //! ```text
-//!   address ◀── listener ─▶ greetings ── ATTACH ──▶ name? window? who? login? ── no ──▶ REFUSE
-//!                                                     └ yes ─▶ the link of that key, opened or made ─▶ Endpoint
-//!   accept ◀── links that were attached and that nobody has           open ◀── any link, whether attached or not
+//!   address ◀── listener ─▶ greetings ── ATTACH ──▶ name? window? admitted? login? ── no ──▶ REFUSE
+//!                                                     └ yes ─▶ the link of that key ─▶ Endpoint
+//!   accept ◀── attached links without a handle        open ◀── any link, whether attached or not
 //! ```
 //!
-//! Connections before they are of a link are in `accept_loop.rs`.
+//! `accept_loop.rs` has the connections that are not of a link yet.
 //!
 //! # Invariants
 //!
-//! - A link is opened once, by whoever needs it first: its client, or the application.
-//! - No lock is held while the application is asked.
-
-mod accept_loop;
-pub(crate) mod greeting;
+//! - A link is opened once, by its client's ATTACH or by the application, whichever is first.
+//! - No lock is held while the application decides about a login.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::fmt;
@@ -31,65 +28,66 @@ use crate::drive::{Before, Monitor};
 use crate::end::{Endpoint, Home};
 use crate::error::{AcceptError, BindError, OpenError};
 use crate::group::Group;
+use crate::handle::greeting::{Asked, Greeting};
 use crate::handle::link::Link;
 use crate::protocol::frame::{Attach, Refusal};
-use crate::server::greeting::{Asked, Greeting};
 use crate::storage::{OpenStorage, Storage};
 use crate::store::Key;
 use partywall::{Address, AddressError};
 
 /// Serves links at an address.
 ///
-/// Connections are taken and answered while some thread waits in [`accept`](Self::accept), for any of the server's links, or
-/// polls the [`group`](Self::group).
+/// Connections are accepted and answered while some thread waits in [`accept`](Self::accept) or for
+/// any of the server's links, or polls the [`group`](Self::group).
 ///
-/// Dropping it closes all its links, in the hands of whomever they are, and removes its socket file.
+/// Dropping the server closes all its links, including those that have a handle, and removes its
+/// socket file.
 #[derive(Debug)]
 pub struct Server {
     shared: Arc<ServerShared>,
 }
 
-struct ServerShared {
-    me: Weak<ServerShared>,
-    group: Group,
-    storage: OpenStorage,
-    name: String,
-    config: Config,
-    address: Address,
-    guard: ForkGuard,
-    /// Of the timers.
-    timer_token: u64,
-    /// Held while a link is looked for and opened.
-    opening: Mutex<()>,
-    monitor: Arc<Monitor<ServerState>>,
+pub(super) struct ServerShared {
+    pub(super) me: Weak<ServerShared>,
+    pub(super) group: Group,
+    pub(super) storage: OpenStorage,
+    pub(super) name: String,
+    pub(super) config: Config,
+    pub(super) address: Address,
+    pub(super) guard: ForkGuard,
+    /// Token of its timer in the reactor.
+    pub(super) timer_token: u64,
+    /// Locked while a link is searched and opened.
+    pub(super) opening: Mutex<()>,
+    pub(super) monitor: Arc<Monitor<ServerState>>,
 }
 
-struct ServerState {
-    /// By their tokens.
-    listeners: BTreeMap<u64, Listening>,
-    greetings: BTreeMap<u64, Greeting>,
-    links: HashMap<Key, Arc<Endpoint>>,
-    offered: VecDeque<Arc<Endpoint>>,
-    timer: Option<Instant>,
-    /// Whether the listeners are left alone; `None`: not all of them alike.
-    is_paused: Option<bool>,
-    /// The listener failed for want of something; when it is asked again.
-    resting_until: Option<Instant>,
-    refused: u64,
-    last_refusal: Option<String>,
+pub(super) struct ServerState {
+    /// Listeners by their tokens.
+    pub(super) listeners: BTreeMap<u64, Listening>,
+    pub(super) greetings: BTreeMap<u64, Greeting>,
+    pub(super) links: HashMap<Key, Arc<Endpoint>>,
+    pub(super) offered: VecDeque<Arc<Endpoint>>,
+    pub(super) timer: Option<Instant>,
+    /// Whether the listeners are paused; `None` if not all are in the same state.
+    pub(super) is_paused: Option<bool>,
+    /// End of the pause after a listener failed for want of a descriptor or memory.
+    pub(super) resting_until: Option<Instant>,
+    pub(super) refused: u64,
+    pub(super) last_refusal: Option<String>,
 }
 
 /// One address of a server.
-struct Listening {
-    listener: Listener,
-    address: Address,
+pub(super) struct Listening {
+    pub(super) listener: Listener,
+    pub(super) address: Address,
 }
 
 impl Server {
     /// Serves at `address` links of the end called `name`, which are kept in `storage`.
     ///
     /// # Errors
-    /// See [`BindError`].
+    /// [`BindError`] lists the reasons.
     pub fn bind<A>(
         address: A,
         storage: Storage,
@@ -127,8 +125,9 @@ impl Server {
         Ok(Self { shared })
     }
 
-    /// Serves the same links at one more address, which is returned with the port that the system chose where 0 was asked for. Clients
-    /// come to whichever they like, and may [go over](Link::switch_to) from one to the other.
+    /// Serves the same links at one more address. Returns that address, with the port that the
+    /// system chose where 0 was asked for. Clients connect to either, and may
+    /// [switch](Link::switch_to) between them.
     ///
     /// # Errors
     /// As of [`bind`](Self::bind).
@@ -148,22 +147,22 @@ impl Server {
         Ok(bound)
     }
 
-    /// The address, with the port that the system chose where 0 was asked for.
+    /// Address of the server, with the port that the system chose where 0 was asked for.
     #[must_use]
     pub fn local_address(&self) -> &Address {
         &self.shared.address
     }
 
-    /// The group that all links of the server are in.
+    /// Group of all links of the server.
     #[must_use]
     pub fn group(&self) -> &Group {
         &self.shared.group
     }
 
-    /// The next link that its client has attached and that nobody has; waits for one.
+    /// Returns the next link that its client has attached and that has no handle; waits for one.
     ///
     /// # Errors
-    /// See [`AcceptError`].
+    /// [`AcceptError`] lists the reasons.
     pub fn accept(&self) -> Result<Link, AcceptError> {
         self.shared.accept(None)
     }
@@ -171,24 +170,25 @@ impl Server {
     /// As [`accept`](Self::accept), but only until `deadline`.
     ///
     /// # Errors
-    /// As there, and [`AcceptError::TimedOut`].
+    /// Those of that method, and [`AcceptError::TimedOut`].
     pub fn accept_deadline(&self, deadline: Instant) -> Result<Link, AcceptError> {
         self.shared.accept(Some(deadline))
     }
 
-    /// The next such link if there is one now; also answers connections. Never waits.
+    /// Returns the next such link if there is one now, and answers connections. It never waits.
     ///
     /// # Errors
-    /// As there; [`AcceptError::TimedOut`] if there is none.
+    /// Those of that method; [`AcceptError::TimedOut`] if there is none.
     pub fn try_accept(&self) -> Result<Link, AcceptError> {
         self.shared.group.inner.reactor.try_turn(Before::Polling)?;
         self.shared.accept(Some(Instant::now()))
     }
 
-    /// The link called `link` of the client called `client`, whether it has attached or not: what is sent is kept for it.
+    /// Opens the link called `link` of the client called `client`, whether it has attached or not.
+    /// Messages sent before it attaches are kept for it.
     ///
-    /// A handle that is had again goes on behind what the one before was handed; [`rewind`](Link::rewind) gives again what of that was not
-    /// committed.
+    /// A handle that is opened again continues behind the messages that the former handle received.
+    /// [`rewind`](Link::rewind) delivers those of them again that were not acknowledged.
     ///
     /// # Errors
     /// [`OpenError::AlreadyOpen`] if there is a handle for it; the others of [`OpenError`].
@@ -198,13 +198,13 @@ impl Server {
         if end.claim() { Ok(Link::new(end, true)) } else { Err(OpenError::AlreadyOpen) }
     }
 
-    /// How many connections were refused or given up before they attached.
+    /// Number of connections that were refused or closed before they attached.
     #[must_use]
     pub fn refused(&self) -> u64 {
         self.shared.monitor.lock().refused
     }
 
-    /// Why the last of them was, if it was for a reason that can be told.
+    /// Reason of the last refusal, if there is one.
     #[must_use]
     pub fn last_refusal(&self) -> Option<String> {
         self.shared.monitor.lock().last_refusal.clone()
@@ -257,7 +257,7 @@ impl ServerShared {
         }
         {
             let mut state = self.monitor.lock();
-            // Listened to with the next turn as the others are.
+            // The next turn sets its interest as that of the others.
             state.is_paused = None;
             state.listeners.insert(token, Listening { listener, address });
         }
@@ -270,14 +270,14 @@ impl ServerShared {
             return Err(AcceptError::Forked);
         }
         let found = self.monitor.wait_for(deadline, |state| {
-            // One that was opened meanwhile is not handed out twice.
+            // A link that was opened meanwhile is not returned twice.
             std::iter::from_fn(|| state.offered.pop_front()).find(|link| link.claim())
         })?;
         Ok(Link::new(found.ok_or(AcceptError::TimedOut)?, true))
     }
 
-    /// Whether a client may attach; then to which link, and what it is told.
-    fn judge(
+    /// Decides whether a client may attach; if so, to which link and with which login reply.
+    pub(super) fn judge(
         &self,
         greeting: &Greeting,
         asked: Asked,
@@ -303,7 +303,7 @@ impl ServerShared {
 
     fn login(&self, request: &LoginRequest) -> Result<Vec<u8>, Refusal> {
         let Some(on_login) = &self.config.on_login else {
-            // Over TCP that is allowed: else nobody listens there (`listen`).
+            // Over TCP this is allowed: otherwise `listen` has refused the address.
             return Ok(Vec::new());
         };
         match (on_login.0)(request) {
@@ -316,7 +316,7 @@ impl ServerShared {
         }
     }
 
-    /// The link of this key, opened if it is not.
+    /// The link of this key, which is opened if it is not open yet.
     fn link(&self, key: Key) -> Result<Arc<Endpoint>, OpenError> {
         if self.guard.is_child() {
             return Err(OpenError::Forked);

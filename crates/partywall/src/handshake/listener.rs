@@ -11,11 +11,11 @@
 //! keeps nobody waiting. Nor do many that connect and say nothing: while all places are taken and somebody
 //! waits, the oldest of them goes (SPEC 2.7). Whoever has sent a byte keeps its place until its deadline.
 
+use super::{Established, Pending};
 use crate::address::{Address, AddressError};
 use crate::channel::Channel;
 use crate::config::Config;
 use crate::error::{AcceptError, BindError, HandshakeError};
-use crate::handshake::{Established, Pending};
 use crate::peer::Admission;
 use crate::protocol::Protocol;
 use crate::transport::has_passed;
@@ -206,7 +206,7 @@ impl Listener {
 
     fn accept_channel(&mut self, deadline: Option<Instant>) -> Result<Channel, AcceptError> {
         let established = self.accept_until(deadline)?;
-        Ok(Channel::new(established, &self.config))
+        Ok(established.into_channel(&self.config))
     }
 
     /// What every connection is given.

@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Memory of a message that is written before it is sent.
+//!
+//! ```text
+//!   reserve ─▶ Reservation ── write ──┬─ commit ──▶ sent
+//!                                     └─ abort, drop ─▶ freed
+//! ```
+
+use super::sender::{AnySender, Sender};
+use super::shared_sender::SharedSender;
+use crate::config::BackPressure;
+use crate::error::{SendError, TrySendError};
+use crate::transport::{Memory, Progress, Unsent};
+use std::fmt;
+use std::ops::{Deref, DerefMut};
+use std::time::Instant;
+
+/// Memory of a message that is not sent yet: fill it, then [`commit`](Self::commit).
+///
+/// Dropping it, or [`abort`](Self::abort), frees it; the receiver never learns of it.
+///
+/// # Panics
+/// Reading it or writing to it panics in a forked child.
+pub struct Reservation<'a> {
+    pub(crate) holder: Holder<'a>,
+    pub(crate) memory: Option<Memory>,
+    pub(crate) deadline: Option<Instant>,
+}
+
+impl Reservation<'_> {
+    /// Sends the message.
+    ///
+    /// # Errors
+    /// As [`Sender::send`]; the message is then dropped. To keep it, use
+    /// [`try_commit`](Self::try_commit).
+    pub fn commit(mut self) -> Result<(), SendError> {
+        let (deadline, memory) = (self.deadline, &mut self.memory);
+        match &mut self.holder {
+            Holder::Exclusive(sender) => {
+                let waits = sender.policy != BackPressure::Error;
+                let mut progress = Progress::default();
+                let sent = sender.drive(deadline, waits, |end| end.commit(memory, &mut progress));
+                let payload = memory.as_ref().map_or(&[][..], Memory::as_slice);
+                sender.settle(sent, payload, &progress)
+            }
+            Holder::Shared(sender) => sender.commit_until(memory, deadline),
+        }
+    }
+
+    /// Sends the message if there is space in the ring now; gives the reservation back if not.
+    ///
+    /// # Errors
+    /// The reservation, and why: see [`TrySendError`].
+    #[expect(clippy::result_large_err, reason = "the reservation is given back")]
+    pub fn try_commit(mut self) -> Result<(), (Self, TrySendError)> {
+        // Private memory is sent as any copy is: whole or not at all.
+        let attempt = |end: &mut AnySender, memory: &mut Option<Memory>| match memory {
+            Some(Memory::Private(bytes)) => {
+                end.try_send(bytes)?;
+                *memory = None;
+                Ok(())
+            }
+            _ => end.commit(memory, &mut Progress::default()),
+        };
+        let memory = &mut self.memory;
+        let sent = match &mut self.holder {
+            Holder::Exclusive(sender) => match sender.end().and_then(|end| attempt(end, memory)) {
+                Err(Unsent::Full) => sender.try_again(|end| attempt(end, memory)),
+                other => other.map_err(TrySendError::from),
+            },
+            Holder::Shared(sender) => sender.attempt(|end| attempt(end, memory)),
+        };
+        sent.map_err(|error| (self, error))
+    }
+
+    /// Frees the memory without sending the message.
+    pub fn abort(self) {
+        drop(self);
+    }
+
+    /// Shortens the message to `len` bytes.
+    pub fn truncate(&mut self, len: usize) {
+        if let Some(memory) = &mut self.memory {
+            memory.truncate(len);
+        }
+    }
+}
+
+impl Deref for Reservation<'_> {
+    type Target = [u8];
+
+    #[inline]
+    fn deref(&self) -> &[u8] {
+        self.holder.assert_owner();
+        self.memory.as_ref().map_or(&[], Memory::as_slice)
+    }
+}
+
+impl DerefMut for Reservation<'_> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut [u8] {
+        self.holder.assert_owner();
+        self.memory.as_mut().map_or(&mut [], Memory::as_mut_slice)
+    }
+}
+
+impl Drop for Reservation<'_> {
+    fn drop(&mut self) {
+        let Some(memory) = self.memory.take() else { return };
+        match &mut self.holder {
+            Holder::Exclusive(sender) => {
+                if let Ok(end) = sender.end() {
+                    end.release(memory);
+                }
+            }
+            Holder::Shared(sender) => sender.release(memory),
+        }
+    }
+}
+
+impl fmt::Debug for Reservation<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Reservation").field("len", &self.len()).finish()
+    }
+}
+
+/// The sender that a reservation belongs to.
+#[derive(Debug)]
+pub(crate) enum Holder<'a> {
+    Exclusive(&'a mut Sender),
+    Shared(&'a SharedSender),
+}
+
+impl Holder<'_> {
+    /// Panics in a forked child, where shared memory is not mapped.
+    #[inline]
+    fn assert_owner(&self) {
+        let is_inherited = match self {
+            Self::Exclusive(sender) => sender.space.is_inherited(),
+            Self::Shared(sender) => sender.is_inherited(),
+        };
+        assert!(!is_inherited, "this reservation belongs to the parent process");
+    }
+}

@@ -1,0 +1,420 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Memory of the sending end for large messages: allocated from segments, which are added as needed
+//! and retired when idle (SPEC 5.4).
+//!
+//! ```text
+//!   segment 0: the slab of the region ─▶ 1 ─▶ 2 ─▶ …   each as large as all before, or as the message
+//!   added    descriptor over the control socket, then SEGMENT in the ring, then the first BLOB in it
+//!   retired  taken out of the slab, SEGMENT_RETIRE in the ring, unmapped
+//! ```
+//!
+//! SEGMENT and SEGMENT_RETIRE stay pending until they are published: a batch that is aborted does not
+//! lose them. This object writes nothing to the ring; the sender appends the announcements.
+
+use super::SharedMemory;
+use super::control_socket::segment_frame;
+use crate::config::{BackPressure, Config};
+use crate::error::{Fault, Limit, TooLarge};
+use crate::transport::SpaceWaiter;
+use partywall_layout::Violation;
+use partywall_layout::record_ring::{BlobBody, Kind, Position, SegmentBody, footprint};
+use partywall_layout::segment::{GRAIN_BYTES, RELEASED};
+use partywall_ring::{Block, OwnMem, PeerMem, Reclaimer, Slab};
+use partywall_sys::memory::create_memory;
+use std::collections::VecDeque;
+use std::io::{self, IoSlice};
+use std::os::fd::AsFd;
+use std::time::{Duration, Instant};
+use zerocopy::little_endian::{U32, U64};
+
+/// The blocks and segments of a sending end.
+#[derive(Debug)]
+pub(super) struct BlobMemory {
+    slab: Slab,
+    reclaimer: Reclaimer,
+    limits: super::Limits,
+    /// The policy is `Overflow`: messages without memory go in fragments.
+    has_overflow: bool,
+    first_bytes: u64,
+    next_number: u32,
+    /// Number and size of each segment beyond the first.
+    segments: Vec<(u32, u64)>,
+    /// SEGMENT and SEGMENT_RETIRE records that are not published yet.
+    pending: VecDeque<(Kind, SegmentBody)>,
+    /// How many of them are in the open batch.
+    in_batch: usize,
+    /// Ids of the blocks that the open batch refers to.
+    batch_blocks: Vec<u64>,
+    /// Positions where the SEGMENT records of the last segments end.
+    published_segments: VecDeque<Position>,
+    idle_timeout: Duration,
+    /// When a segment was first seen idle.
+    idle_since: Option<Instant>,
+    /// Large messages since segments were last checked for idleness.
+    unchecked: u32,
+    /// When the peer had been notified at that check.
+    notified_at: Option<Instant>,
+}
+
+/// Why no block was allocated.
+#[derive(Debug)]
+pub(super) enum AllocError {
+    /// There is no memory now.
+    Full,
+    /// Pending announcements must be published first; then the caller tries again.
+    Unannounced,
+    /// No memory will ever do.
+    TooLarge(TooLarge),
+    /// The peer broke a rule.
+    Violation(Violation),
+    /// This process lacks something.
+    System(Fault),
+}
+
+impl From<Violation> for AllocError {
+    fn from(violation: Violation) -> Self {
+        Self::Violation(violation)
+    }
+}
+
+impl BlobMemory {
+    /// How many bytes of the ring all pending announcements take, and a FRAGMENT_ABORT with them.
+    pub(super) const PENDING_BYTES_MAX: u64 =
+        (PENDING_MAX as u64 + 1) * footprint(size_of::<SegmentBody>() as u64);
+
+    pub(super) fn new(
+        shm: &SharedMemory,
+        first: OwnMem,
+        release_ring: PeerMem,
+        config: &Config,
+    ) -> Self {
+        let mut slab = Slab::new(shm.limits.peer_releases);
+        let first_bytes = first.len() as u64;
+        slab.add_segment(0, first);
+        Self {
+            slab,
+            reclaimer: Reclaimer::new(release_ring, shm.peer_region.clone(), super::word(RELEASED)),
+            limits: shm.limits,
+            has_overflow: config.back_pressure == BackPressure::Overflow,
+            first_bytes,
+            next_number: 1,
+            segments: Vec::new(),
+            pending: VecDeque::new(),
+            in_batch: 0,
+            batch_blocks: Vec::new(),
+            published_segments: VecDeque::new(),
+            idle_timeout: config.idle_memory_timeout,
+            idle_since: None,
+            unchecked: 0,
+            notified_at: None,
+        }
+    }
+
+    /// Allocates a block for a message of `len` bytes; adds a segment if need be. `notified_at` is
+    /// when the peer was last notified.
+    pub(super) fn allocate(
+        &mut self,
+        len: usize,
+        shm: &SharedMemory,
+        notified_at: Option<Instant>,
+    ) -> Result<Block, AllocError> {
+        self.check_length(len as u64)?;
+        if !self.slab.has_recent(len) {
+            self.reclaim()?;
+        }
+        if let Some(block) = self.slab.allocate(len) {
+            self.note_idle(notified_at);
+            return Ok(block);
+        }
+        // At the block limit, blocks that were returned meanwhile count, too.
+        self.reclaim()?;
+        if let Some(block) = self.slab.allocate(len) {
+            return Ok(block);
+        }
+        if self.slab.is_at_block_limit() {
+            return Err(AllocError::Full);
+        }
+        self.grow(len as u64, shm)?;
+        self.slab.allocate(len).ok_or(AllocError::Full)
+    }
+
+    /// Allocates a block of exactly this size that was freed a moment ago, if there is one.
+    #[inline]
+    pub(super) fn allocate_recent(
+        &mut self,
+        len: usize,
+        notified_at: Option<Instant>,
+    ) -> Option<Block> {
+        let block = self.slab.allocate_recent(len)?;
+        self.note_idle(notified_at);
+        Some(block)
+    }
+
+    /// Frees a block that was not sent.
+    #[inline]
+    pub(super) fn free(&mut self, block: Block) {
+        self.slab.free(block);
+    }
+
+    /// Hands a block to the open batch; returns the body of its BLOB.
+    pub(super) fn commit(&mut self, block: Block) -> BlobBody {
+        let place = self.slab.commit(block);
+        self.batch_blocks.push(place.id);
+        BlobBody {
+            block: U64::new(place.id),
+            segment: U32::new(place.segment),
+            zero: U32::new(0),
+            offset: U64::new(place.offset),
+            length: U64::new(place.length),
+        }
+    }
+
+    /// The next announcement that is not in the open batch yet.
+    pub(super) fn next_announcement(&self) -> Option<(Kind, SegmentBody)> {
+        self.pending.get(self.in_batch).copied()
+    }
+
+    /// The announcement was appended to the open batch.
+    pub(super) const fn announcement_appended(&mut self) {
+        self.in_batch += 1;
+    }
+
+    /// The open batch was published up to `tail`; returns how many BLOBs it had.
+    pub(super) fn published(&mut self, tail: Position) -> u64 {
+        let announced = self.pending.drain(..self.in_batch);
+        let segments = announced.filter(|(kind, _)| *kind == Kind::Segment);
+        self.published_segments.extend(segments.map(|_| tail));
+        self.in_batch = 0;
+        let blobs = self.batch_blocks.len() as u64;
+        self.batch_blocks.clear();
+        blobs
+    }
+
+    /// The open batch was discarded.
+    pub(super) fn rolled_back(&mut self) {
+        self.in_batch = 0;
+        for id in std::mem::take(&mut self.batch_blocks) {
+            // These ids are our own, and the peer has not seen them.
+            let _ = self.slab.reclaim(id);
+        }
+    }
+
+    /// Takes back the blocks that the peer has released.
+    pub(super) fn reclaim(&mut self) -> Result<(), Violation> {
+        // Blocks of the open batch cannot be released: the peer has not seen them.
+        loop {
+            let out = self.slab.in_flight() - self.batch_blocks.len() as u64;
+            match self.reclaimer.next(out)? {
+                None => return Ok(()),
+                Some(id) => self.slab.reclaim(id)?,
+            }
+        }
+    }
+
+    /// Retires segments that were idle long enough, or all idle ones, as far as announcements may
+    /// become pending.
+    pub(super) fn retire_idle(&mut self, all: bool) {
+        if !all && self.idle_since.is_none_or(|since| since.elapsed() < self.idle_timeout) {
+            return;
+        }
+        self.idle_since = None;
+        while self.pending.len() < PENDING_MAX - 1 && self.retire_one() {}
+    }
+
+    pub(super) fn has_idle_segment(&self) -> bool {
+        self.slab.has_idle_segment()
+    }
+
+    /// Whether the open batch holds every block that is in flight, and at least one.
+    pub(super) fn is_held_by_batch(&self) -> bool {
+        !self.batch_blocks.is_empty() && self.slab.in_flight() == self.batch_blocks.len() as u64
+    }
+
+    /// Bytes of all segments.
+    pub(super) const fn bytes(&self) -> u64 {
+        self.slab.bytes()
+    }
+
+    /// Bytes of allocated blocks.
+    pub(super) fn used_bytes(&self) -> u64 {
+        self.slab.used()
+    }
+
+    /// Blocks that the peer has not released yet.
+    pub(super) fn blocks_in_flight(&self) -> u64 {
+        self.slab.in_flight()
+    }
+
+    /// Length in bytes of the longest message that can ever go in a block, and the limit that says
+    /// so.
+    pub(super) fn largest(&self) -> (u64, Limit) {
+        let is_peers = self.limits.own_memory_is_peers;
+        let limit = if is_peers { Limit::PeerMap } else { Limit::OwnMemory };
+        (self.first_bytes.max(self.limits.own_memory), limit)
+    }
+
+    /// Checks that a message of `len` bytes may go in fragments.
+    pub(super) fn check_overflow(&self, len: u64) -> Result<(), TooLarge> {
+        let max = self.limits.peer_message;
+        if len <= max { Ok(()) } else { Err(TooLarge { len, max, limit: Limit::PeerMessage }) }
+    }
+
+    /// Checks that a message of `len` bytes can go in a block at all. The error names the limit that
+    /// binds: the smallest.
+    #[inline]
+    fn check_length(&self, len: u64) -> Result<(), AllocError> {
+        let (largest, limit) = self.largest();
+        if len <= largest && len <= self.limits.peer_message {
+            return Ok(());
+        }
+        if let Err(error) = self.check_overflow(len) {
+            let binds = !self.has_overflow && largest < error.max;
+            let error = if binds { TooLarge { len, max: largest, limit } } else { error };
+            return Err(AllocError::TooLarge(error));
+        }
+        if self.has_overflow {
+            return Err(AllocError::Full);
+        }
+        Err(AllocError::TooLarge(TooLarge { len, max: largest, limit }))
+    }
+
+    fn segments_bytes(&self) -> u64 {
+        self.segments.iter().map(|(_, bytes)| bytes).sum()
+    }
+
+    /// Adds a segment in which `len` bytes fit, and retires idle ones for it if need be.
+    fn grow(&mut self, len: u64, shm: &SharedMemory) -> Result<(), AllocError> {
+        let needed = len.max(1).next_multiple_of(GRAIN_BYTES);
+        let limits = self.limits;
+        if needed > limits.own_memory {
+            return Err(AllocError::Full);
+        }
+        while self.segments_bytes() + needed > limits.own_memory
+            || self.segments.len() >= limits.own_segments as usize
+        {
+            self.check_pending()?;
+            if !self.retire_one() {
+                return Err(AllocError::Full);
+            }
+        }
+        self.check_pending()?;
+        let doubled = self.segments_bytes().max(SEGMENT_BYTES_MIN).next_multiple_of(GRAIN_BYTES);
+        let bytes = needed.max(doubled.min(limits.own_memory - self.segments_bytes()));
+        self.add_segment(bytes, needed, shm)
+    }
+
+    /// Fails if no more announcements may become pending. They must be published at once then: before
+    /// the next message goes nobody else would, and that may be the one that asks.
+    fn check_pending(&self) -> Result<(), AllocError> {
+        if self.pending.len() + 2 <= PENDING_MAX { Ok(()) } else { Err(AllocError::Unannounced) }
+    }
+
+    fn add_segment(
+        &mut self,
+        wanted: u64,
+        needed: u64,
+        shm: &SharedMemory,
+    ) -> Result<(), AllocError> {
+        let consumed = shm.snapshot().0[0];
+        if self.descriptors_under_way(consumed) >= self.limits.own_segments as usize {
+            // The peer keeps no more descriptors; it wakes the sender as it reads.
+            return Err(AllocError::Full);
+        }
+        let created = create_memory("partywall-segment", wanted)
+            .map(|made| (wanted, made))
+            .or_else(|_| create_memory("partywall-segment", needed).map(|made| (needed, made)));
+        let (bytes, (memory, descriptor)) = match created {
+            Ok(made) => made,
+            // Blocks that are in flight will be released. Without any, waiting would never end.
+            Err(_) if self.has_foreign_blocks() || self.has_overflow => {
+                return Err(AllocError::Full);
+            }
+            Err(error) => {
+                let source = io::Error::other(error.to_string());
+                return Err(AllocError::System(Fault::system(
+                    "making memory for a message",
+                    source,
+                )));
+            }
+        };
+        let number = self.next_number;
+        let frame = segment_frame(number);
+        let sent = shm.socket.send(&[IoSlice::new(&frame)], &[descriptor.as_fd()], false, true);
+        match sent {
+            Ok(count) if count == frame.len() => {}
+            // The peer is gone, which the caller finds out, or reads nothing of the socket. Only
+            // blocks in flight will wake the sender then.
+            _ if shm.is_peer_gone() || self.has_foreign_blocks() => return Err(AllocError::Full),
+            Ok(_) => return Err(AllocError::Full),
+            Err(source) => {
+                return Err(AllocError::System(Fault::system("passing memory", source)));
+            }
+        }
+        self.next_number += 1;
+        self.segments.push((number, bytes));
+        self.announce(Kind::Segment, number, bytes);
+        self.slab.add_segment(number, memory);
+        Ok(())
+    }
+
+    /// Whether blocks are in flight that the open batch does not hold.
+    fn has_foreign_blocks(&self) -> bool {
+        self.slab.in_flight() > self.batch_blocks.len() as u64
+    }
+
+    /// How many descriptors were sent whose SEGMENT record the peer, which has consumed up to
+    /// `consumed`, may not have read.
+    fn descriptors_under_way(&mut self, consumed: u64) -> usize {
+        while self.published_segments.front().is_some_and(|end| end.0 <= consumed) {
+            self.published_segments.pop_front();
+        }
+        let pending = self.pending.iter().filter(|(kind, _)| *kind == Kind::Segment).count();
+        self.published_segments.len() + pending
+    }
+
+    /// Retires one idle segment; whether there was one.
+    fn retire_one(&mut self) -> bool {
+        let Some((number, memory)) = self.slab.take_idle_segment() else { return false };
+        drop(memory);
+        let known = self.segments.iter().position(|(known, _)| *known == number);
+        let bytes = known.map_or(0, |index| self.segments.swap_remove(index).1);
+        self.announce(Kind::SegmentRetire, number, bytes);
+        true
+    }
+
+    fn announce(&mut self, kind: Kind, number: u32, bytes: u64) {
+        let zero = U32::new(0);
+        let body = SegmentBody { number: U32::new(number), zero, size: U64::new(bytes) };
+        self.pending.push_back((kind, body));
+    }
+
+    /// Records since when memory is idle, and retires it in time.
+    #[inline]
+    fn note_idle(&mut self, notified_at: Option<Instant>) {
+        if self.segments.is_empty() {
+            return;
+        }
+        // If every message wakes the peer, the rate is low, so reading the clock each time is
+        // affordable. In a stream of messages it is read for one in `CLOCK_EVERY`.
+        self.unchecked += 1;
+        if self.unchecked < CLOCK_EVERY && self.notified_at == notified_at {
+            return;
+        }
+        (self.unchecked, self.notified_at) = (0, notified_at);
+        if !self.slab.has_idle_segment() {
+            self.idle_since = None;
+            return;
+        }
+        match self.idle_since {
+            None => self.idle_since = Some(Instant::now()),
+            Some(_) => self.retire_idle(false),
+        }
+    }
+}
+
+/// A further segment has at least this many bytes: below, system calls cost more than memory.
+const SEGMENT_BYTES_MIN: u64 = 256 << 10;
+/// Announcements that may be pending at a time.
+const PENDING_MAX: usize = 4;
+/// Large messages for which the clock is read once.
+const CLOCK_EVERY: u32 = 64;

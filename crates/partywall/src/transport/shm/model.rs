@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Two sides that are connected by private memory, for models under shuttle.
+//!
+//! ```text
+//!   ShmSender ── ring, slab: ring::pair ──▶ ShmReceiver       the ends themselves, not a copy of them
+//!   control socket: a socket pair           wait points: shuttle's condition variables
+//! ```
+//!
+//! Rings and slabs may be smaller here than in a region, so that a model soon runs out of space.
+//! Memory orders are the business of the loom models: shuttle runs one thread at a time.
+
+use super::region::lines;
+use super::{
+    Doorbells, Limits, SharedMemory, ShmReceiver, ShmSender, Side, Sleeping, WaitPoint, receiver,
+    sender, word,
+};
+use crate::config::{BackPressure, Config};
+use crate::peer::{Peer, Trust};
+use crate::transport::ConnectionState;
+use crate::transport::shm::control_socket::ControlSocket;
+use partywall_layout::RingSize;
+use partywall_layout::segment::{ASLEEP_ROOM, PAGE_BYTES, RELEASED, SENDING_COUNTERS, sending};
+use partywall_ring::mem::pair as memory_pair;
+use partywall_ring::{Releaser, Waker};
+use partywall_sys::{ForkGuard, Socket};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+/// Both ends of one side, and where its driver sleeps.
+#[derive(Debug)]
+pub(crate) struct Ends {
+    pub sender: ShmSender,
+    pub receiver: ShmReceiver,
+    pub side: Arc<Side>,
+    pub link: Link,
+}
+
+/// What a model may see and do while the ends are in use, and after.
+#[derive(Clone, Debug)]
+pub(crate) struct Link {
+    shm: Arc<SharedMemory>,
+    side: Arc<Side>,
+}
+
+impl Link {
+    /// This side sees the peer hang up, without a CLOSE_WRITE.
+    pub(crate) fn hang_up(&self) {
+        let _ = self.shm.socket.shutdown_both();
+        self.side.hang_up();
+    }
+
+    /// How many blocks the peer has published, as its counters say.
+    pub(crate) fn published_by_peer(&self) -> u64 {
+        self.shm.peer_region.peek(word(SENDING_COUNTERS + sending::BLOBS * 8))
+    }
+
+    /// How many blocks of this side the peer has released.
+    pub(crate) fn released_by_peer(&self) -> u64 {
+        self.shm.peer_region.peek(word(RELEASED))
+    }
+
+    /// How many blocks this side has reserved, and neither sent nor freed.
+    pub(crate) fn reserved(&self) -> i64 {
+        // ORDER: Relaxed: shuttle runs one thread at a time.
+        self.shm.reserved.load(Ordering::Relaxed)
+    }
+}
+
+/// Sizes and policy of each direction.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ModelLimits {
+    pub ring_bytes: u64,
+    /// Memory for messages that do not go inline.
+    pub memory_bytes: u64,
+    pub message_max: u64,
+    pub inline_max: usize,
+    pub policy: BackPressure,
+}
+
+/// Connects two sides.
+pub(crate) fn pair(limits: ModelLimits, config: &Config) -> [Ends; 2] {
+    let sides = [Arc::<Side>::default(), Arc::default()];
+    let (first, second) = Socket::pair().expect("a socket pair");
+    let mut sockets = [Some(first), Some(second)];
+    let mut own = Vec::new();
+    let mut peers = Vec::new();
+    for _ in 0..2 {
+        let bytes = |bytes: u64| usize::try_from(bytes).expect("a small size");
+        let (control, peer_control) = memory_pair(bytes(PAGE_BYTES));
+        let (ring, peer_ring) = memory_pair(bytes(limits.ring_bytes));
+        let (release_ring, peer_release_ring) = memory_pair(bytes(BLOCKS_MAX * 8));
+        let (slab, peer_slab) = memory_pair(bytes(limits.memory_bytes));
+        own.push(Some((lines(control), ring, release_ring, slab)));
+        peers.push(Some((peer_control, peer_ring, peer_release_ring, peer_slab)));
+    }
+    [0, 1].map(|index: usize| {
+        let (lines, ring, release_ring, slab) = own[index].take().expect("taken once");
+        let [consumed, asleep_records, asleep_space, released, sending, receiving] = lines;
+        let (control, peer_ring, peer_release_ring, peer_slab) =
+            peers[1 - index].take().expect("taken once");
+        let side = &sides[index];
+        let guard = ForkGuard::current();
+        let peer = Peer::new(None, Trust::Trusted, "model".into());
+        let ring_size = RingSize::new(limits.ring_bytes).expect("a size of a ring");
+        let shm = Arc::new(SharedMemory {
+            owner: AtomicU64::new(guard.value()),
+            connection_state: ConnectionState::new(guard, peer),
+            socket: sockets[index].take().expect("taken once"),
+            process: None,
+            doorbells: Doorbells::Model(Arc::clone(&sides[1 - index])),
+            records: WaitPoint::of_side(side, Sleeping::ForRecords),
+            space: WaitPoint::of_side(side, Sleeping::ForSpace),
+            control_socket: Mutex::new(ControlSocket::new(0)),
+            releaser: Mutex::new(Releaser::new(release_ring, released)),
+            space_waker: Waker::new(control.clone(), word(ASLEEP_ROOM)),
+            limits: agreed(limits),
+            ends_open: Mutex::new(2),
+            peer_region: control,
+            reserved: AtomicI64::new(0),
+        });
+        let parts = sender::Parts {
+            ring,
+            ring_size,
+            asleep: asleep_space,
+            counters: sending,
+            slab,
+            release_ring: peer_release_ring,
+        };
+        let sender = ShmSender::new(Arc::clone(&shm), parts, config);
+        let parts = receiver::Parts {
+            ring: peer_ring,
+            ring_size,
+            consumed,
+            asleep: asleep_records,
+            counters: receiving,
+            slab: peer_slab,
+            region_bytes: 0,
+        };
+        let receiver = ShmReceiver::new(Arc::clone(&shm), parts);
+        let side = Arc::clone(side);
+        Ends { sender, receiver, link: Link { shm, side: Arc::clone(&side) }, side }
+    })
+}
+
+/// Limits without further segments: a side that has used its slab up has no memory.
+const fn agreed(limits: ModelLimits) -> Limits {
+    Limits {
+        own_memory: 0,
+        own_memory_is_peers: false,
+        own_segments: 0,
+        peer_message: limits.message_max,
+        peer_releases: BLOCKS_MAX as u32,
+        message: limits.message_max,
+        map: limits.memory_bytes,
+        segments: 0,
+    }
+}
+
+/// Blocks that a side holds at a time.
+const BLOCKS_MAX: u64 = 64;
