@@ -15,7 +15,7 @@ use partywall_reconcile::{Position, StreamId};
 use partywall_ring::{OwnMem, PeerMem, mem};
 use std::io::IoSlice;
 
-/// What a state says of the outgoing stream.
+/// The outgoing stream, as a state describes it.
 #[derive(Clone, Copy, Debug)]
 pub struct State {
     pub stream: StreamId,
@@ -53,7 +53,7 @@ impl Image {
         (ring, slab, Memory { ring: seen_ring, slab: seen_slab })
     }
 
-    /// What the next owner finds in it.
+    /// The stream as the next owner finds it.
     pub fn found(&self, state: State) -> Result<(Retained, Memory), Damage> {
         let (ring, slab, memory) = self.memory();
         let State { stream, base } = state;

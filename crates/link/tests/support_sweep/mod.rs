@@ -10,14 +10,13 @@
 //!   sweep.rs    ── SIGKILL after so many steps ──▶    another worker, whose next owner goes on with the peer that lives
 //! ```
 //!
-//! What a killed process leaves is what its file holds at that boundary between two instructions:
-//! nothing else of it outlives it, but what it has written to its socket. So a copy of the file at
-//! a boundary is the death of both ends there, and two boundaries with equal files are one death.
-//! What the socket carries is the business of the real kills.
+//! A killed process leaves what its file holds at that boundary between two instructions. Nothing
+//! else outlives it but what it has written to its socket. So a copy of the file at a boundary is
+//! the death of both ends there, and two boundaries with equal files are one death. The real kills
+//! test the bytes of the socket.
 //!
-//! What it does not show: another order of stores than that of the instructions (a processor shows
-//! its own stores to whoever reads the file in order, and power is not lost), or acts that are not
-//! in act.rs.
+//! It does not show another order of stores than that of the instructions. A processor shows its
+//! own stores to a reader of the file in order, and power is not lost.
 #![allow(dead_code, reason = "the two processes use different parts")]
 
 pub mod act;

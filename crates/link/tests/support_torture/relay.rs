@@ -44,11 +44,11 @@ struct Pair {
     sockets: [Socket; 2],
     /// Bytes for the client, for the server, rest until then.
     until: Mutex<[Instant; 2]>,
-    /// Descriptors get lost.
+    /// Descriptors are dropped on the way.
     loses: bool,
 }
 
-/// What can be done to the present connection.
+/// An operation on the present connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Harm {
     Cut,
@@ -90,7 +90,7 @@ impl Relay {
         Self { shared, address }
     }
 
-    /// Where clients connect.
+    /// Address at which clients connect.
     pub fn address(&self) -> &str {
         &self.address
     }

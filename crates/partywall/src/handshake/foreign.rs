@@ -69,7 +69,7 @@ impl Pending {
         let process = known.and_then(|who| PidFd::of_pid(who.pid).ok());
         let trust = decide_trust(self.config.trust, self.credentials.as_ref(), process.as_ref());
         let driver_waker =
-            DriverWaker::new().map_err(|error| self.system("making a bell", error))?;
+            DriverWaker::new().map_err(|error| self.system("creating a doorbell", error))?;
         if self.socket.family() == Family::Tcp {
             // A protocol's wake-ups are few bytes each, and must not wait for one another.
             let _ = self.socket.set_nodelay(true);
@@ -174,8 +174,8 @@ fn printable(bytes: &[u8]) -> String {
 /// In each message of shmipc, behind its length.
 const SHMIPC_MAGIC: &[u8] = &[0x77, 0x58];
 const SHMIPC_CAME: &str =
-    "it speaks shmipc: give the listener of sessions that protocol (with_protocol)";
-const SHMIPC_ANSWERED: &str = "it speaks shmipc: use connect_with_protocol";
+    "it uses shmipc: give the listener of sessions that protocol (with_protocol)";
+const SHMIPC_ANSWERED: &str = "it uses shmipc: use connect_with_protocol";
 const PERHAPS_SHMIPC: &str = "; if it is a server of shmipc, use connect_with_protocol";
 const NO_PROTOCOL: &str =
     "; if it is a listener of Partywall, use connect_with or give it the protocol";

@@ -302,7 +302,7 @@ fn peer_of_another_protocol_is_named() {
     let error = error_of(b"HTTP/1.1 400 Bad Request\r\n\r\n", false, "http");
     says(&error, &["HTTP/1.1", "is this the right address"]);
     let error = error_of(b"\0\0\0\x08wX\x03\x04", false, "shmipc");
-    says(&error, &["it speaks shmipc", "use connect_with_protocol"]);
+    says(&error, &["it uses shmipc", "use connect_with_protocol"]);
     // A peer that echoes bytes looks like Partywall, and would agree on a socket.
     let error = error_of(b"", true, "echo");
     let is_stranger = matches!(error, ConnectError::Handshake(HandshakeError::NotPartywall { .. }));
