@@ -458,7 +458,7 @@ const NAMES: &[Name] = &[
     named("multiplex", As::Identifier, "`enable_streams`"),
     named("look", As::Function(&[""]), "`check` or `poll`"),
     named("tend", As::Function(&[""]), "`try_flush`, `service`"),
-    named("rest", As::Function(&["crates/"]), "`arm`"),
+    named("rest", As::Function(&["crates/link/"]), "`arm`"),
     named("push", As::Function(&["crates/link/src/batch"]), "`send`"),
     named("publish", As::Function(&["crates/link/src/batch"]), "`commit`"),
     named("commit_to", As::Identifier, "`ack_to`"),
