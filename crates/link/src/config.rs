@@ -96,7 +96,7 @@ impl Default for Config {
 
 impl Config {
     /// Size in bytes of the ring that keeps messages until the peer has acknowledged them: a power
-    /// of two from 4 KiB to 1 GiB. An existing file keeps its size. Default: 1 MiB.
+    /// of two from 4 KiB to 1 GiB. An existing file keeps its size. The default is 1 MiB.
     ///
     /// A message takes its length and 40 bytes, rounded up to 64; 16 bytes instead of 40 while the
     /// peer reads it in shared memory and it is no reply. A message that with 40 bytes would take
@@ -108,7 +108,7 @@ impl Config {
     }
 
     /// Size in bytes of the slab, for messages too long for the ring, from 0 to 1 TiB. It limits
-    /// the longest message. An existing file keeps its size. Default: 4 MiB.
+    /// the longest message. An existing file keeps its size. The default is 4 MiB.
     #[must_use]
     pub const fn slab_bytes(mut self, bytes: u64) -> Self {
         self.slab_bytes = bytes;
@@ -116,7 +116,8 @@ impl Config {
     }
 
     /// The largest ring and slab of the peer that this end accepts, in bytes: so much may be
-    /// received here and not acknowledged. A peer with more is refused. Default: 64 MiB and 1 GiB.
+    /// received here and not acknowledged. A peer with more is refused. The default is 64 MiB and 1
+    /// GiB.
     #[must_use]
     pub const fn peer_max(mut self, ring_bytes: u64, slab_bytes: u64) -> Self {
         self.peer_ring_max = ring_bytes;
@@ -139,22 +140,22 @@ impl Config {
     }
 
     /// Wait strategy of a thread in `send`, `recv` and the like. [`Wait::Poll`] is the same as
-    /// [`Wait::Park`] here. Default: [`Wait::Adaptive`].
+    /// [`Wait::Park`] here. The default is [`Wait::Adaptive`].
     #[must_use]
     pub const fn wait(mut self, wait: Wait) -> Self {
         self.wait = wait;
         self
     }
 
-    /// The longest time for which [`Wait::Adaptive`] spins before it sleeps. Default: 50 µs.
+    /// The longest time for which [`Wait::Adaptive`] spins before it sleeps. The default is 50 µs.
     #[must_use]
     pub const fn spin_budget(mut self, budget: Duration) -> Self {
         self.spin_budget = budget;
         self
     }
 
-    /// The group whose threads drive the link, or all links of the server. Default: a group of its
-    /// own for each link of a client, and one for all links of a server.
+    /// The group whose threads drive the link, or all links of the server. The default is a group
+    /// of its own for each link of a client, and one for all links of a server.
     #[must_use]
     pub fn group(mut self, group: &Group) -> Self {
         self.group = Some(group.clone());
@@ -162,14 +163,14 @@ impl Config {
     }
 
     /// Bytes that a client sends to the server's application with each connection, at most 4 KiB.
-    /// Default: nothing.
+    /// The default is nothing.
     #[must_use]
     pub fn login(mut self, bytes: impl Into<Vec<u8>>) -> Self {
         self.login = bytes.into();
         self
     }
 
-    /// When a received message counts as acknowledged. Default: [`Delivery::AtLeastOnce`].
+    /// When a received message counts as acknowledged. The default is [`Delivery::AtLeastOnce`].
     #[must_use]
     pub const fn delivery(mut self, delivery: Delivery) -> Self {
         self.delivery = delivery;
@@ -178,14 +179,14 @@ impl Config {
 
     /// Number of owners of the link that may receive a message before
     /// [`is_poison`](super::Message::is_poison) reports that the message may be crashing them.
-    /// Default: 5.
+    /// The default is 5.
     #[must_use]
     pub const fn attempts_max(mut self, attempts: u32) -> Self {
         self.attempts_max = attempts;
         self
     }
 
-    /// The longest time for attaching a connection. Default: 5 s.
+    /// The longest time for attaching a connection. The default is 5 s.
     #[must_use]
     pub const fn handshake_timeout(mut self, timeout: Duration) -> Self {
         self.handshake_timeout = timeout;
@@ -193,7 +194,7 @@ impl Config {
     }
 
     /// Connections of a server that have not sent their ATTACH yet, at most. Further ones wait in
-    /// the backlog, and replace a connection that was silent for 100 ms. Default: 64.
+    /// the backlog, and replace a connection that was silent for 100 ms. The default is 64.
     #[must_use]
     pub const fn handshakes_max(mut self, count: usize) -> Self {
         self.handshakes_max = count;
@@ -202,7 +203,7 @@ impl Config {
 
     /// The shortest and the longest time between two attempts of a client to connect. Each is twice
     /// the one before, with a random part. It is at most 10 ms in the first 10 s after a connection
-    /// broke, and at most 50 ms while messages are unacknowledged. Default: 1 ms and 1 s.
+    /// broke, and at most 50 ms while messages are unacknowledged. The default is 1 ms and 1 s.
     #[must_use]
     pub const fn retry(mut self, min: Duration, max: Duration) -> Self {
         self.retry_min = min;
@@ -211,7 +212,8 @@ impl Config {
     }
 
     /// Time without an answer of the network after which a TCP connection is closed, from 1 s to 9
-    /// h. Messages are kept meanwhile. Other transports report the end at once. Default: 20 s.
+    /// h. Messages are kept meanwhile. Other transports report the end at once. The default is 20
+    /// s.
     #[must_use]
     pub const fn dead_after(mut self, silence: Duration) -> Self {
         self.dead_after = silence;
@@ -219,28 +221,28 @@ impl Config {
     }
 
     /// Links of a server at a time, at most; clients of further ones are refused. Each link takes
-    /// its ring and slab from memory or from the file system. Default: 16,384.
+    /// its ring and slab from memory or from the file system. The default is 16,384.
     #[must_use]
     pub const fn links_max(mut self, count: usize) -> Self {
         self.links_max = count;
         self
     }
 
-    /// Connections that may wait for a server to accept them. Default: 128.
+    /// Connections that may wait for a server to accept them. The default is 128.
     #[must_use]
     pub const fn backlog(mut self, count: i32) -> Self {
         self.backlog = count;
         self
     }
 
-    /// Permissions of a server's socket file. Default: 0o600.
+    /// Permissions of a server's socket file. The default is 0o600.
     #[must_use]
     pub const fn socket_mode(mut self, mode: u32) -> Self {
         self.socket_mode = mode;
         self
     }
 
-    /// Rule for admitting a peer. Default: every peer that can reach the address; on an abstract
+    /// Rule for admitting a peer. By default, every peer that can reach the address; on an abstract
     /// address, which has no permissions, only our own user. TCP carries no credentials: with a
     /// rule, TCP peers are refused. A callback of the rule runs while the link is locked, and must
     /// not use the link.
@@ -251,7 +253,7 @@ impl Config {
     }
 
     /// Lets a server bind a `tcp:` address that other hosts can reach. TCP connections are not
-    /// encrypted. Default: loopback only.
+    /// encrypted. The default is loopback only.
     #[must_use]
     pub const fn allow_remote(mut self, allow: bool) -> Self {
         self.allow_remote = allow;
@@ -260,7 +262,7 @@ impl Config {
 
     /// Has a server ask `decide` about each connection, before it opens the link. The thread that
     /// drives the group calls it, and drives nothing else meanwhile: a call that waits for a link
-    /// of the same group would wait for itself. Default: over Unix sockets every client is
+    /// of the same group would wait for itself. By default, over Unix sockets every client is
     /// accepted, over TCP none.
     ///
     /// Over TCP a client's names are proven by nothing but the login, so let `decide` check a
@@ -285,7 +287,7 @@ impl Config {
     }
 
     /// Lets a server without [`on_login`](Self::on_login) listen over TCP. A process that reaches
-    /// the port can then claim to be any client, and take its messages. Default: the server
+    /// the port can then claim to be any client, and take its messages. By default, the server
     /// [refuses](super::BindError::Anonymous) such an address.
     #[must_use]
     pub const fn allow_anonymous_tcp(mut self, allow: bool) -> Self {

@@ -6,7 +6,8 @@
 //! and some workers are killed for real. `cargo xtask torture --sweep` judges all of it:
 //! `PARTYWALL_SWEEP_KILLS` says how many workers of each act, and `PARTYWALL_SWEEP_ACT` chooses one
 //! act.
-#![cfg(target_arch = "x86_64")] // Elsewhere a step between load-linked and store-conditional breaks the pair, for ever.
+// Elsewhere a step between load-linked and store-conditional breaks the pair, for ever.
+#![cfg(target_arch = "x86_64")]
 
 mod support_ends;
 mod support_sweep;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The file of a link has one owner at a time: the second is told who has it; the next comes when
-//! the owner has left or is dead for certain, whatever forked children it leaves behind, and never
-//! because time passed.
+//! The file of a link has one owner at a time. A second one gets an error that names the owner. The
+//! next one comes when the owner has left or is dead for certain, whatever forked children it
+//! leaves behind, and never because time passed.
 
 mod support_link;
 

@@ -3,7 +3,7 @@
 //! over its socket, messages flow, and no descriptor stays.
 //!
 //! ```text
-//!   client ── ATTACH [memory, bell] ──▶ a foe between the two puts others in their place ──▶ server
+//!   client ── ATTACH [memory, doorbell] ──▶ an attacker replaces them ──▶ server
 //! ```
 
 use crate::support_ends;

@@ -3,8 +3,9 @@
 //! published, or as it is after, and never anything else.
 //!
 //! ```text
-//!  before ── stores of a step ──▶ after       found in before, in after, and in any mixture of the words that differ:
-//!             in any order                    what was published, whole; and nothing of what was not
+//!  before ── stores of a step ──▶ after     in before, in after, and in any mixture of the words
+//!             in any order                  that differ, each published message is found whole,
+//!                                           and no other
 //!  publish   all others, then the first word0: nothing without it, all with it
 //! ```
 //!
@@ -50,7 +51,7 @@ fn copy(from: &Image, to: &mut Image, (in_ring, start): (bool, usize)) {
 }
 
 /// Calls `check` with images in which some of the words of `after` have come: each number of them
-/// from either end, each one alone, all but each one, and some by chance.
+/// from either end, each one alone, all but each one, and some random ones.
 fn mixtures(
     before: &Image,
     after: &Image,

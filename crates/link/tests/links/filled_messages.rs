@@ -111,14 +111,14 @@ fn fill_that_panics_sends_nothing_and_keeps_the_link() {
             }
             if number % 5 == 4 {
                 thread::scope(|scope| {
-                    // Somebody has to come back to the link meanwhile.
+                    // A thread has to use the link meanwhile.
                     scope.spawn(|| link.wait_acked(soon()).unwrap());
                     for message in expected.drain(..) {
                         let received = served.recv_deadline(soon()).unwrap().unwrap();
                         assert_eq!(received, message);
                         received.ack().unwrap();
                     }
-                    // Whoever asks for more tells what was consumed.
+                    // A receiver that asks for more reports its acknowledgements.
                     assert!(matches!(served.try_recv(), Err(TryRecvError::Empty)));
                 });
             }

@@ -10,7 +10,9 @@ use std::time::{Duration, Instant};
 use support_ends::{Ground, Pair, Via, message, number, soon, until};
 
 const LEN: usize = 1000;
-/// More than the system takes for a peer that does not read.
+/// More bytes than the system takes for a peer that does not read, in a connection that is not
+/// shared. It takes a few hundred KiB for a Unix socket, and some MiB for TCP, unless its limits
+/// were raised very far.
 const RING: u64 = 64 << 20;
 
 fn config() -> Config {

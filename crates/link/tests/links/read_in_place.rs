@@ -101,7 +101,7 @@ fn is_there(served: &Link) -> bool {
     catch_unwind(fails).is_err()
 }
 
-/// The thread is reading here.
+/// A reader that panics.
 fn panics(_: MessageView<'_>) {
     panic!("while it reads")
 }

@@ -2,7 +2,7 @@
 //! Memory of a link's stream that tests can look into, and a receiver at the other end of a socket.
 //!
 //! ```text
-//!  Retained ── OwnMem ring, slab ──▶ memory ◀── PeerMem ── Memory::image   what a next owner would find
+//!  Retained ── OwnMem ring, slab ──▶ memory ◀── PeerMem ── Memory::image   the next owner's view
 //!     └ slices ──▶ bytes ──▶ Receiver: records judged by layout, messages
 //! ```
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "a test")]

@@ -4,10 +4,10 @@
 //! ```text
 //!   this process                                     second process: the worker (worker.rs)
 //!   stage.rs    the peer, which stands still           script: what was before
-//!   stepper.rs  ── PTRACE_SINGLESTEP ────────────▶     SIGSTOP │ the act, instruction by instruction │ SIGSTOP
+//!   stepper.rs  ── PTRACE_SINGLESTEP ────────────▶     SIGSTOP │ the act, in steps │ SIGSTOP
 //!   images.rs   both files after each instruction, as what changed in them
 //!   judge.rs    ── each image ─▶ two new owners: what do they find, and does it go on?
-//!   sweep.rs    ── SIGKILL after so many steps ──▶    another worker, whose next owner goes on with the peer that lives
+//!   sweep.rs    ── SIGKILL after so many steps ──▶    another worker; its next owner meets the peer
 //! ```
 //!
 //! A killed process leaves what its file holds at that boundary between two instructions. Nothing

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!   at least 16 bytes    number u64 │ 0 or 1: an answer u64 │ pattern
-//!   fewer                pattern                                        the oracle finds out which one it was
+//!   fewer                pattern                        the oracle finds out which one
 //! ```
 
 use partywall_testkit::pattern;

@@ -2,7 +2,7 @@
 //! The journal of both ends, in one file that outlives them.
 //!
 //! ```text
-//!   0 what, side, owner │ 8 … 64 seven words, as `What` says           one note: 64 bytes, appended by one write
+//!   0 what, side, owner │ 8 … 64 seven words, as `What` says   a note: 64 bytes, one write
 //! ```
 //!
 //! A write of 64 bytes at a multiple of 64 never crosses a page, so that a kill never leaves half

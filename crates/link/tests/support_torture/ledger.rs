@@ -9,7 +9,7 @@
 //!   an epoch that is over leaves a message of it ───▶ Dropped
 //!
 //!   about to commit n, killed ──▶ doubt n ── n + 1 got ──▶ n is consumed, and its answer was sent
-//!                                        └── n got again ▶ it is not, and its answer must never come
+//!                                        └── n got again ▶ it is not, its answer must never come
 //! ```
 
 use super::content::{UNNAMED, content, digest};

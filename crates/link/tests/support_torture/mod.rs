@@ -5,7 +5,7 @@
 //!   this process                                              second processes
 //!   director ── SIGKILL, SIGSTOP, start ──────────────────▶   client, server     (end.rs)
 //!      │  ▲                                                     │        │
-//!      │  └── oracle ◀── journal: one file, appended ◀──────────┴────────┤  "about to send 7", "sent 7", "got 7" …
+//!      │  └── oracle ◀── journal: one file, appended ◀──────────┴────────┤  "sent 7", "got 7" …
 //!      └──── relay: cuts, delays, delivers late ◀────────── link ────────┘
 //! ```
 //!

@@ -5,7 +5,8 @@
 //! ```text
 //!   client ──▶ relay ──▶ server         pump: one thread a direction of a connection
 //!   cut                 both sides see it at once
-//!   cut and keep        one side sees it and connects anew; what was under way to the other comes late, on the old connection
+//!   cut and keep        one side sees it and connects anew; bytes in flight to the other come
+//!                       late, on the old connection
 //!   delay               nothing goes on in one direction for a while
 //! ```
 

@@ -2,14 +2,16 @@
 //! Messages that are values: serde's (feature `serde`), or plain structs (feature `zerocopy`).
 //!
 //! ```text
-//!   values.rs   send_value, recv_value     postcard: any serde type, compact, decoded
-//!   plain.rs    send_plain, recv_plain     the struct's own bytes, looked at where they lie
-//!   places.rs   bytes at an address that suits the struct
+//!   values.rs    send_value, recv_value     postcard: any serde type, compact, decoded
+//!   plain.rs     send_plain, recv_plain     the bytes of the struct itself, borrowed where they lie
+//!   places.rs    bytes at an address that suits the struct
+//!   methods.rs   these methods, on channels and streams
 //! ```
 //!
 //! Neither changes what is on the wire: a value is the payload of one message, so limits on its size
 //! are the limits on messages.
 
+mod methods;
 #[cfg(feature = "zerocopy")]
 mod places;
 #[cfg(feature = "zerocopy")]

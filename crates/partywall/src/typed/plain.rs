@@ -20,15 +20,12 @@
 //! [`Trust::Untrusted`](crate::Trust::Untrusted) all of it is a private copy.
 
 use super::places::Place;
-use crate::channel::{Channel, Receiver, Sender, SharedSender};
-use crate::error::{RecvError, SendError, TryRecvError, TrySendError};
 use crate::message::Message;
 use std::any::type_name;
 use std::fmt;
 use std::marker::PhantomData;
 use std::ops::Deref;
-use std::time::Instant;
-use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, TryFromBytes};
+use zerocopy::{FromBytes, Immutable, KnownLayout, TryFromBytes};
 
 /// A message that is a `T`, or a slice of them: derefs to it.
 ///
@@ -160,15 +157,25 @@ where
     }
 }
 
-fn plain<T, E>(message: Message, number: u64) -> Result<Plain<T>, RecvPlainError<E>>
+/// Converts a message, the one with this number of its direction if that is known.
+pub(super) fn into_plain<T>(message: Message, number: Option<u64>) -> Result<Plain<T>, NotPlain>
 where
     T: FromBytes + KnownLayout + Immutable + ?Sized,
 {
-    Plain::new(message).map_err(|(what, message)| not_plain::<T, E>(what, message, number))
+    let type_name = type_name::<T>();
+    Plain::new(message).map_err(|(what, message)| NotPlain { number, type_name, what, message })
 }
 
-fn checked<T: TryFromBytes, E>(message: Message, number: u64) -> Result<T, RecvPlainError<E>> {
-    read::<T>(&message).map_err(|what| not_plain::<T, E>(what, Box::new(message), number))
+/// As [`into_plain`], for a struct of which not all bytes are a value.
+pub(super) fn into_checked<T>(message: Message, number: Option<u64>) -> Result<T, NotPlain>
+where
+    T: TryFromBytes,
+{
+    let type_name = type_name::<T>();
+    read::<T>(&message).map_err(|what| {
+        let message = Box::new(message);
+        NotPlain { number, type_name, what, message }
+    })
 }
 
 /// Copies, then checks the copy.
@@ -177,289 +184,4 @@ fn read<T: TryFromBytes>(message: &Message) -> Result<T, What> {
         zerocopy::ConvertError::Size(_) => What::Size,
         _ => What::Bytes,
     })
-}
-
-fn not_plain<T: ?Sized, E>(what: What, message: Box<Message>, number: u64) -> RecvPlainError<E> {
-    let (number, type_name) = (Some(number), type_name::<T>());
-    RecvPlainError::NotPlain(NotPlain { number, type_name, what, message })
-}
-
-impl Message {
-    /// The message as a plain struct, or as a slice of them; looked at where it lies if its address suits.
-    ///
-    /// # Errors
-    /// [`NotPlain`], with the message, if its length is another.
-    ///
-    /// # Examples
-    /// ```
-    /// # let directory = tempfile::tempdir()?;
-    /// # let address = format!("unix:{}/app.sock", directory.path().display());
-    /// # let mut listener = partywall::Listener::bind(&address)?;
-    /// # let client = std::thread::spawn(move || partywall::connect(&address).unwrap());
-    /// # let mut there = listener.accept()?;
-    /// # let mut channel = client.join().unwrap();
-    /// channel.send_plain(&[1_u64, 2, 3][..])?;
-    /// let numbers = there.recv()?.unwrap().into_plain::<[u64]>()?;
-    /// assert_eq!(numbers.iter().sum::<u64>(), 6);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    pub fn into_plain<T>(self) -> Result<Plain<T>, NotPlain>
-    where
-        T: FromBytes + KnownLayout + Immutable + ?Sized,
-    {
-        Plain::new(self).map_err(|(what, message)| NotPlain {
-            number: None,
-            type_name: type_name::<T>(),
-            what,
-            message,
-        })
-    }
-
-    /// The message as a struct that not all bytes are a value of: copied, then checked.
-    ///
-    /// # Errors
-    /// [`NotPlain`], with the message.
-    pub fn into_checked<T: TryFromBytes>(self) -> Result<T, NotPlain> {
-        read::<T>(&self).map_err(|what| NotPlain {
-            number: None,
-            type_name: type_name::<T>(),
-            what,
-            message: Box::new(self),
-        })
-    }
-}
-
-impl Sender {
-    /// Sends a plain struct, or a slice of them: its own bytes, as one message.
-    ///
-    /// # Errors
-    /// As [`send`](Self::send).
-    ///
-    /// # Examples
-    /// ```
-    /// # let directory = tempfile::tempdir()?;
-    /// # let address = format!("unix:{}/app.sock", directory.path().display());
-    /// # let mut listener = partywall::Listener::bind(&address)?;
-    /// # let client = std::thread::spawn(move || partywall::connect(&address).unwrap());
-    /// # let mut there = listener.accept()?;
-    /// # let mut channel = client.join().unwrap();
-    /// use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
-    ///
-    /// #[derive(FromBytes, IntoBytes, Immutable, KnownLayout)]
-    /// #[repr(C)]
-    /// struct Point { x: f64, y: f64 }
-    ///
-    /// channel.sender().send_plain(&Point { x: 1.0, y: 2.0 })?;
-    /// let point = there.receiver().recv_plain::<Point>()?.unwrap();
-    /// assert_eq!(point.x + point.y, 3.0);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    pub fn send_plain<T: IntoBytes + Immutable + ?Sized>(
-        &mut self,
-        value: &T,
-    ) -> Result<(), SendError> {
-        self.send(value.as_bytes())
-    }
-
-    /// As [`send_plain`](Self::send_plain), if there is room now. Never waits.
-    ///
-    /// # Errors
-    /// As [`try_send`](Self::try_send).
-    pub fn try_send_plain<T: IntoBytes + Immutable + ?Sized>(
-        &mut self,
-        value: &T,
-    ) -> Result<(), TrySendError> {
-        self.try_send(value.as_bytes())
-    }
-}
-
-impl SharedSender {
-    /// See [`Sender::send_plain`].
-    ///
-    /// # Errors
-    /// As there.
-    pub fn send_plain<T: IntoBytes + Immutable + ?Sized>(
-        &self,
-        value: &T,
-    ) -> Result<(), SendError> {
-        self.send(value.as_bytes())
-    }
-
-    /// See [`Sender::try_send_plain`].
-    ///
-    /// # Errors
-    /// As there.
-    pub fn try_send_plain<T: IntoBytes + Immutable + ?Sized>(
-        &self,
-        value: &T,
-    ) -> Result<(), TrySendError> {
-        self.try_send(value.as_bytes())
-    }
-}
-
-impl Receiver {
-    /// The next message as a plain struct, or as a slice of them; waits for one.
-    ///
-    /// # Errors
-    /// [`RecvPlainError::NotPlain`] if its length is another: the message is taken, and can be had from the
-    /// error. And as [`recv`](Self::recv).
-    pub fn recv_plain<T>(&mut self) -> Result<Option<Plain<T>>, RecvPlainError<RecvError>>
-    where
-        T: FromBytes + KnownLayout + Immutable + ?Sized,
-    {
-        let message = self.recv().map_err(RecvPlainError::Recv)?;
-        message.map(|message| plain(message, self.last_number())).transpose()
-    }
-
-    /// As [`recv_plain`](Self::recv_plain), but only until `deadline`.
-    ///
-    /// # Errors
-    /// As there, and [`RecvError::TimedOut`].
-    pub fn recv_plain_deadline<T>(
-        &mut self,
-        deadline: Instant,
-    ) -> Result<Option<Plain<T>>, RecvPlainError<RecvError>>
-    where
-        T: FromBytes + KnownLayout + Immutable + ?Sized,
-    {
-        let message = self.recv_deadline(deadline).map_err(RecvPlainError::Recv)?;
-        message.map(|message| plain(message, self.last_number())).transpose()
-    }
-
-    /// As [`recv_plain`](Self::recv_plain), if a message is there now. Never waits.
-    ///
-    /// # Errors
-    /// As there, and [`TryRecvError::Empty`].
-    pub fn try_recv_plain<T>(&mut self) -> Result<Option<Plain<T>>, RecvPlainError<TryRecvError>>
-    where
-        T: FromBytes + KnownLayout + Immutable + ?Sized,
-    {
-        let message = self.try_recv().map_err(RecvPlainError::Recv)?;
-        message.map(|message| plain(message, self.last_number())).transpose()
-    }
-
-    /// The next message as a struct that not all bytes are a value of (with enums, `bool` or `char`): copied,
-    /// then checked; waits for one.
-    ///
-    /// # Errors
-    /// [`RecvPlainError::NotPlain`] if its length is another, or its bytes are no value. And as
-    /// [`recv`](Self::recv).
-    pub fn recv_checked<T: TryFromBytes>(
-        &mut self,
-    ) -> Result<Option<T>, RecvPlainError<RecvError>> {
-        let message = self.recv().map_err(RecvPlainError::Recv)?;
-        message.map(|message| checked(message, self.last_number())).transpose()
-    }
-}
-
-impl Channel {
-    /// See [`Sender::send_plain`].
-    ///
-    /// # Errors
-    /// As there.
-    pub fn send_plain<T: IntoBytes + Immutable + ?Sized>(
-        &mut self,
-        value: &T,
-    ) -> Result<(), SendError> {
-        self.sender().send_plain(value)
-    }
-
-    /// See [`Receiver::recv_plain`].
-    ///
-    /// # Errors
-    /// As there.
-    pub fn recv_plain<T>(&mut self) -> Result<Option<Plain<T>>, RecvPlainError<RecvError>>
-    where
-        T: FromBytes + KnownLayout + Immutable + ?Sized,
-    {
-        self.receiver().recv_plain()
-    }
-
-    /// See [`Receiver::recv_checked`].
-    ///
-    /// # Errors
-    /// As there.
-    pub fn recv_checked<T: TryFromBytes>(
-        &mut self,
-    ) -> Result<Option<T>, RecvPlainError<RecvError>> {
-        self.receiver().recv_checked()
-    }
-}
-
-#[cfg(feature = "tokio")]
-mod streams {
-    use super::{Plain, RecvPlainError, checked, plain};
-    use crate::session::{StreamRecvError, StreamSendError};
-    use crate::tokio::{RecvStream, SendStream, Stream};
-    use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, TryFromBytes};
-
-    impl SendStream {
-        /// Sends a plain struct, or a slice of them: its own bytes, as one message.
-        ///
-        /// # Errors
-        /// As [`send`](Self::send).
-        pub async fn send_plain<T: IntoBytes + Immutable + ?Sized>(
-            &mut self,
-            value: &T,
-        ) -> Result<(), StreamSendError> {
-            self.send(value.as_bytes()).await
-        }
-    }
-
-    impl RecvStream {
-        /// The next message as a plain struct, or as a slice of them; `None` once the peer has finished.
-        ///
-        /// # Errors
-        /// [`RecvPlainError::NotPlain`] if its length is another, and as [`recv`](Self::recv).
-        pub async fn recv_plain<T>(
-            &mut self,
-        ) -> Result<Option<Plain<T>>, RecvPlainError<StreamRecvError>>
-        where
-            T: FromBytes + KnownLayout + Immutable + ?Sized,
-        {
-            let message = self.recv().await.map_err(RecvPlainError::Recv)?;
-            let number = self.received().saturating_sub(1);
-            message.map(|message| plain(message, number)).transpose()
-        }
-
-        /// The next message as a struct that not all bytes are a value of: copied, then checked. `None`
-        /// once the peer has finished.
-        ///
-        /// # Errors
-        /// [`RecvPlainError::NotPlain`] if its length is another, or its bytes are no value. And as
-        /// [`recv`](Self::recv).
-        pub async fn recv_checked<T: TryFromBytes>(
-            &mut self,
-        ) -> Result<Option<T>, RecvPlainError<StreamRecvError>> {
-            let message = self.recv().await.map_err(RecvPlainError::Recv)?;
-            let number = self.received().saturating_sub(1);
-            message.map(|message| checked(message, number)).transpose()
-        }
-    }
-
-    impl Stream {
-        /// See [`SendStream::send_plain`].
-        ///
-        /// # Errors
-        /// As there.
-        pub async fn send_plain<T: IntoBytes + Immutable + ?Sized>(
-            &mut self,
-            value: &T,
-        ) -> Result<(), StreamSendError> {
-            self.halves_mut().0.send_plain(value).await
-        }
-
-        /// See [`RecvStream::recv_plain`].
-        ///
-        /// # Errors
-        /// As there.
-        pub async fn recv_plain<T>(
-            &mut self,
-        ) -> Result<Option<Plain<T>>, RecvPlainError<StreamRecvError>>
-        where
-            T: FromBytes + KnownLayout + Immutable + ?Sized,
-        {
-            self.halves_mut().1.recv_plain().await
-        }
-    }
 }
