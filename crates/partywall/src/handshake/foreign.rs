@@ -11,7 +11,8 @@
 //! be ready. A protocol's peer proves nothing about itself, so it counts as trusted only where the kernel says
 //! who it is, and that process lives in our namespaces.
 
-use super::{Established, Foreign, Pending, StreamTerms};
+use super::pending::{Foreign, Pending};
+use super::{Established, StreamTerms};
 use crate::channel::{AnyReceiver, AnySender};
 use crate::error::HandshakeError;
 use crate::peer::{Peer, decide_trust};
@@ -132,7 +133,7 @@ impl Pending {
 
     #[cold]
     fn foreign_failed(&self, protocol: &'static str, reason: ProtocolError) -> HandshakeError {
-        HandshakeError::Protocol { peer: self.label.clone(), protocol, reason }
+        HandshakeError::Protocol { peer: self.peer_name(), protocol, reason }
     }
 
     /// The peer began with these bytes, which belong to no protocol that is spoken here.
@@ -144,7 +145,7 @@ impl Pending {
             (true, false) => SHMIPC_ANSWERED,
             _ => "is this the right address?",
         };
-        let (peer, found) = (self.label.clone(), printable(found));
+        let (peer, found) = (self.peer_name(), printable(found));
         HandshakeError::NotPartywall { peer, found, advice }
     }
 
