@@ -1,38 +1,39 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Errors: one small enum for each operation.
+//! The errors, one small enum per operation.
 //!
 //! Expected states (`Full`, `Empty`, `Closed`, `TimedOut`) are variants of their own; everything
-//! else is a [`Fault`], which says what happened, with which peer, and what to do. The numbers of
+//! else is a [`Fault`], which says what happened, to whom, and what to do. The numbers of
 //! [`code`](Fault::code) are stable: other languages and logs may rely on them.
 //!
-//! `Display` says what to do. `Debug` is derived and shows the fields, for tests and debuggers; a
-//! `main` that returns one of these errors prints that. Making `Debug` print the advice lost,
-//! because an `assert!` would then hide the value. The guide shows how to print errors.
+//! The advice is in `Display`. `Debug` is derived and prints the fields, for tests and debuggers; a
+//! `main` that returns one of these errors prints those. An earlier `Debug` with the advice was
+//! given up, because an `assert!` did not show the value then. The guide describes how to print
+//! errors.
 
 use crate::address::AddressError;
 use partywall_layout::hello::{SERVICE_CHANNEL, SERVICE_LINK, SERVICE_SESSION};
 use partywall_layout::{FallbackReason, Refusal, Violation};
 use std::io;
 
-/// How the peer ended.
+/// The way in which the peer ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Closed {
-    /// The peer finished in good order; everything it sent has been received.
+    /// It closed its end in good order; everything that it sent has been received.
     #[error("the peer has closed")]
     Finished,
-    /// The peer died, or hung up without closing; what it had committed before was received.
+    /// It died, or hung up without closing; what it had committed before was received.
     #[error("the peer died or hung up")]
     Disconnected,
 }
 
-/// A failure after which the channel is of no further use.
+/// A failure that ends the channel: a violation, or a system call that must not fail.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Fault {
     /// The peer broke a rule of the protocol. It is faulty or hostile; the connection was cut.
     #[error("{peer} broke the protocol: {violation}")]
     Violation {
-        /// The peer, in words.
+        /// The peer, for people.
         peer: String,
         /// The rule, and how it was broken.
         violation: Violation,
@@ -40,17 +41,17 @@ pub enum Fault {
     /// The peer broke a rule of another protocol, or that protocol failed.
     #[error("{protocol} session with {peer}: {reason}")]
     Protocol {
-        /// The peer, in words.
+        /// The peer, for people.
         peer: String,
-        /// Name of the protocol.
+        /// The name of the protocol.
         protocol: &'static str,
-        /// The reason. It is no source of this error: the text contains it already.
+        /// The reason. It is no source of this error, because the text contains its text already.
         reason: ProtocolError,
     },
     /// This is a forked child, and the channel belongs to its parent.
     #[error("this channel belongs to the parent process: connect anew after fork()")]
     Forked,
-    /// A system call failed that should not fail.
+    /// A system call failed that does not fail in normal operation.
     #[error("{what} failed: {source}")]
     System {
         /// The operation that failed.
@@ -81,14 +82,14 @@ impl Fault {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SendError {
-    /// The peer receives no more.
+    /// The peer is gone, so no message will be received.
     #[error(transparent)]
     Closed(#[from] Closed),
-    /// The deadline passed before there was space. The message was not sent.
-    #[error("there was no space before the deadline")]
+    /// The deadline passed before there was room. The message was not sent.
+    #[error("no room came before the deadline")]
     TimedOut,
-    /// There is no space, and the policy is [`BackPressure::Error`](crate::BackPressure::Error).
-    #[error("there is no space now")]
+    /// There is no room, and the policy is [`BackPressure::Error`](crate::BackPressure::Error).
+    #[error("there is no room now")]
     Full,
     /// The message can never be sent over this channel.
     #[error("{0}")]
@@ -102,13 +103,13 @@ pub enum SendError {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TrySendError {
-    /// There is no space now.
-    #[error("there is no space now")]
+    /// There is no room now.
+    #[error("there is no room now")]
     Full,
-    /// Another thread is sending through the same shared sender at this moment.
+    /// Another thread is sending through the same shared sender.
     #[error("another thread is sending at this moment")]
     Busy,
-    /// The peer receives no more.
+    /// The peer is gone, so no message will be received.
     #[error(transparent)]
     Closed(#[from] Closed),
     /// The message can never be sent over this channel.
@@ -119,7 +120,7 @@ pub enum TrySendError {
     Fault(#[from] Fault),
 }
 
-/// A message that is longer than the channel can carry, and the limit that binds: the smallest.
+/// A message is longer than the channel can carry; the limit is named.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a message of {len} bytes exceeds the limit of {max} bytes: {limit}")]
 pub struct TooLarge {
@@ -135,18 +136,18 @@ pub struct TooLarge {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Limit {
-    /// `memory_max` of this side.
+    /// The `memory_max` of this side.
     #[error(
         "raise Config::memory_max on this side (and on the peer), or use BackPressure::Overflow"
     )]
     OwnMemory,
-    /// `map_max` of the peer.
+    /// The `map_max` of the peer.
     #[error(
         "raise Config::memory_max or Config::map_max on the peer, and Config::memory_max on this side \
          if it is no greater"
     )]
     PeerMap,
-    /// `message_max` of the peer.
+    /// The `message_max` of the peer.
     #[error(
         "raise Config::memory_max or Config::message_max on the peer, and Config::memory_max on this \
          side if it is no greater"
@@ -155,7 +156,7 @@ pub enum Limit {
     /// A batch takes at most half the ring.
     #[error("commit the batch and begin another, or raise Config::ring_bytes")]
     Batch,
-    /// The protocol in use takes no more at once.
+    /// The limit of another protocol for one message.
     #[error(
         "send it in parts, or let the protocol have more memory (of shmipc: share_memory_buffer_cap of the \
          connecting side)"
@@ -167,7 +168,7 @@ pub enum Limit {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RecvError {
-    /// The peer died or hung up without finishing; what it had sent was received before.
+    /// The peer died or hung up without finishing; everything that it had sent was received before.
     #[error("{}", Closed::Disconnected)]
     Disconnected,
     /// The deadline passed before a message arrived.
@@ -185,7 +186,7 @@ pub enum TryRecvError {
     /// There is no message now.
     #[error("there is no message now")]
     Empty,
-    /// The peer died or hung up without finishing; what it had sent was received before.
+    /// The peer died or hung up without finishing; everything that it had sent was received before.
     #[error("{}", Closed::Disconnected)]
     Disconnected,
     /// The channel is broken.
@@ -193,41 +194,41 @@ pub enum TryRecvError {
     Fault(#[from] Fault),
 }
 
-/// A setting outside its bounds.
+/// A setting has an impossible value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("Config::{setting} is {found}, but must be {wanted}")]
 pub struct ConfigError {
-    /// Name of the setting.
+    /// The name of the setting.
     pub setting: &'static str,
-    /// Its value.
+    /// The given value.
     pub found: u64,
-    /// The values that are possible.
+    /// The allowed values, as text.
     pub wanted: &'static str,
 }
 
-/// Why a listener was not bound.
+/// Why no listener was bound.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BindError {
-    /// The text is no address, or cannot be resolved.
+    /// The text is no address, or its host name cannot be looked up.
     #[error(transparent)]
     Address(#[from] AddressError),
-    /// A setting is outside its bounds.
+    /// A setting is not possible.
     #[error(transparent)]
     Config(#[from] ConfigError),
-    /// Other hosts can reach the address, and `Config::allow_remote` is not set.
+    /// The address can be reached from other hosts, and `Config::allow_remote` is not set.
     #[error(
         "{address} can be reached from other hosts, and TCP is neither authenticated nor encrypted: \
          bind a loopback address, or say Config::allow_remote(true)"
     )]
     NotLoopback {
-        /// The address in words.
+        /// The address as text.
         address: String,
     },
-    /// The system refused the address.
+    /// The system does not allow it.
     #[error(transparent)]
     System(#[from] partywall_sys::BindError),
-    /// A descriptor to wait for connections could not be created.
+    /// A descriptor to wait for connections could not be made.
     #[error("waiting for connections cannot be set up: {0}")]
     Setup(io::Error),
 }
@@ -239,10 +240,10 @@ pub enum AcceptError {
     /// The deadline passed before a connection was ready.
     #[error("no connection came before the deadline")]
     TimedOut,
-    /// The system could not accept a connection; the listener goes on.
+    /// The system returned an error instead of a connection; the listener continues.
     #[error(transparent)]
     System(#[from] partywall_sys::AcceptError),
-    /// The wait for connections failed.
+    /// Waiting failed.
     #[error("waiting for connections failed: {0}")]
     Wait(io::Error),
     /// This is a forked child, and the listener belongs to its parent.
@@ -254,10 +255,10 @@ pub enum AcceptError {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConnectError {
-    /// The text is no address, or cannot be resolved.
+    /// The text is no address, or its host name cannot be looked up.
     #[error(transparent)]
     Address(#[from] AddressError),
-    /// A setting is outside its bounds.
+    /// A setting is not possible.
     #[error(transparent)]
     Config(#[from] ConfigError),
     /// No listener was reached.
@@ -268,46 +269,46 @@ pub enum ConnectError {
     Handshake(#[from] HandshakeError),
 }
 
-/// Why a handshake failed.
+/// Why the handshake failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum HandshakeError {
-    /// The peer did not answer in time.
+    /// The peer did not respond in time.
     #[error(
         "{peer} did not finish the handshake in time: is it Partywall, is it alive, is its backlog \
          served? Config::handshake_timeout sets the time{hint}"
     )]
     TimedOut {
-        /// The peer, in words.
+        /// The peer, for people.
         peer: String,
-        /// Another possible cause; may be empty.
+        /// Another possible cause, as text; empty if there is none.
         hint: &'static str,
     },
     /// The peer hung up.
     #[error("{peer} hung up during the handshake: look at its own log for the reason{hint}")]
     HungUp {
-        /// The peer, in words.
+        /// The peer, for people.
         peer: String,
-        /// Another possible cause; may be empty.
+        /// Another possible cause, as text; empty if there is none.
         hint: &'static str,
     },
     /// The peer uses another protocol.
-    #[error("{peer} does not use the protocol of Partywall (it began with {found}): {advice}")]
+    #[error("{peer} does not speak Partywall (it began with {found}): {advice}")]
     NotPartywall {
-        /// The peer, in words.
+        /// The peer, for people.
         peer: String,
-        /// The first bytes it sent.
+        /// The first bytes of the peer, as text.
         found: String,
-        /// Advice for this case.
+        /// The advice in the text.
         advice: &'static str,
     },
-    /// The two sides have no version in common.
+    /// The peer supports other versions.
     #[error(
-        "{peer} has protocol versions {theirs_min} to {theirs_max}, this side {ours_min} to \
+        "{peer} speaks protocol versions {theirs_min} to {theirs_max}, this side {ours_min} to \
          {ours_max}: upgrade the older one"
     )]
     Version {
-        /// The peer, in words.
+        /// The peer, for people.
         peer: String,
         /// The oldest version of the peer.
         theirs_min: u16,
@@ -318,77 +319,77 @@ pub enum HandshakeError {
         /// The newest version of this side.
         ours_max: u16,
     },
-    /// The peer refused this connection.
+    /// The peer refused the connection.
     #[error("{peer} refused the connection: {refusal}{}{text}", if text.is_empty() { "" } else { ": " })]
     Refused {
-        /// The peer, in words.
+        /// The peer, for people.
         peer: String,
-        /// The reason, as a number and its sentence.
+        /// The reason, a number with a text.
         refusal: Refusal,
-        /// Further words of the peer; may be empty.
+        /// The text of the peer; it may be empty.
         text: String,
     },
-    /// This side refused the connection: its admission rule excludes the peer.
+    /// This side refused the connection.
     #[error("{peer} is not admitted: {reason}; Config::admit says who is")]
     NotAdmitted {
-        /// The peer, in words.
+        /// The peer, for people.
         peer: String,
-        /// The reason in words.
+        /// The reason of the refusal.
         reason: String,
     },
-    /// The two sides want different services.
+    /// The requested service is not the offered one.
     #[error(
         "{peer} asks for {}, and this listener serves {}: both sides must use the same",
         service_name(*asked),
         service_name(*offered)
     )]
     Service {
-        /// The peer, in words.
+        /// The peer, for people.
         peer: String,
-        /// Number of the service it asked for.
+        /// The service that it requested.
         asked: u32,
-        /// Number of the service that this side offers.
+        /// The service of this side.
         offered: u32,
     },
-    /// One side requires shared memory, which is unavailable, or no transport suits both.
+    /// Shared memory was required but is not available, or no transport suits both sides.
     #[error(
         "no transport suits both sides: no shared memory because {reason}, and one side does not allow \
          the socket: give both TransportPolicy::Auto, or remove the obstacle"
     )]
     NoTransport {
-        /// The reason why memory cannot be shared.
+        /// Why shared memory is not available.
         reason: FallbackReason,
     },
-    /// The peer broke a rule.
+    /// The peer broke a rule of the handshake.
     #[error("{peer} broke the handshake: {violation}")]
     Violation {
-        /// The peer, in words.
+        /// The peer, for people.
         peer: String,
         /// The rule, and how it was broken.
         violation: Violation,
     },
-    /// The peer sent an unacceptable descriptor.
+    /// The peer sent a descriptor of the wrong kind.
     #[error("{peer} sent an unacceptable descriptor: {reason}")]
     Descriptor {
-        /// The peer, in words.
+        /// The peer, for people.
         peer: String,
-        /// The reason in words.
+        /// The fault of the descriptor.
         reason: String,
     },
     /// The handshake of another protocol failed.
     #[error("{protocol} handshake with {peer}: {reason}")]
     Protocol {
-        /// The peer, in words.
+        /// The peer, for people.
         peer: String,
-        /// Name of the protocol.
+        /// The name of the protocol.
         protocol: &'static str,
-        /// The reason. It is no source of this error: the text contains it already.
+        /// The reason. It is no source of this error, because the text contains its text already.
         reason: ProtocolError,
     },
-    /// A system call failed.
+    /// A system call failed during the handshake.
     #[error("{what} failed during the handshake with {peer}: {source}")]
     System {
-        /// The peer, in words.
+        /// The peer, for people.
         peer: String,
         /// The operation that failed.
         what: &'static str,
@@ -398,7 +399,7 @@ pub enum HandshakeError {
 }
 
 impl HandshakeError {
-    /// A stable number, from 201 on.
+    /// A stable number from 201 on.
     #[must_use]
     pub const fn code(&self) -> u32 {
         match self {
@@ -428,7 +429,7 @@ pub enum ProtocolError {
         /// The rule, and how it was broken.
         what: String,
     },
-    /// The peer, or this side, refuses what was asked for.
+    /// The peer, or this side, refused the request.
     #[error("{what}")]
     Refused {
         /// The request, and what to do.

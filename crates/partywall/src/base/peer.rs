@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Peers: their identity, admission, and how far they are trusted.
+//! The identity of the peer, its admission, and how far it is trusted.
 //!
-//! The identity of a peer is that of the process which *sent* HELLO, as the kernel reports it
-//! (`SCM_CREDENTIALS`). The credentials of the socket itself would name the process that called
+//! The identity is that of the process that *sent* HELLO, as the kernel attests it
+//! (`SCM_CREDENTIALS`). The credentials of the socket would be those of the process that called
 //! `listen`, perhaps long ago and as another user. Over TCP there is no identity.
 
 use crate::config::TrustPolicy;
@@ -11,31 +11,32 @@ use partywall_sys::{Credentials, PidFd};
 use std::fmt;
 use std::sync::Arc;
 
-/// How far the peer's process is trusted.
+/// How far the other process is trusted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Trust {
-    /// Trusted as this side's own user. Received messages are views of its memory, which it could
-    /// change while they are read, as it could with a debugger. It cannot write our memory.
+    /// Like the own user: received messages are views of its memory. It cannot write the memory of
+    /// this side; it could change a message while it is read, as it could with a debugger.
     Trusted,
-    /// Not trusted. Every message is copied to private memory before it is read, and doorbells go
-    /// over the control socket.
+    /// Not at all: every message is copied to private memory before it is checked and returned, and
+    /// notifications are sent over the socket.
     Untrusted,
 }
 
-/// The process at the other end of a channel.
+/// The peer of a channel.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Peer {
-    /// Process, user and group, as the kernel reports them; `None` over TCP.
+    /// Process, user and group as the kernel attests them; `None` over TCP.
     pub credentials: Option<Credentials>,
-    /// How far the process is trusted.
+    /// How far the peer is trusted.
     pub trust: Trust,
-    /// Its address in words: `unix:/run/app.sock`, `client of unix:/run/app.sock`, `tcp:1.2.3.4:5`.
+    /// Its address, for people: `unix:/run/app.sock`, `client of unix:/run/app.sock`,
+    /// `tcp:1.2.3.4:5`.
     pub label: String,
 }
 
 impl Peer {
-    /// A peer with these credentials, trusted that far, at the address that `label` names.
+    /// A peer with these credentials and this trust, at the address `label`.
     #[must_use]
     pub const fn new(credentials: Option<Credentials>, trust: Trust, label: String) -> Self {
         Self { credentials, trust, label }
@@ -55,7 +56,7 @@ impl fmt::Display for Peer {
 
 type AdmitCallback = Arc<dyn Fn(&Credentials) -> Result<(), String> + Send + Sync>;
 
-/// A rule that says which peers are admitted.
+/// The rule for which processes may be the peer.
 ///
 /// ```
 /// use partywall::{Admission, Config};
@@ -76,32 +77,32 @@ pub struct Admission {
 }
 
 impl Admission {
-    /// Admits the effective user of this process only.
+    /// Admits processes of the own effective user only.
     #[must_use]
     pub fn own_user() -> Self {
         Self::users([sys_peer::own_euid()])
     }
 
-    /// Admits these users.
+    /// Admits processes of these users.
     #[must_use]
     pub fn users(users: impl IntoIterator<Item = u32>) -> Self {
         Self { users: users.into_iter().collect(), groups: Vec::new(), callback: None }
     }
 
-    /// Admits these primary groups.
+    /// Admits processes with these primary groups.
     #[must_use]
     pub fn groups(groups: impl IntoIterator<Item = u32>) -> Self {
         Self { users: Vec::new(), groups: groups.into_iter().collect(), callback: None }
     }
 
-    /// Admits these primary groups as well.
+    /// Admits processes with these primary groups as well.
     #[must_use]
     pub fn or_groups(mut self, groups: impl IntoIterator<Item = u32>) -> Self {
         self.groups.extend(groups);
         self
     }
 
-    /// Admits the peers for which the callback returns `Ok`. Its error text is sent to the others.
+    /// Admits the peers that the callback accepts; the others get its error text.
     #[must_use]
     pub fn callback(
         judge: impl Fn(&Credentials) -> Result<(), String> + Send + Sync + 'static,
@@ -112,7 +113,7 @@ impl Admission {
     /// Whether a peer with these credentials is admitted.
     ///
     /// # Errors
-    /// The reason in words, for the log and for the peer.
+    /// The reason, as text for the log and for the peer.
     pub fn judge(&self, who: Option<&Credentials>) -> Result<(), String> {
         let Some(who) = who else {
             return Err("the address carries no credentials, and an admission rule asks for them"
@@ -121,7 +122,7 @@ impl Admission {
         if let Some(judge) = &self.callback {
             return judge(who);
         }
-        // In a user namespace, several foreign users may show as the overflow uid.
+        // In a user namespace, users without a mapping have the overflow uid: it identifies none.
         let is_known = who.uid != sys_peer::overflow_uid();
         if is_known && (self.users.contains(&who.uid) || self.groups.contains(&who.gid)) {
             return Ok(());
@@ -142,15 +143,15 @@ impl fmt::Debug for Admission {
 
 /// Decides how far to trust the process that sent these credentials.
 ///
-/// `pidfd` proves that the process still lives *after* its namespaces were checked by process id.
-/// Without that proof the answer is `Untrusted`.
+/// `pidfd` proves that the process still lives *after* its namespaces were read by process id;
+/// without that proof the result is `Untrusted`.
 pub(crate) fn decide_trust(
     policy: TrustPolicy,
     credentials: Option<&Credentials>,
     pidfd: Option<&PidFd>,
 ) -> Trust {
     match policy {
-        TrustPolicy::Peer => Trust::Trusted,
+        TrustPolicy::Trusted => Trust::Trusted,
         TrustPolicy::Untrusted => Trust::Untrusted,
         TrustPolicy::Auto => {
             let is_ours = credentials.is_some_and(|who| {
@@ -169,29 +170,29 @@ pub(crate) fn decide_trust(
 mod tests {
     use super::*;
 
-    fn credentials_of(uid: u32, gid: u32) -> Credentials {
+    fn somebody(uid: u32, gid: u32) -> Credentials {
         Credentials { pid: 1, uid, gid }
     }
 
     #[test]
-    fn admission_by_list_admits_user_or_group() {
+    fn lists_admit_by_user_or_group() {
         let rule = Admission::users([5]).or_groups([7]);
-        assert!(rule.judge(Some(&credentials_of(5, 0))).is_ok());
-        assert!(rule.judge(Some(&credentials_of(6, 7))).is_ok());
-        assert!(rule.judge(Some(&credentials_of(6, 5))).is_err());
+        assert!(rule.judge(Some(&somebody(5, 0))).is_ok());
+        assert!(rule.judge(Some(&somebody(6, 7))).is_ok());
+        assert!(rule.judge(Some(&somebody(6, 5))).is_err());
         assert!(rule.judge(None).is_err());
     }
 
     #[test]
-    fn overflow_user_is_not_admitted() {
+    fn the_overflow_user_is_nobody() {
         let nobody = sys_peer::overflow_uid();
-        assert!(Admission::users([nobody]).judge(Some(&credentials_of(nobody, 0))).is_err());
+        assert!(Admission::users([nobody]).judge(Some(&somebody(nobody, 0))).is_err());
     }
 
     #[test]
-    fn trust_of_other_user_or_remote_is_untrusted() {
+    fn strangers_and_remotes_are_untrusted() {
         assert_eq!(decide_trust(TrustPolicy::Auto, None, None), Trust::Untrusted);
-        let stranger = credentials_of(sys_peer::own_euid() + 1, 0);
+        let stranger = somebody(sys_peer::own_euid() + 1, 0);
         assert_eq!(decide_trust(TrustPolicy::Auto, Some(&stranger), None), Trust::Untrusted);
         let mut us = Credentials::of_self();
         let digest = PidFd::of_self().unwrap();
