@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A stream as bytes: `Read` and `Write`.
 //!
-//! The end of the other side's messages reads as the end of the stream; a reset, or the end of the
-//! session, as an error. A write that returned was sent, so there is nothing to flush.
+//! The end of the peer's direction reads as the end of the stream; a reset, or the end of the
+//! session, is an error. A write that returned was sent, so there is nothing to flush.
 
 use super::stream::{RecvStream, SendStream};
 use crate::message::Message;
@@ -24,7 +24,7 @@ pub struct StreamIo {
 #[derive(Debug)]
 pub struct ReadHalf {
     recv: RecvStream,
-    /// What is left of the last message.
+    /// The unread rest of the last message.
     rest: Option<Message>,
 }
 
@@ -34,7 +34,7 @@ pub struct WriteHalf {
     send: SendStream,
 }
 
-/// One write takes at most this many bytes.
+/// Upper bound of the bytes that one write takes.
 const WRITE_BYTES_MAX: usize = 64 << 10;
 
 impl StreamIo {
@@ -42,34 +42,34 @@ impl StreamIo {
         Self { read: ReadHalf { recv, rest: None }, write: WriteHalf { send } }
     }
 
-    /// The two halves, to be used by a thread each.
+    /// Splits into the two directions, for a thread each.
     #[must_use]
     pub fn into_split(self) -> (ReadHalf, WriteHalf) {
         (self.read, self.write)
     }
 
-    /// Who is on the other side.
+    /// Identity of the peer.
     #[must_use]
     pub fn peer(&self) -> &Peer {
         &self.read.recv.half().shared.peer
     }
 
-    /// Which transport is used, and why.
+    /// The transport in use, and the reason for it.
     #[must_use]
     pub fn transport(&self) -> Transport {
         self.read.recv.half().shared.transport
     }
 
-    /// What the other side opened the stream with.
+    /// The metadata with which the peer opened the stream.
     #[must_use]
     pub fn metadata(&self) -> &[u8] {
         &self.read.recv.half().stream.metadata
     }
 
-    /// Gives up on both directions, with a code for the other side.
+    /// Resets both directions, with a code for the peer.
     ///
     /// # Panics
-    /// If the code is one of the protocol's: 0xffffff00 or greater.
+    /// If the code is reserved: 0xffffff00 or greater.
     #[track_caller]
     pub fn reset(&mut self, code: u32) {
         self.write.reset(code);
@@ -83,10 +83,10 @@ impl StreamIo {
 }
 
 impl ReadHalf {
-    /// Receives no more: the sender gets `code`.
+    /// Receives no more; the sender learns `code`.
     ///
     /// # Panics
-    /// If the code is one of the protocol's: 0xffffff00 or greater.
+    /// If the code is reserved: 0xffffff00 or greater.
     #[track_caller]
     pub fn stop(&mut self, code: u32) {
         self.recv.stop(code);
@@ -99,19 +99,19 @@ impl WriteHalf {
         self.send.finish();
     }
 
-    /// Gives up: the reader gets an error instead of the end.
+    /// Resets this direction: the peer's read fails instead of reaching the end.
     ///
     /// # Panics
-    /// If the code is one of the protocol's: 0xffffff00 or greater.
+    /// If the code is reserved: 0xffffff00 or greater.
     #[track_caller]
     pub fn reset(&mut self, code: u32) {
         self.send.reset(code);
     }
 
-    /// Waits until nobody reads any more; why.
+    /// Waits until the peer reads no more; returns the reason.
     ///
     /// # Errors
-    /// [`WaitError::TimedOut`] if somebody still does by then.
+    /// [`WaitError::TimedOut`] if the peer still reads at the deadline.
     pub fn stopped(&mut self, deadline: Option<Instant>) -> Result<StreamSendError, WaitError> {
         self.send.stopped(deadline)
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Sessions over a listener, and reaching one.
+//! Accepting sessions at a listener, and connecting to one.
 
 use super::session::Session;
 use super::thread;
@@ -13,7 +13,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::Instant;
 
-/// Where sessions are accepted.
+/// Accepts sessions at an address.
 ///
 /// Dropping it removes its socket file.
 #[derive(Debug)]
@@ -25,7 +25,7 @@ impl Listener {
     /// Listens at `address`, with the default [`Config`].
     ///
     /// # Errors
-    /// See [`BindError`].
+    /// One of the reasons in [`BindError`].
     pub fn bind<A>(address: A) -> Result<Self, BindError>
     where
         A: TryInto<Address>,
@@ -34,10 +34,10 @@ impl Listener {
         Self::bind_with(address, &Config::default())
     }
 
-    /// Listens at `address`. What `config` says holds for every session accepted.
+    /// Listens at `address`, with `config` for every accepted session.
     ///
     /// # Errors
-    /// See [`BindError`].
+    /// One of the reasons in [`BindError`].
     pub fn bind_with<A>(address: A, config: &Config) -> Result<Self, BindError>
     where
         A: TryInto<Address>,
@@ -47,24 +47,25 @@ impl Listener {
         Ok(Self { listener: crate::Listener::bind_service(address, config, SERVICE_SESSION)? })
     }
 
-    /// Also serves peers that speak `protocol`, at the same address. The listener recognises them by their
-    /// first bytes. May be called for several protocols.
+    /// Also serves peers that speak `protocol`, at the same address. The listener recognises them
+    /// by their first bytes. May be called for several protocols.
     #[must_use]
     pub fn with_protocol(mut self, protocol: Arc<dyn Protocol>) -> Self {
         self.listener.add_protocol(protocol);
         self
     }
 
-    /// The address, with the port that the system chose where 0 was asked for.
+    /// The address, with the port that the system chose if 0 was given.
     #[must_use]
     pub const fn local_address(&self) -> &Address {
         self.listener.local_address()
     }
 
-    /// The next session; waits for one.
+    /// Waits for the next session.
     ///
     /// # Errors
-    /// See [`AcceptError`]. The listener goes on after each; at the descriptor limit, wait a little.
+    /// One of the reasons in [`AcceptError`]. The listener stays usable; at the descriptor limit,
+    /// wait a little.
     pub fn accept(&mut self) -> Result<Session, AcceptError> {
         self.accept_until(None)
     }
@@ -77,7 +78,7 @@ impl Listener {
         self.accept_until(Some(deadline))
     }
 
-    /// The next session if there is one now; also drives the handshakes under way. Never waits.
+    /// The next session if there is one now. Drives the pending handshakes and never waits.
     ///
     /// # Errors
     /// [`AcceptError::TimedOut`] if there is none now, and as [`accept`](Self::accept).
@@ -100,7 +101,8 @@ impl Listener {
 }
 
 impl AsFd for Listener {
-    /// A descriptor that becomes readable when [`try_accept`](Self::try_accept) has something to do.
+    /// A descriptor that becomes readable when [`try_accept`](Self::try_accept) has something to
+    /// do.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.listener.as_fd()
     }
@@ -109,7 +111,7 @@ impl AsFd for Listener {
 /// Opens a session with the listener at `address`, with the default [`Config`].
 ///
 /// # Errors
-/// See [`ConnectError`]; connecting takes at most
+/// One of the reasons in [`ConnectError`]. Connecting takes at most
 /// [`handshake_timeout`](Config::handshake_timeout), 5 s.
 pub fn connect<A>(address: A) -> Result<Session, ConnectError>
 where
@@ -122,7 +124,7 @@ where
 /// Opens a session with the listener at `address`.
 ///
 /// # Errors
-/// See [`ConnectError`].
+/// One of the reasons in [`ConnectError`].
 pub fn connect_with<A>(address: A, config: &Config) -> Result<Session, ConnectError>
 where
     A: TryInto<Address>,
@@ -131,10 +133,10 @@ where
     connect_session(address.try_into().map_err(AddressError::from)?, config, None)
 }
 
-/// Opens a session with the server at `address`, which speaks `protocol` instead of our own.
+/// Opens a session with the server at `address` over `protocol` instead of our own.
 ///
 /// # Errors
-/// See [`ConnectError`].
+/// One of the reasons in [`ConnectError`].
 pub fn connect_with_protocol<A>(
     address: A,
     config: &Config,

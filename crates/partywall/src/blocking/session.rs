@@ -16,20 +16,20 @@ use std::time::{Duration, Instant};
 
 /// Many streams over one connection.
 ///
-/// Clones are the same session. It goes on as long as a clone or a stream of it lives, or until
-/// either side [`close`](Self::close)s it. Once no clone is left, nobody can accept: streams that the
-/// other side opens from then on are refused.
+/// Clones are the same session. It lives as long as a clone or a stream of it, or until either side
+/// [`close`](Self::close)s it. Once no clone is left, streams that the peer opens are refused,
+/// because they can no longer be accepted.
 ///
-/// Dropping the last clone, if no stream is left, or else the last stream, waits until what was sent
-/// and owed is written: a moment where the other process reads, over TCP the time that its answer takes, and
-/// never more than [`Config::linger`](crate::Config::linger), on a socket 2 s more. So a process may exit
-/// right after it.
+/// Dropping the last clone or stream of a session waits until all sent messages and pending records
+/// are written. That takes a moment if the peer reads, and one round trip over TCP. The limit is
+/// [`Config::linger`](crate::Config::linger), on a socket 2 s more. The process may exit right
+/// after it.
 #[derive(Clone, Debug)]
 pub struct Session {
     handle: Handle,
     wait: Wait,
     spin_budget: Duration,
-    // Behind the handle: dropped after it.
+    // Declared after the handle, so that it is dropped after it.
     thread: Arc<ThreadHandle>,
 }
 
@@ -38,12 +38,12 @@ impl Session {
         Self { handle, wait: config.wait, spin_budget: config.spin_budget, thread }
     }
 
-    /// Opens a stream, with `metadata` that the other side sees when it accepts it: at most
-    /// [`METADATA_BYTES_MAX`](crate::METADATA_BYTES_MAX) bytes. Waits while as many are open as the
-    /// other side bears; there is no round trip.
+    /// Opens a stream, with `metadata` that the peer reads when it accepts it: at most
+    /// [`METADATA_BYTES_MAX`](crate::METADATA_BYTES_MAX) bytes. Waits while the peer's limit of
+    /// streams is reached; there is no round trip.
     ///
     /// # Errors
-    /// See [`OpenError`].
+    /// One of the reasons in [`OpenError`].
     pub fn open(&self, metadata: &[u8]) -> Result<Stream, OpenError> {
         self.open_until(metadata, None)
     }
@@ -56,7 +56,7 @@ impl Session {
         self.open_until(metadata, Some(deadline))
     }
 
-    /// As [`open`](Self::open) if it needs no waiting.
+    /// As [`open`](Self::open), if that needs no waiting.
     ///
     /// # Errors
     /// [`OpenError::WouldBlock`] if it does, and as `open`.
@@ -70,7 +70,7 @@ impl Session {
     /// order, closed by either side.
     ///
     /// # Errors
-    /// See [`SessionError`].
+    /// One of the reasons in [`SessionError`].
     pub fn accept(&self) -> Result<Option<Stream>, SessionError> {
         loop {
             if let Ok(accepted) = self.wait(None, |context| self.handle.poll_accept(context)) {
@@ -88,7 +88,7 @@ impl Session {
         Ok(accepted.map(|halves| self.stream(halves)))
     }
 
-    /// The next stream if the peer has opened one by now. Never waits.
+    /// The next stream if the peer has opened one by now. The call never waits.
     ///
     /// # Errors
     /// [`WaitError::WouldBlock`] if it has not, and as [`accept`](Self::accept).
@@ -97,10 +97,10 @@ impl Session {
         Ok(accepted.ok_or(WaitError::WouldBlock)??.map(|halves| self.stream(halves)))
     }
 
-    /// How long the other side takes to answer: its session's driver, not its application.
+    /// Round-trip time to the peer's driver; its application is not involved.
     ///
     /// # Errors
-    /// See [`WaitError`].
+    /// One of the reasons in [`WaitError`].
     pub fn ping(&self, deadline: Option<Instant>) -> Result<Duration, WaitError> {
         let asked = Instant::now();
         let token = self.handle.ask()?;
@@ -108,13 +108,13 @@ impl Session {
         Ok(asked.elapsed())
     }
 
-    /// Asks the other side to open no more streams, and refuses those that it opens all the same. What
-    /// is open goes on; see [`drained`](Self::drained).
+    /// Asks the peer to open no more streams, and refuses those that it still opens. Open streams
+    /// go on; see [`drained`](Self::drained).
     pub fn go_away(&self, code: u32) {
         self.handle.shared.go_away(code);
     }
 
-    /// Waits until the other side asks for no more streams; the code it gave.
+    /// Waits until the peer asks for no more streams; returns its code.
     ///
     /// # Errors
     /// [`WaitError::TimedOut`], and see there.
@@ -138,23 +138,24 @@ impl Session {
     /// the session ended in good order.
     ///
     /// # Panics
-    /// If the code is one of the protocol's: 0xffffff00 or greater.
+    /// If the code is reserved: 0xffffff00 or greater.
     #[track_caller]
     pub fn close(&self, code: u32, reason: &str) {
         self.handle.close(code, reason);
     }
 
-    /// Waits until the session is over; why.
+    /// Waits until the session is over; returns the reason.
     ///
     /// # Errors
-    /// [`WaitError::TimedOut`] if it is not by then.
+    /// [`WaitError::TimedOut`] if it is not over at the deadline.
     pub fn closed(&self, deadline: Option<Instant>) -> Result<SessionError, WaitError> {
         self.wait(deadline, |context| self.handle.poll_closed(context))
     }
 
-    /// Waits until the session is over and its thread has done all it had to: what was sent and owed is
-    /// written, or was given up after [`Config::linger`](crate::Config::linger). Then the process may
-    /// exit without losing any of it. It does not end the session by itself.
+    /// Waits until the session is over and its thread has ended. By then all sent messages and
+    /// pending records are written, or were dropped after
+    /// [`Config::linger`](crate::Config::linger), so the process may exit. The call does not end
+    /// the session by itself.
     ///
     /// ```
     /// # let directory = tempfile::tempdir()?;
@@ -170,7 +171,7 @@ impl Session {
     /// ```
     ///
     /// # Errors
-    /// [`WaitError::TimedOut`] if it has not by then.
+    /// [`WaitError::TimedOut`] if it has not ended at the deadline.
     pub fn finished(&self, deadline: Option<Instant>) -> Result<(), WaitError> {
         self.wait(deadline, |context| self.handle.poll_finished(context))
     }
@@ -181,26 +182,26 @@ impl Session {
         self.handle.shared.check().err()
     }
 
-    /// Who is on the other side.
+    /// Identity of the peer.
     #[must_use]
     pub fn peer(&self) -> &Peer {
         &self.handle.shared.peer
     }
 
-    /// Which transport is used, and why.
+    /// The transport in use, and the reason for it.
     #[must_use]
     pub fn transport(&self) -> Transport {
         self.handle.shared.transport
     }
 
-    /// How many streams there are, of both sides'.
+    /// Number of streams, opened by either side.
     #[must_use]
     pub fn streams(&self) -> usize {
         self.handle.shared.state().live
     }
 
-    /// Gives all memory for large messages that is not in use back to the system, as far as there is
-    /// room to tell the other side. Idle memory also goes back by itself, see
+    /// Returns unused memory for large messages to the system, as far as there is room for the
+    /// records that retire it. Idle memory also returns by itself, see
     /// [`Config::idle_memory_timeout`](crate::Config::idle_memory_timeout).
     pub fn trim(&self) {
         self.handle.trim();

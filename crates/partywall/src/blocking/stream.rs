@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A stream: messages both ways, each direction with an end of its own.
+//! A stream: messages in both directions, each with an end of its own.
 
 use super::io::StreamIo;
 use super::park::{poll_once, wait_for};
@@ -18,8 +18,8 @@ use std::time::{Duration, Instant};
 
 /// Both directions of a stream.
 ///
-/// Dropping it closes the sending direction in good order (while unwinding: resets it) and tells the
-/// other side that nothing more is received. With the last handle of its session it also waits, as
+/// Dropping it finishes the sending direction (while unwinding: resets it) and stops the receiving
+/// one. If it is the last handle of its session, dropping also waits, as
 /// [`Session`](super::Session) says.
 ///
 /// ```
@@ -69,7 +69,7 @@ impl Stream {
         }
     }
 
-    /// The two directions, to be used by a thread each.
+    /// Splits into the two directions, for a thread each.
     #[must_use]
     pub fn into_split(self) -> (SendStream, RecvStream) {
         (self.send, self.recv)
@@ -81,52 +81,52 @@ impl Stream {
         StreamIo::new(self.send, self.recv)
     }
 
-    /// What the other side opened it with; empty for a stream that this side opened.
+    /// The metadata with which the peer opened the stream; empty if this side opened it.
     #[must_use]
     pub fn metadata(&self) -> &[u8] {
         &self.recv.half.stream.metadata
     }
 
-    /// Its number within the session; numbers are used again.
+    /// Number of the stream within the session; numbers are reused.
     #[must_use]
     pub fn number(&self) -> u32 {
         self.recv.half.stream.number
     }
 
-    /// Who is on the other side.
+    /// Identity of the peer.
     #[must_use]
     pub fn peer(&self) -> &Peer {
         &self.recv.half.shared.peer
     }
 
-    /// Which transport is used, and why.
+    /// The transport in use, and the reason for it.
     #[must_use]
     pub fn transport(&self) -> Transport {
         self.recv.half.shared.transport
     }
 
-    /// The sending direction.
+    /// The sending direction of this stream.
     pub const fn sender(&mut self) -> &mut SendStream {
         &mut self.send
     }
 
-    /// The receiving direction.
+    /// The receiving direction of this stream.
     pub const fn receiver(&mut self) -> &mut RecvStream {
         &mut self.recv
     }
 
-    /// See [`SendStream::send`].
+    /// Calls [`SendStream::send`] on the sending direction.
     ///
     /// # Errors
-    /// As there.
+    /// The errors of that method.
     pub fn send(&mut self, payload: &[u8]) -> Result<(), StreamSendError> {
         self.send.send(payload)
     }
 
-    /// See [`SendStream::send_deadline`].
+    /// Calls [`SendStream::send_deadline`] on the sending direction.
     ///
     /// # Errors
-    /// As there.
+    /// The errors of that method.
     pub fn send_deadline(
         &mut self,
         payload: &[u8],
@@ -135,26 +135,26 @@ impl Stream {
         self.send.send_deadline(payload, deadline)
     }
 
-    /// See [`SendStream::try_send`].
+    /// Calls [`SendStream::try_send`] on the sending direction.
     ///
     /// # Errors
-    /// As there.
+    /// The errors of that method.
     pub fn try_send(&mut self, payload: &[u8]) -> Result<(), StreamSendError> {
         self.send.try_send(payload)
     }
 
-    /// See [`SendStream::reserve`].
+    /// Calls [`SendStream::reserve`] on the sending direction.
     ///
     /// # Errors
-    /// As there.
+    /// The errors of that method.
     pub fn reserve(&mut self, len: usize) -> Result<Reservation<'_>, StreamSendError> {
         self.send.reserve(len)
     }
 
-    /// See [`SendStream::reserve_deadline`].
+    /// Calls [`SendStream::reserve_deadline`] on the sending direction.
     ///
     /// # Errors
-    /// As there.
+    /// The errors of that method.
     pub fn reserve_deadline(
         &mut self,
         len: usize,
@@ -163,33 +163,34 @@ impl Stream {
         self.send.reserve_deadline(len, deadline)
     }
 
-    /// See [`RecvStream::recv`].
+    /// Calls [`RecvStream::recv`] on the receiving direction.
     ///
     /// # Errors
-    /// As there.
+    /// The errors of that method.
     pub fn recv(&mut self) -> Result<Option<Message>, StreamRecvError> {
         self.recv.recv()
     }
 
-    /// See [`RecvStream::recv_deadline`].
+    /// Calls [`RecvStream::recv_deadline`] on the receiving direction.
     ///
     /// # Errors
-    /// As there.
+    /// The errors of that method.
     pub fn recv_deadline(&mut self, deadline: Instant) -> Result<Option<Message>, StreamRecvError> {
         self.recv.recv_deadline(deadline)
     }
 
-    /// See [`RecvStream::try_recv`].
+    /// Calls [`RecvStream::try_recv`] on the receiving direction.
     ///
     /// # Errors
-    /// As there.
+    /// The errors of that method.
     pub fn try_recv(&mut self) -> Result<Option<Message>, StreamRecvError> {
         self.recv.try_recv()
     }
 
-    /// Answers the next request: receives a message, and sends the response that `respond` writes in
-    /// place. `respond` gets the request and `len_max` bytes of the response, and returns how many of
-    /// them it used. A large response is written in the very memory that the peer will read.
+    /// Answers the next request: receives a message, and sends the response that `respond` writes
+    /// in place. `respond` gets the request and `len_max` bytes of the response, and returns how
+    /// many of them it used. A large response is written in the very memory that the peer will
+    /// read.
     ///
     /// Returns `false` once the peer has finished, without calling `respond`.
     ///
@@ -197,7 +198,8 @@ impl Stream {
     /// # let directory = tempfile::tempdir()?;
     /// # let address = format!("unix:{}/app.sock", directory.path().display());
     /// # let mut listener = partywall::blocking::Listener::bind(&address)?;
-    /// # let client = std::thread::spawn(move || -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+    /// # type Failure = Box<dyn std::error::Error + Send + Sync>;
+    /// # let client = std::thread::spawn(move || -> Result<(), Failure> {
     /// #     let session = partywall::blocking::connect(&address)?;
     /// #     let mut stream = session.open(b"")?;
     /// #     stream.send(b"shout")?;
@@ -216,7 +218,7 @@ impl Stream {
     /// ```
     ///
     /// # Errors
-    /// See [`ReplyError`]. A request whose response was not sent is lost.
+    /// One of the reasons in [`ReplyError`]. A request whose response was not sent is lost.
     ///
     /// # Panics
     /// If `respond` returns more than `len_max`.
@@ -234,7 +236,7 @@ impl Stream {
     /// As `reply_with`, with `TimedOut` of the direction in which the deadline passed.
     ///
     /// # Panics
-    /// As `reply_with`.
+    /// In the case of `reply_with`.
     pub fn reply_with_deadline(
         &mut self,
         len_max: usize,
@@ -259,22 +261,23 @@ impl Stream {
         let used = respond(&request, &mut response);
         assert!(used <= len_max, "a response of {used} bytes in {len_max}");
         response.truncate(used);
-        // Its memory goes back to the peer before the response comes.
+        // The request's memory returns to the peer before the response.
         drop(request);
         response.commit_until(deadline).map_err(ReplyError::Send)?;
         Ok(true)
     }
 
-    /// See [`SendStream::finish`]. A protocol without half-close transmits the end only once receiving
-    /// is over too: by [`RecvStream::stop`], or when the stream is dropped.
+    /// Calls [`SendStream::finish`] on the sending direction. A protocol without half-close
+    /// transmits the end only once receiving is over too: by [`RecvStream::stop`], or when the
+    /// stream is dropped.
     pub fn finish(&mut self) {
         self.send.finish();
     }
 
-    /// Gives up on both directions, with a code for the other side.
+    /// Resets both directions, with a code for the peer.
     ///
     /// # Panics
-    /// If the code is one of the protocol's: 0xffffff00 or greater.
+    /// If the code is reserved: 0xffffff00 or greater.
     #[track_caller]
     pub fn reset(&mut self, code: u32) {
         self.send.reset(code);
@@ -288,23 +291,23 @@ pub struct SendStream {
     half: SendHalf,
     wait: Wait,
     spinner: Spinner,
-    // Behind the half: dropped after it.
+    // Declared after the half, so that it is dropped after it.
     _thread: Arc<ThreadHandle>,
 }
 
 impl SendStream {
-    /// How to wait from now on.
+    /// Sets the wait strategy.
     pub const fn set_wait(&mut self, wait: Wait) {
         self.wait = wait;
     }
 
-    /// Sends a copy of `payload`, of any length up to the limits of both sides. Waits for credit of this
-    /// stream, and for room in what all streams share.
+    /// Sends a copy of `payload`, of any length up to the limits of both sides. Waits for credit of
+    /// this stream, and for room in what all streams share.
     ///
     /// When this returns `Ok`, the message is committed.
     ///
     /// # Errors
-    /// See [`StreamSendError`].
+    /// One of the reasons in [`StreamSendError`].
     pub fn send(&mut self, payload: &[u8]) -> Result<(), StreamSendError> {
         self.send_until(payload, None)
     }
@@ -312,7 +315,7 @@ impl SendStream {
     /// As [`send`](Self::send), but only until `deadline`.
     ///
     /// # Errors
-    /// [`StreamSendError::TimedOut`] if it was not sent by then, and as `send`.
+    /// [`StreamSendError::TimedOut`] if it was not sent by the deadline, and the errors of `send`.
     pub fn send_deadline(
         &mut self,
         payload: &[u8],
@@ -321,7 +324,7 @@ impl SendStream {
         self.send_until(payload, Some(deadline))
     }
 
-    /// Sends a copy of `payload` if there is credit and room now. Never waits.
+    /// Sends a copy of `payload` if there is credit and room now. The call never waits.
     ///
     /// # Errors
     /// [`StreamSendError::Full`], and as [`send`](Self::send).
@@ -332,12 +335,12 @@ impl SendStream {
         sent.unwrap_or(Err(StreamSendError::Full))
     }
 
-    /// Memory for a message of `len` bytes, to be filled and committed. A large one is the very memory
-    /// that the receiver will look at. What it holds at first is unspecified: zeros, or what this
-    /// process wrote before.
+    /// Reserves memory for a message of `len` bytes, to be filled and committed. For a large
+    /// message it is the very memory that the receiver reads. Its initial content is unspecified:
+    /// zeros, or bytes that this process wrote before.
     ///
     /// # Errors
-    /// As [`send`](Self::send).
+    /// The errors of [`send`](Self::send).
     pub fn reserve(&mut self, len: usize) -> Result<Reservation<'_>, StreamSendError> {
         let mut guard = Guard::new(self);
         guard.wait(None, |half, context| half.poll_reserve(context, len))?;
@@ -358,27 +361,27 @@ impl SendStream {
         Ok(Reservation { guard })
     }
 
-    /// Ends this direction in good order: no more messages will come, and everything that was sent is
-    /// still delivered. The other direction goes on. A protocol without half-close transmits the end
-    /// only once receiving is over too.
+    /// Ends this direction in good order: no more messages will come, and everything that was sent
+    /// is still delivered. The other direction goes on. A protocol without half-close transmits the
+    /// end only once receiving is over too.
     pub fn finish(&mut self) {
         self.half.finish();
     }
 
-    /// Gives up: the receiver gets `code` instead of an end in good order.
+    /// Resets this direction: the receiver gets `code` instead of the end.
     ///
     /// # Panics
-    /// If the code is one of the protocol's: 0xffffff00 or greater.
+    /// If the code is reserved: 0xffffff00 or greater.
     #[track_caller]
     pub fn reset(&mut self, code: u32) {
         assert_application_code(code);
         self.half.reset(code);
     }
 
-    /// Waits until the other side receives no more of this stream; why.
+    /// Waits until the peer receives no more of this stream; returns the reason.
     ///
     /// # Errors
-    /// [`WaitError::TimedOut`] if it still does by then.
+    /// [`WaitError::TimedOut`] if it still receives at the deadline.
     pub fn stopped(&mut self, deadline: Option<Instant>) -> Result<StreamSendError, WaitError> {
         let Self { half, wait, spinner, .. } = self;
         let stopped = wait_for(*wait, spinner, deadline, |context| half.poll_stopped(context));
@@ -395,7 +398,7 @@ impl SendStream {
     }
 }
 
-/// A message on its way out, which gives back what it holds.
+/// A message that is not sent yet; dropping it releases its memory and credit.
 struct Guard<'a> {
     stream: &'a mut SendStream,
 }
@@ -430,23 +433,23 @@ pub struct RecvStream {
     half: RecvHalf,
     wait: Wait,
     spinner: Spinner,
-    /// How many messages were received.
+    /// Number of received messages.
     received: u64,
-    // Behind the half: dropped after it.
+    // Declared after the half, so that it is dropped after it.
     _thread: Arc<ThreadHandle>,
 }
 
 impl RecvStream {
-    /// How to wait from now on.
+    /// Sets the wait strategy.
     pub const fn set_wait(&mut self, wait: Wait) {
         self.wait = wait;
     }
 
-    /// Waits for the next message. `None` once the peer has finished its direction and everything it
-    /// sent was received.
+    /// Waits for the next message. `None` once the peer has finished its direction and everything
+    /// it sent was received.
     ///
     /// # Errors
-    /// See [`StreamRecvError`].
+    /// One of the reasons in [`StreamRecvError`].
     pub fn recv(&mut self) -> Result<Option<Message>, StreamRecvError> {
         self.recv_until(None)
     }
@@ -454,12 +457,12 @@ impl RecvStream {
     /// As [`recv`](Self::recv), but only until `deadline`.
     ///
     /// # Errors
-    /// [`StreamRecvError::TimedOut`] if none came by then, and as `recv`.
+    /// [`StreamRecvError::TimedOut`] if no message came by the deadline, and the errors of `recv`.
     pub fn recv_deadline(&mut self, deadline: Instant) -> Result<Option<Message>, StreamRecvError> {
         self.recv_until(Some(deadline))
     }
 
-    /// The next message if one is there now. Never waits.
+    /// The next message if one is there now. The call never waits.
     ///
     /// # Errors
     /// [`StreamRecvError::Empty`] if none is, and as [`recv`](Self::recv).
@@ -468,17 +471,17 @@ impl RecvStream {
         self.count(received.unwrap_or(Err(StreamRecvError::Empty)))
     }
 
-    /// Receives no more: the sender gets `code`, and what is unread is dropped.
+    /// Receives no more: the sender gets `code`, and unread messages are dropped.
     ///
     /// # Panics
-    /// If the code is one of the protocol's: 0xffffff00 or greater.
+    /// If the code is reserved: 0xffffff00 or greater.
     #[track_caller]
     pub fn stop(&mut self, code: u32) {
         assert_application_code(code);
         self.half.stop(code);
     }
 
-    /// How many messages were received of this stream.
+    /// Number of messages received on this stream.
     #[must_use]
     pub const fn received(&self) -> u64 {
         self.received
@@ -506,14 +509,14 @@ impl RecvStream {
     }
 }
 
-/// Memory of a message that is not sent yet: fill it, then [`commit`](Self::commit). Dropping it gives it
-/// back.
+/// Memory of a message that is not sent yet: fill it, then [`commit`](Self::commit). Dropping it
+/// frees the memory.
 pub struct Reservation<'a> {
     guard: Guard<'a>,
 }
 
 impl Reservation<'_> {
-    /// Sends the message.
+    /// Sends the reserved message.
     ///
     /// # Errors
     /// As [`SendStream::send`]; the message is then dropped.

@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The thread that drives a session: receives as long as something comes, then sleeps.
+//! The thread that drives a session: it receives while records come, then sleeps.
 //!
 //! ```text
 //!   turn ── busy ──▶ turn again
 //!     └─── idle ──▶ patience ── look again ──▶ turn
 //!                      └─ sleep: arm ── something ──▶ turn
-//!                                  └─ nothing ──▶ poll: records, a call, and room if somebody wants it
+//!                                  └─ nothing ──▶ poll: records, a call, and room if wanted
 //! ```
 //!
-//! Whoever lets go of the session last waits until the thread has ended: else a process that exits at once
-//! would take along what is still to be written. The driver bounds that time (`Config::linger`).
+//! Dropping the last handle of the session waits until the thread has ended. Otherwise a process
+//! that exits at once would lose records that are still to be written. `Config::linger` bounds that
+//! time.
 
 use crate::config::Config;
 use crate::error::Fault;
@@ -26,7 +27,7 @@ use std::task::{Wake, Waker};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// Starts a session's thread; the first handle, to be dropped before what runs.
+/// Starts a session's thread. Returns the first handle, which must be dropped before the thread's.
 pub(super) fn start(
     established: Established,
     config: &Config,
@@ -44,8 +45,8 @@ pub(super) fn start(
     Ok((handle, Arc::new(ThreadHandle { thread: Some(thread), guard })))
 }
 
-/// A session's thread as its users hold it, each behind the handle by which it uses the session: with the last
-/// handle the session ends, and with the last of these its thread has.
+/// The users' hold on a session's thread. Each user drops its session handle first. The session
+/// ends with the last handle, and the last of these waits for the thread.
 #[derive(Debug)]
 pub(super) struct ThreadHandle {
     thread: Option<JoinHandle<()>>,
@@ -56,17 +57,17 @@ impl Drop for ThreadHandle {
     fn drop(&mut self) {
         let Some(thread) = self.thread.take() else { return };
         if self.guard.is_child() {
-            // It runs in the parent, and is not even known here.
+            // The thread runs in the parent only.
             std::mem::forget(thread);
             return;
         }
-        // Never the thread itself: it holds no handle, and wakes nobody who could. One that panicked has
-        // closed the session while unwinding.
+        // The caller is never the session's thread, which holds no handle. A thread that panicked
+        // has closed the session while unwinding.
         let _ = thread.join();
     }
 }
 
-/// Wakes the thread where it sleeps.
+/// Wakes the sleeping thread.
 struct ThreadWaker {
     doorbell: Doorbell,
 }
@@ -77,12 +78,12 @@ impl Wake for ThreadWaker {
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        // An eventfd that only we hold always takes a ring.
+        // An eventfd that only this process holds accepts every notification.
         let _ = self.doorbell.notify();
     }
 }
 
-/// A session's thread.
+/// The state of a session's thread.
 struct DriverThread {
     driver: Driver,
     idle: IdlePolicy,
@@ -93,7 +94,7 @@ impl DriverThread {
     fn run(&mut self) {
         let waker = Waker::from(Arc::clone(&self.waker_target));
         loop {
-            // Registered before the look: whoever calls after it is heard.
+            // Registered before the poll, so that a later call wakes the thread.
             self.driver.register(&waker);
             match self.driver.turn() {
                 Turn::Over => return,
@@ -118,7 +119,7 @@ impl DriverThread {
         }
     }
 
-    /// Sleeps until there may be something to do.
+    /// Sleeps until an event may have occurred.
     fn sleep(&mut self, period: Option<Duration>) -> Result<(), Fault> {
         let sleeping = self.driver.arm(period.is_some())?;
         if sleeping == Sleep::No {

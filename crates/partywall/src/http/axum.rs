@@ -3,7 +3,8 @@
 //! `ConnectInfo<partywall::axum::ConnectInfo>`.
 //!
 //! ```
-//! # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! # let directory = tempfile::tempdir()?;
 //! # let address = format!("unix:{}/app.sock", directory.path().display());
 //! use axum::{Router, extract::ConnectInfo, routing::get};
@@ -13,7 +14,9 @@
 //!
 //! let app = Router::new().route(
 //!     "/",
-//!     get(|ConnectInfo(caller): ConnectInfo<partywall::axum::ConnectInfo>| async move { format!("{:?}", caller.pid()) }),
+//!     get(|ConnectInfo(peer): ConnectInfo<partywall::axum::ConnectInfo>| async move {
+//!         format!("{:?}", peer.pid())
+//!     }),
 //! );
 //! let incoming = Incoming::new(Listener::bind(&address)?);
 //! let service = app.into_make_service_with_connect_info::<partywall::axum::ConnectInfo>();
@@ -45,7 +48,7 @@ impl Listener for Incoming {
         Self::accept(self).await
     }
 
-    /// Not supported: a listener is no caller. Ask [`Incoming::local_address`] before serving.
+    /// Unsupported, because a listener is no peer. Call [`Incoming::local_address`] before serving.
     fn local_addr(&self) -> io::Result<ConnectInfo> {
         let advice = "ask Incoming::local_address before it is served";
         Err(io::Error::new(io::ErrorKind::Unsupported, advice))

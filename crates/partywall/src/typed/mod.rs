@@ -3,12 +3,12 @@
 //!
 //! ```text
 //!   values.rs   send_value, recv_value     postcard: any serde type, compact, decoded
-//!   plain.rs    send_plain, recv_plain     the struct's own bytes, looked at where they lie
-//!   places.rs   bytes at an address that suits the struct
+//!   plain.rs    send_plain, recv_plain     the struct's own bytes, read in place
+//!   places.rs   bytes at an address with the alignment of the struct
 //! ```
 //!
-//! Neither changes what is on the wire: a value is the payload of one message, so limits on its size
-//! are the limits on messages.
+//! Neither changes the wire format: a value is the payload of one message, so the limits of
+//! messages apply.
 
 #[cfg(feature = "zerocopy")]
 mod places;

@@ -1,24 +1,24 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Bytes at an address that a struct of any alignment up to 64 can be looked at.
+//! The bytes of a message at an address that suits a struct of any alignment up to 64.
 //!
 //! ```text
-//!   There     the message stays where it is: memory of the neighbour, or our heap
+//!   There     the message in place: memory of the peer, or our heap
 //!   Short     up to 128 bytes, within the value, which is itself aligned
-//!   Long      longer ones, on our heap
+//!   Long      more bytes, on our heap
 //! ```
 
 use crate::message::Message;
 use zerocopy::{FromZeros, Immutable, IntoBytes, KnownLayout};
 
-/// A line of memory: what blocks are aligned to, and structs at most.
+/// A cache line of memory: the alignment of blocks, and the largest of structs.
 #[derive(Clone, Copy, Debug, zerocopy::FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C, align(64))]
 pub(super) struct Line([u8; 64]);
 
-/// So many lines are kept within the value.
+/// Number of cache lines within the value.
 const SHORT_LINES: usize = 2;
 
-/// Bytes of a message, aligned.
+/// The bytes of a message, aligned.
 pub(super) enum Place {
     There(Message),
     Short { lines: [Line; SHORT_LINES], len: u8 },

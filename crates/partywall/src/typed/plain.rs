@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Plain structs as messages: their own bytes, looked at where they lie.
+//! Plain structs as messages: their own bytes, read in place.
 //!
 //! ```text
 //!   send_plain(&T)       T's bytes are the payload
@@ -7,17 +7,19 @@
 //!   recv_checked::<T>()  copied first, then checked bit by bit: for enums, bool, char
 //! ```
 //!
-//! # What may be looked at in place
+//! # Types that can be read in place
 //!
-//! Only types for which *any* bytes are a value ([`FromBytes`]). A type with forbidden bytes must be checked on a
-//! copy that nobody else can change, and safe code cannot remember that it was: so it is received by value.
+//! Only types for which *any* bytes are a value ([`FromBytes`]). A type with invalid bytes must be
+//! checked on a private copy, and safe code cannot record that it was checked, so it is received by
+//! value.
 //!
 //! # Under `Trust::Trusted`
 //!
-//! Length and alignment are ours, and stay. The bytes of a large message lie in the neighbour's memory and stay
-//! as they are only while it keeps its promise (SECURITY.md): a neighbour that breaks it can change a field between
-//! two looks. So copy what you check, and use the copy: `let header = *plain;`. Under
-//! [`Trust::Untrusted`](crate::Trust::Untrusted) all of it is a private copy.
+//! Length and alignment are private and never change. The bytes of a large message lie in the
+//! peer's memory and stay the same only while the peer keeps its promise (SECURITY.md). A peer that
+//! breaks it can change a field between two reads. So copy before a check, and use the copy: `let
+//! header = *plain;`. Under [`Trust::Untrusted`](crate::Trust::Untrusted) the whole message is a
+//! private copy.
 
 use super::places::Place;
 use crate::channel::{Channel, Receiver, Sender, SharedSender};
@@ -32,21 +34,21 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, TryFromBytes};
 
 /// A message that is a `T`, or a slice of them: derefs to it.
 ///
-/// A large message is looked at where it lies; the sender has its memory back when this is dropped. One whose
-/// address does not suit `T` (short ones, and what was advanced past a header) is copied once to an address that
-/// does.
+/// A large message is read in place; dropping this returns its memory to the sender. A message
+/// whose address does not suit `T` (a short one, or one advanced past a header) is copied once to
+/// an aligned address.
 pub struct Plain<T: ?Sized> {
     place: Place,
     is: PhantomData<fn() -> Box<T>>,
 }
 
-/// A message that is no `T`. The message can be had back.
+/// A message that is not a `T`; it gives the message back.
 #[derive(Debug)]
 pub struct NotPlain {
     number: Option<u64>,
     type_name: &'static str,
     what: What,
-    /// In a box: errors are to be small.
+    /// Boxed to keep the error small.
     message: Box<Message>,
 }
 
@@ -61,7 +63,7 @@ enum What {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RecvPlainError<E> {
-    /// A message came, and is no such struct. It was taken; the next one can be received.
+    /// The received message is no such struct. It was taken; the next one can be received.
     #[error(transparent)]
     NotPlain(NotPlain),
     /// No message was received.
@@ -70,13 +72,13 @@ pub enum RecvPlainError<E> {
 }
 
 impl NotPlain {
-    /// Which message of its channel, or of its direction of a stream, from 0, if that is known.
+    /// Number of the message in its channel or stream direction, from 0, if known.
     #[must_use]
     pub const fn number(&self) -> Option<u64> {
         self.number
     }
 
-    /// The message.
+    /// Returns the message.
     #[must_use]
     pub fn into_message(self) -> Message {
         *self.message
@@ -106,7 +108,7 @@ impl<T: FromBytes + KnownLayout + Immutable + ?Sized> Plain<T> {
     /// The message as a `T`; the error gives it back.
     fn new(message: Message) -> Result<Self, (What, Box<Message>)> {
         let what = match T::ref_from_bytes(&message) {
-            // A short message moves with the value: where it is now says nothing.
+            // A short message moves with the value, so its present address means nothing.
             Ok(_) if message.has_stable_address() => {
                 return Ok(Self { place: Place::There(message), is: PhantomData });
             }
@@ -126,7 +128,7 @@ impl<T: FromBytes + KnownLayout + Immutable + ?Sized> Plain<T> {
 }
 
 impl<T: ?Sized> Plain<T> {
-    /// Whether it is looked at in the sender's memory, without ever having been copied.
+    /// Whether the message is read in the sender's memory, without a copy.
     #[must_use]
     pub fn is_zero_copy(&self) -> bool {
         match &self.place {
@@ -143,9 +145,10 @@ impl<T: FromBytes + KnownLayout + Immutable + ?Sized> Deref for Plain<T> {
     fn deref(&self) -> &T {
         match T::ref_from_bytes(self.place.as_slice()) {
             Ok(value) => value,
-            // Not reached, also not in a forked child: length and address were checked when it was made, and
-            // neither ever changes. What lies there may, and any bytes are a value. The mapping is read-only,
-            // so children inherit it (tests/fork/channels.rs); what is copied lies at a multiple of 64 wherever it moves.
+            // Not reached, not even in a forked child: length and address were checked at
+            // construction and never change. The bytes may change, but any bytes are a value. The
+            // mapping is read-only, so children inherit it (tests/fork/channels.rs). A copy is
+            // aligned to 64 wherever it moves.
             Err(_) => unreachable!("the place of a plain struct has changed"),
         }
     }
@@ -185,10 +188,10 @@ fn not_plain<T: ?Sized, E>(what: What, message: Box<Message>, number: u64) -> Re
 }
 
 impl Message {
-    /// The message as a plain struct, or as a slice of them; looked at where it lies if its address suits.
+    /// The message as a plain struct, or as a slice of them; read in place if its address suits.
     ///
     /// # Errors
-    /// [`NotPlain`], with the message, if its length is another.
+    /// [`NotPlain`], with the message, if its length differs.
     ///
     /// # Examples
     /// ```
@@ -215,7 +218,7 @@ impl Message {
         })
     }
 
-    /// The message as a struct that not all bytes are a value of: copied, then checked.
+    /// The message as a struct for which some bytes are invalid: copied, then checked.
     ///
     /// # Errors
     /// [`NotPlain`], with the message.
@@ -233,7 +236,7 @@ impl Sender {
     /// Sends a plain struct, or a slice of them: its own bytes, as one message.
     ///
     /// # Errors
-    /// As [`send`](Self::send).
+    /// The errors of [`send`](Self::send).
     ///
     /// # Examples
     /// ```
@@ -261,10 +264,10 @@ impl Sender {
         self.send(value.as_bytes())
     }
 
-    /// As [`send_plain`](Self::send_plain), if there is room now. Never waits.
+    /// As [`send_plain`](Self::send_plain), if there is room now. The call never waits.
     ///
     /// # Errors
-    /// As [`try_send`](Self::try_send).
+    /// The errors of [`try_send`](Self::try_send).
     pub fn try_send_plain<T: IntoBytes + Immutable + ?Sized>(
         &mut self,
         value: &T,
@@ -274,10 +277,10 @@ impl Sender {
 }
 
 impl SharedSender {
-    /// See [`Sender::send_plain`].
+    /// Calls [`Sender::send_plain`] on the sending end.
     ///
     /// # Errors
-    /// As there.
+    /// The errors of that method.
     pub fn send_plain<T: IntoBytes + Immutable + ?Sized>(
         &self,
         value: &T,
@@ -285,10 +288,10 @@ impl SharedSender {
         self.send(value.as_bytes())
     }
 
-    /// See [`Sender::try_send_plain`].
+    /// Calls [`Sender::try_send_plain`] on the sending end.
     ///
     /// # Errors
-    /// As there.
+    /// The errors of that method.
     pub fn try_send_plain<T: IntoBytes + Immutable + ?Sized>(
         &self,
         value: &T,
@@ -298,11 +301,11 @@ impl SharedSender {
 }
 
 impl Receiver {
-    /// The next message as a plain struct, or as a slice of them; waits for one.
+    /// Waits for the next message and returns it as a plain struct, or as a slice of them.
     ///
     /// # Errors
-    /// [`RecvPlainError::NotPlain`] if its length is another: the message is taken, and can be had from the
-    /// error. And as [`recv`](Self::recv).
+    /// [`RecvPlainError::NotPlain`] if its length differs: the message is taken, and the error
+    /// returns it. Otherwise the errors of [`recv`](Self::recv).
     pub fn recv_plain<T>(&mut self) -> Result<Option<Plain<T>>, RecvPlainError<RecvError>>
     where
         T: FromBytes + KnownLayout + Immutable + ?Sized,
@@ -314,7 +317,7 @@ impl Receiver {
     /// As [`recv_plain`](Self::recv_plain), but only until `deadline`.
     ///
     /// # Errors
-    /// As there, and [`RecvError::TimedOut`].
+    /// The errors of that method, and [`RecvError::TimedOut`].
     pub fn recv_plain_deadline<T>(
         &mut self,
         deadline: Instant,
@@ -326,10 +329,10 @@ impl Receiver {
         message.map(|message| plain(message, self.last_number())).transpose()
     }
 
-    /// As [`recv_plain`](Self::recv_plain), if a message is there now. Never waits.
+    /// As [`recv_plain`](Self::recv_plain), if a message is there now. The call never waits.
     ///
     /// # Errors
-    /// As there, and [`TryRecvError::Empty`].
+    /// The errors of that method, and [`TryRecvError::Empty`].
     pub fn try_recv_plain<T>(&mut self) -> Result<Option<Plain<T>>, RecvPlainError<TryRecvError>>
     where
         T: FromBytes + KnownLayout + Immutable + ?Sized,
@@ -338,12 +341,12 @@ impl Receiver {
         message.map(|message| plain(message, self.last_number())).transpose()
     }
 
-    /// The next message as a struct that not all bytes are a value of (with enums, `bool` or `char`): copied,
-    /// then checked; waits for one.
+    /// The next message as a struct that not all bytes are a value of (with enums, `bool` or
+    /// `char`): copied, then checked; waits for one.
     ///
     /// # Errors
-    /// [`RecvPlainError::NotPlain`] if its length is another, or its bytes are no value. And as
-    /// [`recv`](Self::recv).
+    /// [`RecvPlainError::NotPlain`] if its length differs, or its bytes are no value.
+    /// Otherwise the errors of [`recv`](Self::recv).
     pub fn recv_checked<T: TryFromBytes>(
         &mut self,
     ) -> Result<Option<T>, RecvPlainError<RecvError>> {
@@ -353,10 +356,10 @@ impl Receiver {
 }
 
 impl Channel {
-    /// See [`Sender::send_plain`].
+    /// Calls [`Sender::send_plain`] on the sending end.
     ///
     /// # Errors
-    /// As there.
+    /// The errors of that method.
     pub fn send_plain<T: IntoBytes + Immutable + ?Sized>(
         &mut self,
         value: &T,
@@ -364,10 +367,10 @@ impl Channel {
         self.sender().send_plain(value)
     }
 
-    /// See [`Receiver::recv_plain`].
+    /// Calls [`Receiver::recv_plain`] on the receiving end.
     ///
     /// # Errors
-    /// As there.
+    /// The errors of that method.
     pub fn recv_plain<T>(&mut self) -> Result<Option<Plain<T>>, RecvPlainError<RecvError>>
     where
         T: FromBytes + KnownLayout + Immutable + ?Sized,
@@ -375,10 +378,10 @@ impl Channel {
         self.receiver().recv_plain()
     }
 
-    /// See [`Receiver::recv_checked`].
+    /// Calls [`Receiver::recv_checked`] on the receiving end.
     ///
     /// # Errors
-    /// As there.
+    /// The errors of that method.
     pub fn recv_checked<T: TryFromBytes>(
         &mut self,
     ) -> Result<Option<T>, RecvPlainError<RecvError>> {
@@ -397,7 +400,7 @@ mod streams {
         /// Sends a plain struct, or a slice of them: its own bytes, as one message.
         ///
         /// # Errors
-        /// As [`send`](Self::send).
+        /// The errors of [`send`](Self::send).
         pub async fn send_plain<T: IntoBytes + Immutable + ?Sized>(
             &mut self,
             value: &T,
@@ -407,10 +410,12 @@ mod streams {
     }
 
     impl RecvStream {
-        /// The next message as a plain struct, or as a slice of them; `None` once the peer has finished.
+        /// The next message as a plain struct, or as a slice of them; `None` once the peer has
+        /// finished.
         ///
         /// # Errors
-        /// [`RecvPlainError::NotPlain`] if its length is another, and as [`recv`](Self::recv).
+        /// [`RecvPlainError::NotPlain`] if its length differs, and the errors of
+        /// [`recv`](Self::recv).
         pub async fn recv_plain<T>(
             &mut self,
         ) -> Result<Option<Plain<T>>, RecvPlainError<StreamRecvError>>
@@ -422,12 +427,12 @@ mod streams {
             message.map(|message| plain(message, number)).transpose()
         }
 
-        /// The next message as a struct that not all bytes are a value of: copied, then checked. `None`
-        /// once the peer has finished.
+        /// The next message as a struct that not all bytes are a value of: copied, then checked.
+        /// `None` once the peer has finished.
         ///
         /// # Errors
-        /// [`RecvPlainError::NotPlain`] if its length is another, or its bytes are no value. And as
-        /// [`recv`](Self::recv).
+        /// [`RecvPlainError::NotPlain`] if its length differs, or its bytes are no value.
+        /// Otherwise the errors of [`recv`](Self::recv).
         pub async fn recv_checked<T: TryFromBytes>(
             &mut self,
         ) -> Result<Option<T>, RecvPlainError<StreamRecvError>> {
@@ -438,10 +443,10 @@ mod streams {
     }
 
     impl Stream {
-        /// See [`SendStream::send_plain`].
+        /// Calls [`SendStream::send_plain`] on the sending direction.
         ///
         /// # Errors
-        /// As there.
+        /// The errors of that method.
         pub async fn send_plain<T: IntoBytes + Immutable + ?Sized>(
             &mut self,
             value: &T,
@@ -449,10 +454,10 @@ mod streams {
             self.halves_mut().0.send_plain(value).await
         }
 
-        /// See [`RecvStream::recv_plain`].
+        /// Calls [`RecvStream::recv_plain`] on the receiving direction.
         ///
         /// # Errors
-        /// As there.
+        /// The errors of that method.
         pub async fn recv_plain<T>(
             &mut self,
         ) -> Result<Option<Plain<T>>, RecvPlainError<StreamRecvError>>

@@ -4,11 +4,11 @@
 //! ```text
 //!   short   value ─ encode ─▶ stack ─ copy ─▶ ring                one pass
 //!   long    value ─ measure ─▶ reserve ─ encode ─▶ shared memory   two passes, no buffer between
-//!   recv    message view ─ decode ─▶ value                        no copy; &str and &[u8] may borrow
+//!   recv    message view ─ decode ─▶ value               no copy; &str and &[u8] may borrow
 //! ```
 //!
-//! What was reserved for a value that turns out otherwise than measured is given back: a value is sent whole, or
-//! not at all.
+//! If a value differs from its measured length, its reservation is dropped: a value is sent whole,
+//! or not at all.
 
 use crate::channel::{Channel, Receiver, Reservation, Sender, SharedSender};
 use crate::error::{RecvError, SendError, TryRecvError, TrySendError};
@@ -30,7 +30,7 @@ pub struct EncodeError {
     reason: postcard::Error,
 }
 
-/// Why a message is not the value that was expected. The message can be had back.
+/// Why a message is not the expected value; it gives the message back.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "message {number} ({} bytes) is no {type_name} ({reason}): do both sides have the same definition of it?",
@@ -40,18 +40,18 @@ pub struct DecodeError {
     number: u64,
     type_name: &'static str,
     reason: postcard::Error,
-    /// In a box: errors are to be small.
+    /// Boxed to keep the error small.
     message: Box<Message>,
 }
 
 impl DecodeError {
-    /// Which message of its channel, or of its direction of a stream, from 0.
+    /// Number of the message in its channel or stream direction, from 0.
     #[must_use]
     pub const fn number(&self) -> u64 {
         self.number
     }
 
-    /// The message.
+    /// Returns the message.
     #[must_use]
     pub fn into_message(self) -> Message {
         *self.message
@@ -62,7 +62,7 @@ impl DecodeError {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SendValueError<E> {
-    /// The value has no encoding. Nothing was sent.
+    /// The value has no encoding, so no message was sent.
     #[error(transparent)]
     Encode(EncodeError),
     /// The message was not sent.
@@ -125,8 +125,8 @@ fn encode_into<T: Serialize + ?Sized>(value: &T, memory: &mut [u8]) -> Result<us
     encoded.map(|bytes| bytes.len()).map_err(|reason| failed::<T>(reason))
 }
 
-/// Sends a value: a short one by `send`, a long one in memory that it takes by `reserve` and hands to `commit`
-/// with the length of what was used of it.
+/// Sends a value: a short one by `send`, a long one in memory that it takes by `reserve` and hands
+/// to `commit` with the length of what was used of it.
 fn send_encoded<'a, S, T: Serialize + ?Sized, E>(
     sender: S,
     value: &T,
@@ -170,14 +170,15 @@ fn decode<T: DeserializeOwned, E>(message: Message, number: u64) -> Result<T, Re
 }
 
 impl Message {
-    /// The value that the message encodes, which may borrow from it: strings and bytes are then not copied.
+    /// The value that the message encodes, which may borrow from it: strings and bytes are then not
+    /// copied.
     ///
-    /// Bytes behind the value are ignored. Under [`Trust::Trusted`](crate::Trust::Trusted) what is borrowed lies in the
-    /// neighbour's memory, and stays as it was checked only while the neighbour keeps its promise (SECURITY.md);
-    /// what is owned was copied, and is safe from that.
+    /// Bytes after the value are ignored. Under [`Trust::Trusted`](crate::Trust::Trusted) borrowed
+    /// parts lie in the peer's memory, and stay as checked only while the peer keeps its promise
+    /// (SECURITY.md). Owned parts are copies.
     ///
     /// # Errors
-    /// What postcard says.
+    /// The error of postcard.
     ///
     /// # Examples
     /// ```
@@ -199,7 +200,8 @@ impl Message {
 }
 
 impl Sender {
-    /// Sends a serde value as one message. A long one is encoded where the receiver will look at it.
+    /// Sends a serde value as one message. A long one is encoded in the memory that the receiver
+    /// reads.
     ///
     /// # Errors
     /// See [`SendValueError`], and [`send`](Self::send).
@@ -213,7 +215,7 @@ impl Sender {
     /// As [`send_value`](Self::send_value), but waits for room only until `deadline`.
     ///
     /// # Errors
-    /// As there, and [`SendError::TimedOut`].
+    /// The errors of that method, and [`SendError::TimedOut`].
     pub fn send_value_deadline<T: Serialize + ?Sized>(
         &mut self,
         value: &T,
@@ -228,7 +230,7 @@ impl Sender {
         )
     }
 
-    /// As [`send_value`](Self::send_value), if there is room now. Never waits.
+    /// As [`send_value`](Self::send_value), if there is room now. The call never waits.
     ///
     /// # Errors
     /// See [`SendValueError`], and [`try_send`](Self::try_send).
@@ -241,10 +243,10 @@ impl Sender {
 }
 
 impl SharedSender {
-    /// See [`Sender::send_value`].
+    /// Calls [`Sender::send_value`] on the sending end.
     ///
     /// # Errors
-    /// As there.
+    /// The errors of that method.
     pub fn send_value<T: Serialize + ?Sized>(
         &self,
         value: &T,
@@ -252,10 +254,10 @@ impl SharedSender {
         send_encoded(self, value, Self::send, Self::reserve, cut_and_commit)
     }
 
-    /// See [`Sender::try_send_value`].
+    /// Calls [`Sender::try_send_value`] on the sending end.
     ///
     /// # Errors
-    /// As there, and [`TrySendError::Busy`] while another thread sends.
+    /// The errors of that method, and [`TrySendError::Busy`] while another thread sends.
     pub fn try_send_value<T: Serialize + ?Sized>(
         &self,
         value: &T,
@@ -265,11 +267,11 @@ impl SharedSender {
 }
 
 impl Receiver {
-    /// The next message as a serde value; waits for one. It is decoded from where it lies.
+    /// Waits for the next message and decodes it in place as a serde value.
     ///
     /// # Errors
-    /// [`RecvValueError::Decode`] if it is no such value: the message is taken, and can be had from the error.
-    /// And as [`recv`](Self::recv).
+    /// [`RecvValueError::Decode`] if it is no such value: the message is taken, and the error
+    /// returns it. Otherwise the errors of [`recv`](Self::recv).
     pub fn recv_value<T: DeserializeOwned>(
         &mut self,
     ) -> Result<Option<T>, RecvValueError<RecvError>> {
@@ -280,7 +282,7 @@ impl Receiver {
     /// As [`recv_value`](Self::recv_value), but only until `deadline`.
     ///
     /// # Errors
-    /// As there, and [`RecvError::TimedOut`].
+    /// The errors of that method, and [`RecvError::TimedOut`].
     pub fn recv_value_deadline<T: DeserializeOwned>(
         &mut self,
         deadline: Instant,
@@ -289,10 +291,10 @@ impl Receiver {
         message.map(|message| decode(message, self.last_number())).transpose()
     }
 
-    /// As [`recv_value`](Self::recv_value), if a message is there now. Never waits.
+    /// As [`recv_value`](Self::recv_value), if a message is there now. The call never waits.
     ///
     /// # Errors
-    /// As there, and [`TryRecvError::Empty`].
+    /// The errors of that method, and [`TryRecvError::Empty`].
     pub fn try_recv_value<T: DeserializeOwned>(
         &mut self,
     ) -> Result<Option<T>, RecvValueError<TryRecvError>> {
@@ -302,10 +304,10 @@ impl Receiver {
 }
 
 impl Channel {
-    /// See [`Sender::send_value`].
+    /// Calls [`Sender::send_value`] on the sending end.
     ///
     /// # Errors
-    /// As there.
+    /// The errors of that method.
     pub fn send_value<T: Serialize + ?Sized>(
         &mut self,
         value: &T,
@@ -313,10 +315,10 @@ impl Channel {
         self.sender().send_value(value)
     }
 
-    /// See [`Receiver::recv_value`].
+    /// Calls [`Receiver::recv_value`] on the receiving end.
     ///
     /// # Errors
-    /// As there.
+    /// The errors of that method.
     pub fn recv_value<T: DeserializeOwned>(
         &mut self,
     ) -> Result<Option<T>, RecvValueError<RecvError>> {
@@ -333,8 +335,8 @@ mod streams {
     use serde::de::DeserializeOwned;
 
     impl SendStream {
-        /// Sends a serde value as one message. A long one is encoded where the receiver will look at it.
-        /// Dropping the future sends nothing of it.
+        /// Sends a serde value as one message. A long one is encoded in the memory that the
+        /// receiver reads. Dropping the future sends nothing of it.
         ///
         /// # Errors
         /// See [`SendValueError`], and [`send`](Self::send).
@@ -356,12 +358,12 @@ mod streams {
     }
 
     impl RecvStream {
-        /// The next message as a serde value; `None` once the peer has finished. Cancel-safe: a future
-        /// that is dropped took nothing.
+        /// The next message as a serde value; `None` once the peer has finished. Cancel-safe: a
+        /// future that is dropped took nothing.
         ///
         /// # Errors
-        /// [`RecvValueError::Decode`] if it is no such value: the message is taken, and can be had from the
-        /// error. And as [`recv`](Self::recv).
+        /// [`RecvValueError::Decode`] if it is no such value: the message is taken, and the error
+        /// returns it. Otherwise the errors of [`recv`](Self::recv).
         pub async fn recv_value<T: DeserializeOwned>(
             &mut self,
         ) -> Result<Option<T>, RecvValueError<StreamRecvError>> {
@@ -372,10 +374,10 @@ mod streams {
     }
 
     impl Stream {
-        /// See [`SendStream::send_value`].
+        /// Calls [`SendStream::send_value`] on the sending direction.
         ///
         /// # Errors
-        /// As there.
+        /// The errors of that method.
         pub async fn send_value<T: Serialize + ?Sized>(
             &mut self,
             value: &T,
@@ -383,10 +385,10 @@ mod streams {
             self.halves_mut().0.send_value(value).await
         }
 
-        /// See [`RecvStream::recv_value`].
+        /// Calls [`RecvStream::recv_value`] on the receiving direction.
         ///
         /// # Errors
-        /// As there.
+        /// The errors of that method.
         pub async fn recv_value<T: DeserializeOwned>(
             &mut self,
         ) -> Result<Option<T>, RecvValueError<StreamRecvError>> {

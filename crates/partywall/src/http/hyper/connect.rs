@@ -12,14 +12,15 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use tower_service::Service;
 
-/// Opens a stream for each connection that a client asks for: for hyper-util's `legacy::Client`, and for
-/// tonic's `Endpoint::connect_with_connector`.
+/// Opens a stream for each connection that a client asks for: for hyper-util's `legacy::Client`,
+/// and for tonic's `Endpoint::connect_with_connector`.
 ///
-/// The URI is not looked at: the address of the session or pool says where to. Its host is what the server
-/// reads in `Host` or `:authority`. The response to a request carries the server as a [`ConnectInfo`] among its
-/// extensions.
+/// The URI is not looked at: the address of the session or pool says where to. Its host is what the
+/// server reads in `Host` or `:authority`. The response to a request carries the server as a
+/// [`ConnectInfo`] among its extensions.
 ///
-/// Over a [`Session`], nothing comes back once that is lost; over a [`Pool`], the next connection does.
+/// Over a [`Session`], nothing comes back once that is lost; over a [`Pool`], the next connection
+/// does.
 #[derive(Clone, Debug)]
 pub struct Connector {
     source: Source,
@@ -45,8 +46,9 @@ impl From<Pool> for Connector {
 }
 
 impl Connector {
-    /// What each stream is opened with, at most [`METADATA_BYTES_MAX`](crate::METADATA_BYTES_MAX) bytes; the
-    /// server finds it in [`ConnectInfo::metadata`]. Default: nothing.
+    /// The metadata of each opened stream, at most
+    /// [`METADATA_BYTES_MAX`](crate::METADATA_BYTES_MAX) bytes; the server finds it in
+    /// [`ConnectInfo::metadata`]. The default is empty.
     #[must_use]
     pub fn metadata(mut self, metadata: &[u8]) -> Self {
         self.metadata = metadata.into();

@@ -14,12 +14,13 @@ use tokio::task::JoinSet;
 
 type Cause = Box<dyn Error + Send + Sync>;
 
-/// Serves each stream of `incoming` as a connection, HTTP/1.1 or HTTP/2 as the client begins it, until
-/// `shutdown`; then accepts no more, and returns once all requests under way are answered.
+/// Serves each stream of `incoming` as a connection, HTTP/1.1 or HTTP/2 as the client begins it,
+/// until `shutdown`; then accepts no more, and returns once all requests under way are answered.
 ///
-/// Every request carries its [`ConnectInfo`] among its extensions. What goes wrong with one connection ends that
-/// one. Dropping the future ends them all at once. For settings of your own, write the same loop:
-/// [`Incoming::accept`], then `auto::Builder::serve_connection(TokioIo::new(stream), service)`.
+/// Every request carries its [`ConnectInfo`] among its extensions. An error of one connection ends
+/// only that connection. Dropping the future ends them all at once. For settings of your own, write
+/// the same loop: [`Incoming::accept`], then `auto::Builder::serve_connection(TokioIo::new(stream),
+/// service)`.
 pub async fn serve<S, B>(mut incoming: Incoming, service: S, shutdown: impl Future<Output = ()>)
 where
     S: Service<Request<RequestBody>, Response = Response<B>> + Clone + Send + 'static,
@@ -65,7 +66,7 @@ where
     let _ = watcher.watch(connection).await;
 }
 
-/// A service that is told who asks.
+/// A service whose requests carry the peer's [`ConnectInfo`].
 #[derive(Debug)]
 struct Served<S> {
     service: S,
