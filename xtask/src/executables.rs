@@ -12,6 +12,7 @@
 //! is printed whole, when it ends.
 
 use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
@@ -24,7 +25,17 @@ use crate::command::Step;
 /// It does not build, cargo's answer is not understood, or a test failed; the message says how to
 /// repeat it.
 pub fn run(step: &Step, at_once: usize) -> Result<(), String> {
-    each(build(step)?, at_once, Executable::run)
+    let mut executables = build(step)?;
+    let count = executables.len();
+    // False comes before true.
+    executables.sort_by_key(|executable| !LONG.contains(&&*executable.name));
+    let passed = AtomicUsize::new(0);
+    each(executables, at_once, |executable| {
+        passed.fetch_add(executable.run()?, Ordering::Relaxed);
+        Ok(())
+    })?;
+    println!("{} tests in {count} executables passed", passed.into_inner());
+    Ok(())
 }
 
 /// Builds what `step` (a `cargo test` without `--no-run`) would run.
@@ -94,8 +105,8 @@ impl Executable {
             .variable("CARGO_MANIFEST_DIR", &self.directory)
     }
 
-    /// Runs it, and prints what it printed.
-    fn run(&self) -> Result<(), String> {
+    /// Runs it, prints its output, and returns how many tests passed.
+    fn run(&self) -> Result<usize, String> {
         let start = Instant::now();
         let step = self.step();
         let output = step.capture()?;
@@ -109,10 +120,16 @@ impl Executable {
             String::from_utf8_lossy(&output.stderr)
         );
         if output.status.success() {
-            return Ok(());
+            return Ok(tests_passed(&String::from_utf8_lossy(&output.stdout)));
         }
         Err(format!("{}; repeat it with:\n    {step}", output.status))
     }
+}
+
+/// The count in the line `test result: ok. 12 passed; 0 failed; …`.
+fn tests_passed(output: &str) -> usize {
+    let result = output.lines().filter_map(|line| line.strip_prefix("test result: ok. "));
+    result.filter_map(|rest| rest.split(' ').next()?.parse::<usize>().ok()).sum()
 }
 
 /// Calls `run` for each of `items` in their order, so many at once. After a failure no more begin,
@@ -157,6 +174,10 @@ fn text<'a>(object: &'a str, key: &str) -> Option<&'a str> {
     (!value.contains('\\')).then_some(value)
 }
 
+/// Executables that take longest. They begin first, so that none of them runs alone at the end.
+const LONG: [&str; 9] =
+    ["hostile", "channels", "death", "sessions", "links", "files", "torture", "kill_sweep", "idle"];
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -184,6 +205,13 @@ mod tests {
         let dependency = MESSAGE.replace(r#""executable":"/w/t""#, r#""executable":null"#);
         assert_eq!(Executable::of(&dependency), Ok(None));
         assert_eq!(Executable::of(r#"{"reason":"build-finished","success":true}"#), Ok(None));
+    }
+
+    #[test]
+    fn passed_tests_are_counted() {
+        let output = "running 3 tests\ntest result: ok. 3 passed; 0 failed; 1 ignored\n";
+        assert_eq!(tests_passed(output), 3);
+        assert_eq!(tests_passed("test result: FAILED. 1 passed; 2 failed\n"), 0);
     }
 
     #[test]

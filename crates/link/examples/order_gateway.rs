@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A strategy and its gateway to an exchange: orders one way, reports the other, an epoch for each trading day.
+//! A strategy and its gateway to an exchange: orders one way, reports the other, an epoch for each
+//! trading day.
 //!
 //! ```sh
 //! mkdir -m 700 /tmp/gateway /tmp/strategy
@@ -7,8 +8,9 @@
 //! cargo run --example order_gateway -- strategy unix:/tmp/orders.sock /tmp/strategy 20261123 100
 //! ```
 //!
-//! Kill either at any moment and start it again with the same words: no order is executed twice, none is missing, and each
-//! has one report. Start the strategy with another day: the orders of the day before that were not executed are told, by both.
+//! Kill either at any moment and start it again with the same words: no order is executed twice,
+//! none is missing, and each has one report. Start the strategy with another day: the orders of the
+//! day before that were not executed are told, by both.
 
 use std::time::{Duration, Instant};
 
@@ -64,12 +66,14 @@ fn strategy(address: &str, directory: &str, day: u64, orders: u64) -> Result<()>
     }
     ensure!(link.epoch()? == day, "the link is on day {} already", link.epoch()?);
     tell_what_was_left(&link)?;
-    // Each order takes one slot, and so does each report: the link itself knows how many there were on this day.
+    // Each order takes one slot, and so does each report: the link itself knows how many there were
+    // on this day.
     let mut sent = link.sent_position()?.position / SLOT_BYTES;
     let mut reported = link.acked_position()?.map_or(0, |place| place.position / SLOT_BYTES);
     println!("{sent} orders of day {day} were sent before, {reported} reports were received");
     while reported < orders {
-        // Who only sends, to one who answers, waits for him in the end, and he for room for his answers.
+        // Who only sends, to one who answers, waits for him in the end, and he for room for his
+        // answers.
         if sent < orders && sent - reported < UNREPORTED_MAX {
             link.send(&sent.to_le_bytes())?;
             sent += 1;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What one end of a link may choose, with a bound for everything.
+//! The configuration of one end of a link, with a bound for everything.
 
 use std::fmt;
 use std::sync::Arc;
@@ -17,19 +17,19 @@ use super::store::Sizes;
 use partywall::{Address, Admission, Peer, TransportPolicy};
 use partywall_wait::Wait;
 
-/// When a message that was received counts as consumed, if its process is killed.
+/// When a received message counts as acknowledged, if its process is killed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum Delivery {
-    /// When it is committed. One that was not is received again, with a higher
+    /// When it is acknowledged. A message that was not is received again, with a higher
     /// [`attempt`](super::Message::attempt).
     #[default]
     AtLeastOnce,
-    /// When it is received. One that was being worked on is not received again.
+    /// When it is received. A message that the process worked on is not received again.
     AtMostOnce,
 }
 
-/// The choices of one end of a link, with defaults for everything.
+/// Settings of one end of a link, with defaults for everything.
 ///
 /// ```
 /// use partywall_link::{Delivery, Config};
@@ -95,29 +95,29 @@ impl Default for Config {
 }
 
 impl Config {
-    /// Size of the ring that keeps what was sent until the other end has consumed it, in bytes: a
-    /// power of two from 4 KiB to 1 GiB. Of a file that exists it stays what it is. Default: 1 MiB.
+    /// Size in bytes of the ring that keeps messages until the peer has acknowledged them: a power
+    /// of two from 4 KiB to 1 GiB. An existing file keeps its size. The default is 1 MiB.
     ///
-    /// A message takes its length, 40 bytes, and what rounds that up to 64; 16 bytes instead of 40
-    /// while the other end reads it in shared memory and it is no reply. One that would take more
-    /// than a quarter of the ring with 40 lies in the slab.
+    /// A message takes its length and 40 bytes, rounded up to 64; 16 bytes instead of 40 while the
+    /// peer reads it in shared memory and it is no reply. A message that with 40 bytes would take
+    /// more than a quarter of the ring goes into the slab.
     #[must_use]
     pub const fn ring_bytes(mut self, bytes: u64) -> Self {
         self.ring_bytes = bytes;
         self
     }
 
-    /// Size of the memory for messages that are too long for the ring, in bytes, 0 to 1 TiB, and so
-    /// the longest message. Of a file that exists it stays what it is. Default: 4 MiB.
+    /// Size in bytes of the slab, for messages too long for the ring, from 0 to 1 TiB. It limits
+    /// the longest message. An existing file keeps its size. The default is 4 MiB.
     #[must_use]
     pub const fn slab_bytes(mut self, bytes: u64) -> Self {
         self.slab_bytes = bytes;
         self
     }
 
-    /// The largest ring and slab of the other end that this end agrees to, in bytes: as much may
-    /// lie here, received and not yet committed. An end that asks for more is refused. Default: 64
-    /// MiB and 1 GiB.
+    /// The largest ring and slab of the peer that this end accepts, in bytes: so much may be
+    /// received here and not acknowledged. A peer with more is refused. The default is 64 MiB and 1
+    /// GiB.
     #[must_use]
     pub const fn peer_max(mut self, ring_bytes: u64, slab_bytes: u64) -> Self {
         self.peer_ring_max = ring_bytes;
@@ -125,86 +125,85 @@ impl Config {
         self
     }
 
-    /// Over what messages go, if the address is that of a Unix socket: shared memory, where both
-    /// ends are of the same user and can map it, or the socket. With
-    /// [`TransportPolicy::SharedMemory`] a connection over which they would go through a socket is
-    /// given up. Whichever it is, what is sent is kept alike, and each connection is judged anew.
-    /// Default: [`TransportPolicy::Auto`].
+    /// Transport of messages, if the address is that of a Unix socket. They go through shared
+    /// memory if both ends belong to the same user and can map it, else through the socket. With
+    /// [`TransportPolicy::SharedMemory`] a connection without shared memory is closed. Messages are
+    /// kept in the same way over either, and each connection is judged anew. Default:
+    /// [`TransportPolicy::Auto`].
     ///
-    /// A link in [`Storage::Memory`] whose memory is to be shared takes all of it at once, and two
-    /// descriptors more.
+    /// A link in [`Storage::Memory`](super::Storage::Memory) that may share its memory allocates
+    /// all of it at once, and takes two descriptors more.
     #[must_use]
     pub const fn transport(mut self, policy: TransportPolicy) -> Self {
         self.transport = policy;
         self
     }
 
-    /// How a thread waits in `send`, `recv` and the like. [`Wait::Poll`] is as [`Wait::Park`] here.
-    /// Default: [`Wait::Adaptive`].
+    /// Wait strategy of a thread in `send`, `recv` and the like. [`Wait::Poll`] is the same as
+    /// [`Wait::Park`] here. The default is [`Wait::Adaptive`].
     #[must_use]
     pub const fn wait(mut self, wait: Wait) -> Self {
         self.wait = wait;
         self
     }
 
-    /// The longest that [`Wait::Adaptive`] spins before it sleeps. Default: 50 µs.
+    /// The longest time for which [`Wait::Adaptive`] spins before it sleeps. The default is 50 µs.
     #[must_use]
     pub const fn spin_budget(mut self, budget: Duration) -> Self {
         self.spin_budget = budget;
         self
     }
 
-    /// The group whose threads drive the link, or all links of the server. Default: a group of its
-    /// own for each link of a client, and one for all links of a server.
+    /// The group whose threads drive the link, or all links of the server. The default is a group
+    /// of its own for each link of a client, and one for all links of a server.
     #[must_use]
     pub fn group(mut self, group: &Group) -> Self {
         self.group = Some(group.clone());
         self
     }
 
-    /// Clients: what the server's application is told with each connection, at most 4 KiB. Default:
-    /// nothing.
+    /// Bytes that a client sends to the server's application with each connection, at most 4 KiB.
+    /// The default is nothing.
     #[must_use]
     pub fn login(mut self, bytes: impl Into<Vec<u8>>) -> Self {
         self.login = bytes.into();
         self
     }
 
-    /// When a received message counts as consumed. Default: [`Delivery::AtLeastOnce`].
+    /// When a received message counts as acknowledged. The default is [`Delivery::AtLeastOnce`].
     #[must_use]
     pub const fn delivery(mut self, delivery: Delivery) -> Self {
         self.delivery = delivery;
         self
     }
 
-    /// How often a message may be handed out by one owner of the link after another before
-    /// [`is_poison`](super::Message::is_poison) says that it is the likely cause of their deaths.
-    /// Default: 5.
+    /// Number of owners of the link that may receive a message before
+    /// [`is_poison`](super::Message::is_poison) reports that the message may be crashing them.
+    /// The default is 5.
     #[must_use]
     pub const fn attempts_max(mut self, attempts: u32) -> Self {
         self.attempts_max = attempts;
         self
     }
 
-    /// How long attaching a connection may take. Default: 5 s.
+    /// The longest time for attaching a connection. The default is 5 s.
     #[must_use]
     pub const fn handshake_timeout(mut self, timeout: Duration) -> Self {
         self.handshake_timeout = timeout;
         self
     }
 
-    /// Servers: how many connections there may be that have not said yet which link they are for;
-    /// further ones wait in the backlog, and take the place of one that has said nothing for 100
-    /// ms. Default: 64.
+    /// Connections of a server that have not sent their ATTACH yet, at most. Further ones wait in
+    /// the backlog, and replace a connection that was silent for 100 ms. The default is 64.
     #[must_use]
     pub const fn handshakes_max(mut self, count: usize) -> Self {
         self.handshakes_max = count;
         self
     }
 
-    /// Clients: the shortest and the longest wait before another attempt to connect. Each wait is
-    /// twice the one before, with some chance; it is at most 10 ms for the first 10 s after a
-    /// connection broke, and 50 ms while something is unsent. Default: 1 ms and 1 s.
+    /// The shortest and the longest time between two attempts of a client to connect. Each is twice
+    /// the one before, with a random part. It is at most 10 ms in the first 10 s after a connection
+    /// broke, and at most 50 ms while messages are unacknowledged. The default is 1 ms and 1 s.
     #[must_use]
     pub const fn retry(mut self, min: Duration, max: Duration) -> Self {
         self.retry_min = min;
@@ -212,61 +211,62 @@ impl Config {
         self
     }
 
-    /// After how long a silence of the network a TCP connection is given up, 1 s to 9 h. Sending
-    /// goes on into memory meanwhile. Elsewhere the system tells at once. Default: 20 s.
+    /// Time without an answer of the network after which a TCP connection is closed, from 1 s to 9
+    /// h. Messages are kept meanwhile. Other transports report the end at once. The default is 20
+    /// s.
     #[must_use]
     pub const fn dead_after(mut self, silence: Duration) -> Self {
         self.dead_after = silence;
         self
     }
 
-    /// Servers: how many links there may be at a time; clients of further ones are refused. Each
-    /// takes its ring and slab, of memory or of the file system. Default: 16,384.
+    /// Links of a server at a time, at most; clients of further ones are refused. Each link takes
+    /// its ring and slab from memory or from the file system. The default is 16,384.
     #[must_use]
     pub const fn links_max(mut self, count: usize) -> Self {
         self.links_max = count;
         self
     }
 
-    /// Servers: how many connections may wait to be looked at. Default: 128.
+    /// Connections that may wait for a server to accept them. The default is 128.
     #[must_use]
     pub const fn backlog(mut self, count: i32) -> Self {
         self.backlog = count;
         self
     }
 
-    /// Servers: permissions of a socket file. Default: 0o600.
+    /// Permissions of a server's socket file. The default is 0o600.
     #[must_use]
     pub const fn socket_mode(mut self, mode: u32) -> Self {
         self.socket_mode = mode;
         self
     }
 
-    /// Who may be at the other end. Default: whoever the address lets through; on an abstract
+    /// Rule for admitting a peer. By default, every peer that can reach the address; on an abstract
     /// address, which has no permissions, only our own user. TCP carries no credentials: with a
-    /// rule, TCP peers are refused. A rule of the application's own is asked while the link is
-    /// locked, and must not call it.
+    /// rule, TCP peers are refused. A callback of the rule runs while the link is locked, and must
+    /// not use the link.
     #[must_use]
     pub fn admit(mut self, admission: Admission) -> Self {
         self.admission = Some(admission);
         self
     }
 
-    /// Lets a server bind a `tcp:` address that other hosts can reach. What goes over TCP is not
-    /// encrypted. Default: loopback only.
+    /// Lets a server bind a `tcp:` address that other hosts can reach. TCP connections are not
+    /// encrypted. The default is loopback only.
     #[must_use]
     pub const fn allow_remote(mut self, allow: bool) -> Self {
         self.allow_remote = allow;
         self
     }
 
-    /// Servers: asks `decide` about each connection, before anything of its link is looked at. It
-    /// is called in whatever thread drives the group, which drives nothing else meanwhile: a call
-    /// that waits for a link of the same group would wait for itself. Default: over Unix sockets
-    /// all are let in, over TCP none.
+    /// Has a server ask `decide` about each connection, before it opens the link. The thread that
+    /// drives the group calls it, and drives nothing else meanwhile: a call that waits for a link
+    /// of the same group would wait for itself. By default, over Unix sockets every client is
+    /// accepted, over TCP none.
     ///
-    /// Over TCP nobody vouches for a client's names but what `decide` makes of the login: let it
-    /// ask for a secret.
+    /// Over TCP a client's names are proven by nothing but the login, so let `decide` check a
+    /// secret.
     ///
     /// ```
     /// use partywall_link::{Config, LoginAnswer};
@@ -286,19 +286,19 @@ impl Config {
         self
     }
 
-    /// Lets a server without [`on_login`](Self::on_login) listen over TCP. Whoever reaches the port
-    /// can then say that it is any client, and take its messages. Default: it
-    /// [cannot](super::BindError::Anonymous).
+    /// Lets a server without [`on_login`](Self::on_login) listen over TCP. A process that reaches
+    /// the port can then claim to be any client, and take its messages. By default, the server
+    /// [refuses](super::BindError::Anonymous) such an address.
     #[must_use]
     pub const fn allow_anonymous_tcp(mut self, allow: bool) -> Self {
         self.allow_anonymous_tcp = allow;
         self
     }
 
-    /// The sizes, if they are possible.
+    /// Returns the sizes, if they are possible.
     pub(super) fn sizes(&self) -> Result<Sizes, ConfigError> {
         let wrong = |setting, found: u64, wanted| ConfigError { setting, found, wanted };
-        // A link has no use for the release ring; the smallest there is.
+        // A link does not use the release ring, so it gets the smallest one.
         let sizes = Sizes { ring: self.ring_bytes, entries: 8, slab: self.slab_bytes };
         if LinkGeometry::new(self.ring_bytes, 8, 0).is_none() {
             let wanted = "a power of two from 4096 to 1073741824";
@@ -316,27 +316,27 @@ impl Config {
         Ok(sizes)
     }
 
-    /// The rule for who may be at the other end. An abstract address has no permissions: there it
-    /// is our own user by default.
+    /// The rule for admitting a peer. An abstract address has no permissions: there the default is
+    /// our own user.
     pub(super) fn admission(&self, is_abstract: bool) -> Option<Admission> {
         let own = || is_abstract.then(Admission::own_user);
         self.admission.clone().or_else(own)
     }
 
-    /// Whether memory is to be shared with who is reached so.
+    /// Whether memory is to be shared with a peer at this address.
     pub(super) fn shares(&self, address: &Address) -> bool {
         let is_unix = matches!(address, Address::Path(_) | Address::Abstract(_));
         is_unix && self.transport != TransportPolicy::Socket
     }
 
-    /// The largest memory of a neighbour that this end maps.
+    /// The largest peer memory that this end maps, in bytes.
     pub(super) fn peer_bytes_max(&self) -> u64 {
-        // What else there is besides ring and slab, and what fills them up.
+        // The other parts of a file, and the rounding to whole pages.
         let parts = self.peer_ring_max.saturating_add(self.peer_slab_max);
         parts.saturating_add(PARTS_OFFSET).saturating_add(FILLED_UP_MAX)
     }
 
-    /// Refuses a connection over which records go otherwise than they may.
+    /// Refuses a connection whose transport the configuration does not allow.
     pub(super) fn judge_transport(&self, is_shared: bool) -> Result<(), Refusal> {
         if is_shared || self.transport != TransportPolicy::SharedMemory {
             return Ok(());
@@ -346,10 +346,10 @@ impl Config {
         Err(Refusal::Rejected(text.to_owned()))
     }
 
-    /// Refuses a neighbour that may have more under way than this end agrees to hold.
+    /// Refuses a peer that may have more in flight than this end accepts.
     ///
-    /// A file is filled up to whole pages: a neighbour that is configured with just what is allowed
-    /// here may have them all.
+    /// A file is rounded up to whole pages. A peer whose configuration is exactly the maximum may
+    /// have those as well.
     pub(super) fn judge_window(&self, asked: Window) -> Result<(), Refusal> {
         let filled_up = LinkGeometry::new(self.peer_ring_max, 8, self.peer_slab_max);
         let slab_max = filled_up.map_or(self.peer_slab_max, |filled| filled.slab_bytes);
@@ -363,31 +363,30 @@ impl Config {
     }
 }
 
-/// A client that wants to attach. Its names are what it says; `peer` is what the system vouches
-/// for.
+/// A client that wants to attach. It states its names itself; the system vouches for `peer`.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct LoginRequest {
     /// The server's end of the link: `local` is the server, `remote` the client.
     pub key: Key,
-    /// What the client's application says: [`Config::login`](super::Config::login).
+    /// Bytes of the client's application: [`Config::login`](super::Config::login).
     pub login: Vec<u8>,
-    /// Over what it has come.
+    /// Transport of the connection.
     pub transport: Transport,
-    /// Who it is: with credentials on Unix sockets, with the address only over TCP.
+    /// Identity of the client: credentials on Unix sockets, only the address over TCP.
     pub peer: Peer,
 }
 
 /// Whether a client may attach.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LoginAnswer {
-    /// It may, and its application is told these bytes, at most 4 KiB.
+    /// The client may attach. Its application gets these bytes, at most 4 KiB.
     Accept(Vec<u8>),
-    /// It may not, and is told why, for people. It goes on trying.
+    /// The client may not attach. It gets this reason for its operator, and tries again.
     Reject(String),
 }
 
-/// Decides.
+/// The callback for logins.
 #[derive(Clone)]
 pub(super) struct OnLogin(pub(super) Arc<dyn Fn(&LoginRequest) -> LoginAnswer + Send + Sync>);
 
@@ -397,7 +396,7 @@ impl fmt::Debug for OnLogin {
     }
 }
 
-/// A release ring, and the rest of some pages.
+/// Bytes of a release ring, and of rounding up to whole pages, at most.
 const FILLED_UP_MAX: u64 = 1 << 20;
 
 impl fmt::Debug for Config {

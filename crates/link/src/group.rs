@@ -4,9 +4,9 @@
 //!
 //! ```text
 //!   links, servers ──▶ group: one epoll set, one set of timers
-//!      ├─ any thread in recv, send, accept, wait_acked …   drives all of them while it waits
-//!      ├─ poll, try_poll                                   drive, and count the links with events
-//!      └─ descriptor, next_timer                           for an external event loop with try_poll
+//!      ├─ any thread in recv, send, accept, wait_acked … drives all of them while it waits
+//!      ├─ poll, try_poll                                 drive, and count the links with events
+//!      └─ descriptor, next_timer                         for an external event loop with try_poll
 //!   a link with events: it has messages, or something else changed ──▶ ready()
 //! ```
 

@@ -18,9 +18,9 @@
 //!        │    │
 //!        ▼    ▼
 //!   Link ─ Sender, Receiver, Message, Batch     handle/
-//!        │                                                 Group      group.rs: links driven together
-//!        ▼                                                     │
-//!   end/   one end: connections, wake-ups, waiting threads ◀── drive/   epoll set, timers, one leader
+//!        │                                               Group     group.rs: links driven together
+//!        ▼                                                   │
+//!   end/   one end: connections, wake-ups, threads ◀─── drive/   epoll set, timers, one leader
 //!        ▼
 //!   link_state/  decides what is sent, received and agreed, without a system call
 //!        ▼

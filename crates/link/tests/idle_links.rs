@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Links that have nothing to say wake nobody, and those that have do not pay for them, however
-//! many they are.
+//! Idle links wake no thread, and busy ones do not pay for them, whatever their number.
 //!
 //! `cargo xtask torture --idle` does the same with 10,000, and judges times, too.
 
@@ -52,7 +51,7 @@ fn idle_links_cost_no_turns() {
     }
 }
 
-/// Counted, not timed.
+/// Turns are counted here; no time is measured.
 fn costs_at_most_twice(few: &Figures, many: &Figures) {
     let ([few, many], words) = ([few.active, many.active], format!("{few}\n{many}"));
     assert_eq!(few.messages, many.messages);

@@ -6,7 +6,8 @@
 //! and some workers are killed for real. `cargo xtask torture --sweep` judges all of it:
 //! `PARTYWALL_SWEEP_KILLS` says how many workers of each act, and `PARTYWALL_SWEEP_ACT` chooses one
 //! act.
-#![cfg(target_arch = "x86_64")] // Elsewhere a step between load-linked and store-conditional breaks the pair, for ever.
+// Elsewhere a step between load-linked and store-conditional breaks the pair, for ever.
+#![cfg(target_arch = "x86_64")]
 
 mod support_ends;
 mod support_sweep;
@@ -15,7 +16,7 @@ use support_sweep::act::Act;
 use support_sweep::sweep::{self, Settings};
 use support_sweep::worker;
 
-/// The second process: one end of the link. Ends by itself if nobody kills it.
+/// The second process: one end of the link. The process ends by itself if it is not killed.
 #[test]
 fn sweep_worker() {
     worker::main();
@@ -32,7 +33,7 @@ fn kill_at_any_instruction_keeps_the_link_whole() {
     for act in Act::chosen() {
         let figures = sweep::run(act, settings).unwrap_or_else(|why| panic!("{act}: {why}"));
         println!("{figures}");
-        // Whatever is done to a link changes its file, more than once.
+        // Every operation on a link changes its file more than once.
         assert!(figures.boundaries > 20 && figures.images >= 2, "{figures}");
         boundaries += figures.boundaries;
         images += figures.images;

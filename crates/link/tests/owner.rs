@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The file of a link has one owner at a time: the second is told who has it; the next comes when
-//! the owner has left or is dead for certain, whatever forked children it leaves behind, and never
-//! because time passed.
+//! The file of a link has one owner at a time. A second one gets an error that names the owner. The
+//! next one comes when the owner has left or is dead for certain, whatever forked children it
+//! leaves behind, and never because time passed.
 
 mod support_link;
 
@@ -21,7 +21,8 @@ const ROLE: &str = "PARTYWALL_LINK_ROLE";
 /// More than so many owners follow each other in a race.
 const OWNERS: u64 = 100;
 
-/// The second process: an owner, of one kind or another. Ends by itself if nobody kills it.
+/// The second process: an owner, of one kind or another. The process ends by itself if it is not
+/// killed.
 #[test]
 fn owner() {
     let Some(role) = variable(ROLE) else { return };
@@ -63,8 +64,8 @@ fn fork_and_stay(directory: &Path) {
     std::thread::sleep(TIMEOUT);
 }
 
-/// Opens as often as it can. Whoever owns writes its number over that of whoever did before, and
-/// must find it again.
+/// Opens as often as it can. Each owner writes its number over that of the former owner, and must
+/// find it again.
 fn race(directory: &Path) {
     let log = fs::File::options().read(true).write(true).open(directory.join("log")).unwrap();
     let until = Instant::now() + TIMEOUT;
@@ -140,7 +141,7 @@ fn a_second_owner_in_the_same_process_is_refused() {
     let (pid, since) = refused(directory.path());
     assert_eq!(pid, std::process::id());
     assert!(since >= before && since <= SystemTime::now());
-    // What is left of the file keeps it owned, be it only the ring.
+    // Any part of the file that is in use, even the ring alone, keeps it owned.
     let ring = own.ring;
     drop((own.state, own.consumed, own.control, own.release_ring, own.slab));
     refused(directory.path());
@@ -197,7 +198,7 @@ fn a_forked_child_keeps_the_lock_and_nothing_else() {
     refused(directory.path());
     let before = fs::read(support_link::file(directory.path())).unwrap();
     say(directory.path(), "write", 1);
-    // It is told that it is a child, or dies of the missing pages: one or the other has to be seen.
+    // The child gets an error, or dies of the missing pages: one of the two has to happen.
     let until = soon();
     while !child.is_dead() && !directory.path().join("written").exists() {
         assert!(Instant::now() < until, "the child does nothing");

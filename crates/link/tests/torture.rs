@@ -10,7 +10,7 @@ mod support_torture;
 
 use support_torture::{director, end, settings::Settings};
 
-/// The second process: one end of the link. Ends by itself if nobody kills it.
+/// The second process: one end of the link. The process ends by itself if it is not killed.
 #[test]
 fn torture_end() {
     if let Some(role) = partywall_testkit::variable(end::ROLE) {

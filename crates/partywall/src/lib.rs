@@ -26,13 +26,11 @@
 //! # Where to look
 //!
 //! ```text
-//!  handshake/          listeners, connecting, negotiation   config.rs   the choices of one side
-//!  channel/            sending and receiving messages       peer.rs     admission and trust
-//!  message.rs          a received message                   error.rs    one small enum per operation
-//!  transport/          the interface of transports          protocol/   other protocols: their traits
-//!  transport/shm/      shared memory                        transport/socket/    records on a socket
-//!  transport/protocol/ another protocol's connection    typed/      values as messages
-//!  session/            many streams over one channel    tokio/ blocking/     its two fronts
+//!  base/        configuration, errors, peers, messages    protocol/    traits of other protocols
+//!  handshake/   listeners, connecting, negotiation        typed/       values as messages
+//!  channel/     sending and receiving messages            session/     many streams, one connection
+//!  transport/   the interface of a transport              tokio/ blocking/   fronts of sessions
+//!    shm/  shared memory     socket/  records on a socket     protocol/  another protocol
 //! ```
 //!
 //! The crate starts no thread but one for each session of `blocking`, installs no signal handler, and
@@ -45,26 +43,23 @@
 #[cfg(not(target_pointer_width = "64"))]
 compile_error!("Partywall maps memory by 64-bit offsets: 32-bit machines are not supported");
 
-mod address;
+mod base;
 pub mod blocking;
 mod channel;
-mod config;
-mod error;
 #[cfg(doctest)]
 mod guide;
 mod handshake;
 #[cfg(any(feature = "axum", feature = "hyper"))]
 mod http;
-mod message;
-mod peer;
 pub mod protocol;
 mod session;
-mod stats;
 #[cfg(feature = "tokio")]
 pub mod tokio;
 mod transport;
 #[cfg(any(feature = "serde", feature = "zerocopy"))]
 mod typed;
+
+pub(crate) use base::{address, config, error, message, peer, stats};
 
 pub use address::{Address, AddressError};
 pub use channel::{

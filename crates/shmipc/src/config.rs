@@ -692,7 +692,7 @@ mod tests {
     }
 
     #[test]
-    fn what_goes_by_the_socket_is_bounded() {
+    fn fallback_limits_are_checked() {
         for bytes in [0, 4095, PAYLOAD_BYTES_MAX + 1] {
             let expected = format!(
                 "Config::fallback_message_max is {bytes}: choose 4096 to 33554416, which is the most that peers accept"

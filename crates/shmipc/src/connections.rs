@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn who_has_just_connected_is_told_when_it_has_settled() {
+    async fn new_connection_is_notified_once_settled() {
         let pair = pair().await;
         let now = Instant::now();
         pair.server.connections().begin(7, now).unwrap();
@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn a_line_that_has_ended_is_forgotten_and_writes_nothing() {
+    async fn ended_connection_is_forgotten_and_writes_nothing() {
         let pair = pair().await;
         let connection = Pair::connection(&pair.client);
         pair.session.close(0, "");

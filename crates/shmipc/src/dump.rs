@@ -177,7 +177,9 @@ fn look_at_queue(
             broken.push(format!("queue {number}, {name}: the flag is {flag}, neither 0 nor 1"));
         }
         if flag == 0 && (1..=u64::from(capacity)).contains(&count) {
-            broken.push(format!("queue {number}, {name}: elements wait, and nobody was told"));
+            broken.push(format!(
+                "queue {number}, {name}: elements are pending, and the consumer was not notified"
+            ));
         }
         let count = if count > u64::from(capacity) { 0 } else { count };
         let element = |position: u64| {

@@ -362,12 +362,12 @@ mod tests {
     }
 
     #[test]
-    fn nobody_to_tell_is_nobody_to_wait_for() {
+    fn handover_without_sessions_is_done_at_once() {
         let start = Instant::now();
         let mut handover = Handover::default();
         handover.begin(7, [], start).unwrap();
         assert_eq!(handover.poll(start), HandoverState::Done { epoch: 7, moved: 0, left: 0 });
-        assert_eq!(handover.joined(1), Some(7), "but who was on the way is told");
+        assert_eq!(handover.joined(1), Some(7), "but a session that joins late is notified");
         assert!(!handover.acknowledged(1, 7), "and not waited for");
     }
 
@@ -379,7 +379,7 @@ mod tests {
         assert!(!handover.acknowledged(1, 7));
         handover.begin(7, [1], start).unwrap();
         assert!(!handover.acknowledged(1, 6), "of another epoch");
-        assert!(!handover.acknowledged(2, 7), "of one who was not told");
+        assert!(!handover.acknowledged(2, 7), "of a session that was not notified");
         assert_eq!(handover.joined(2), Some(7));
         assert!(handover.acknowledged(1, 7));
         assert!(!handover.acknowledged(1, 7), "the second of one session");
@@ -388,7 +388,7 @@ mod tests {
     }
 
     #[test]
-    fn who_joins_is_told_and_who_leaves_is_not_waited_for() {
+    fn joining_session_is_notified_and_ended_one_is_not_waited_for() {
         let start = Instant::now();
         let mut handover = Handover::default();
         handover.begin(7, [1, 2], start).unwrap();
@@ -447,7 +447,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_told_twice_is_done_once() {
+    fn repeated_announcement_has_one_effect() {
         let start = Instant::now();
         let mut migrator = Migrator::default();
         assert_eq!(migrator.on_hot_restart(1, 0, start), RestartAction::Ignore, "epoch 0 is none");
@@ -495,11 +495,11 @@ mod tests {
             assert_eq!(migrator.poll(now), None);
         }
         assert_eq!((attempts, now), (20, after(start, 2000)));
-        assert_eq!(migrator.moved(1), None, "given up, so the server is told nothing");
+        assert_eq!(migrator.moved(1), None, "given up, so the server gets no acknowledgement");
         assert_eq!(
             migrator.on_hot_restart(1, 8, now),
             RestartAction::Connect,
-            "and told again it tries again"
+            "a new announcement is followed again"
         );
     }
 

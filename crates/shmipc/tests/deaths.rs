@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Whoever is killed or stopped at any instant: the other side receives what was sent whole, learns of the end, and
-//! nothing stays behind; one that is only stopped loses nothing.
+//! One side is killed or stopped at any instant. The peer receives every whole message, learns of
+//! the end, and nothing remains; a side that is only stopped loses nothing.
 //!
-//! Some 60 deaths, half of clients and half of servers; `PARTYWALL_SHMIPC_DEATHS=1000` asks for that many: 500 of each
-//! side, 250 of them with memfds and 250 with files.
+//! There are some 60 deaths, half of clients and half of servers. `PARTYWALL_SHMIPC_DEATHS=1000`
+//! sets their number: 500 of each side, 250 of them with memfds and 250 with files.
 
 mod support_foe;
 
@@ -33,7 +33,7 @@ fn protocol(directory: &Path, files: bool) -> Arc<Shmipc> {
     let prefix = directory.join("shm").to_str().unwrap().to_owned();
     let config = small()
         .share_memory_buffer_cap(4 << 20)
-        // What the allocator keeps of it afterwards is not to look like a leak.
+        // So that memory the allocator keeps afterwards does not look like a leak.
         .fallback_message_max(256 << 10)
         .fallback_unread_max(1 << 20)
         .mem_map_type(mem_map_type)
@@ -42,8 +42,8 @@ fn protocol(directory: &Path, files: bool) -> Arc<Shmipc> {
     Arc::new(Shmipc::new(config).unwrap())
 }
 
-/// The second process: sends for ever, or serves for ever, one session or whoever comes. Ends by itself if nobody kills
-/// it.
+/// The second process: sends or serves for ever, one session or many. It ends by itself if it is
+/// not killed.
 #[test]
 fn victim() {
     let Some(role) = variable(ROLE) else { return };
@@ -73,7 +73,7 @@ fn victim() {
     });
 }
 
-/// Sends numbered messages, and notes how many are sent, and whether any went by the socket.
+/// Sends numbered messages, and logs how many were sent, and whether any used the socket.
 fn send_for_ever(session: &Session, id: u64, log: &File) {
     let mut stream = session.open(&[]).unwrap();
     let mut chance = Random::new(id ^ u64::from(std::process::id()));
@@ -118,12 +118,12 @@ fn noted(log: &File, index: u64) -> u64 {
     u64::from_le_bytes(bytes)
 }
 
-/// Any instant will do, so no condition is waited for.
+/// Any instant will do, so there is no condition to wait for.
 fn any_instant(seed: u64) {
     std::thread::sleep(Duration::from_micros(Random::new(seed).below(40_000)));
 }
 
-/// A client that sends is killed; how many messages came.
+/// A sending client is killed; returns the number of messages received.
 fn a_client_dies(listener: &mut Listener, directory: &Path, files: bool, seed: u64) -> u64 {
     let log = File::options().read(true).write(true).open(directory.join("log")).unwrap();
     log.write_all_at(&[0; (STREAMS as usize + 1) * 8], 0).unwrap();
@@ -158,24 +158,25 @@ fn a_client_dies(listener: &mut Listener, directory: &Path, files: bool, seed: u
     let falls_back = noted(&log, STREAMS) > 0;
     for (id, number) in &received {
         let sent = noted(&log, *id);
-        // The last may have been sent and not yet been noted; what its own process kept for the socket is lost.
+        // The last may have been sent and not logged yet. What its process buffered for the socket
+        // is lost.
         assert!(*number <= sent + 1, "stream {id}: {number} of {sent}");
         assert!(falls_back || *number >= sent, "stream {id}: only {number} of {sent} came");
     }
     received.iter().map(|(_, number)| number).sum()
 }
 
-/// A server that echoes is killed; how many answers came.
-fn a_server_dies(speaks: &Arc<Shmipc>, directory: &Path, files: bool, seed: u64) -> u64 {
+/// An echoing server is killed; returns the number of answers received.
+fn a_server_dies(protocol: &Arc<Shmipc>, directory: &Path, files: bool, seed: u64) -> u64 {
     let victim = start("server", directory, files);
-    let session = connected(&directory.join("s.sock"), speaks);
+    let session = connected(&directory.join("s.sock"), protocol);
     std::thread::scope(|scope| {
         let tasks: Vec<_> = (0..STREAMS)
             .map(|id| {
                 let session = &session;
                 scope.spawn(move || {
                     let mut chance = Random::new(id + seed * 7);
-                    // With files nobody says that the server lives.
+                    // With files no message says that the server lives.
                     let Ok(mut stream) = session.open(&[]) else { return 0 };
                     for number in 0.. {
                         let sent = pattern(1 + chance.size(9000), number);
@@ -231,9 +232,9 @@ fn deaths(role: &str, files: bool) {
         one(seed);
     }
     let before = footprint();
-    // Each side dies half of them, by either memory a quarter.
+    // Half of the deaths are of each side, and a quarter with each kind of memory.
     let mut came: u64 = (3..all / 4).map(&mut one).sum();
-    // On a busy machine most die before they have said much: then some more do.
+    // On a busy machine most die before they have sent much: then there are some more.
     let deadline = soon();
     for seed in all.. {
         if came > all / 20 {
@@ -245,18 +246,20 @@ fn deaths(role: &str, files: bool) {
     assert_footprint(before);
     let left = || {
         let names = std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().file_name());
-        names.filter(|name| name.to_str().unwrap().starts_with("wall_")).count()
+        names.filter(|name| name.to_str().unwrap().starts_with("shm_")).count()
     };
     if role == "server" {
-        // Whoever makes files removes them, whoever else dies; the last are removed with the protocol.
+        // The creator removes its files, whichever side dies; the last ones are removed with the
+        // protocol.
         assert!(left() <= 2, "{} files stay behind", left());
     } else if files {
-        // The server removes what killed clients left, or the next sweeps it; the last one may have been seen too early.
+        // The server removes the files of killed clients, or the next client does. The last death
+        // may be too recent.
         assert!(left() <= 2, "{} files stay behind", left());
     }
 }
 
-/// One stream's questions and answers, each checked; the stream is closed then.
+/// Questions and answers of one stream, each checked; then the stream is closed.
 fn call(session: &Session, calls: u64, chance: &mut Random) {
     let mut stream = session.open_deadline(&[], soon()).unwrap();
     for number in 0..calls {
@@ -266,7 +269,7 @@ fn call(session: &Session, calls: u64, chance: &mut Random) {
     }
 }
 
-/// Says that it is over when it is dropped.
+/// Sets the flag when it is dropped.
 struct End<'a>(&'a AtomicBool);
 
 impl Drop for End<'_> {
@@ -275,7 +278,7 @@ impl Drop for End<'_> {
     }
 }
 
-/// The one region of buffers that this process made there.
+/// The one region of buffers that this process created there.
 fn own_region(directory: &Path) -> Arc<BufferRegion> {
     let own = format!("_{}_buffer", std::process::id());
     let entries = std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
@@ -286,7 +289,8 @@ fn own_region(directory: &Path) -> Arc<BufferRegion> {
     open_buffer(&given).unwrap()
 }
 
-/// One client of a server is killed while it sends: another one's calls go on, and what they lie in comes back.
+/// One client of a server is killed while it sends. Calls of another client go on, and the slices
+/// of the dead one's messages are freed.
 #[test]
 fn a_client_that_is_killed_takes_nothing_from_another() {
     if variable(ROLE).is_some() {
@@ -297,13 +301,13 @@ fn a_client_that_is_killed_takes_nothing_from_another() {
     let directory = directory.path();
     let log = directory.join("log");
     let log = File::options().read(true).write(true).create_new(true).open(log).unwrap();
-    let speaks = protocol(directory, true);
+    let protocol = protocol(directory, true);
     let server = start("everybody", directory, true);
-    let session = connected(&directory.join("s.sock"), &speaks);
+    let session = connected(&directory.join("s.sock"), &protocol);
     let region = own_region(directory);
     let held = || {
         let process = Process::Pid(server.pid());
-        let is_of_a_client = |range: &MappedRange| range.name.contains("/wall_");
+        let is_of_a_client = |range: &MappedRange| range.name.contains("/shm_");
         let mapped = mappings(process).unwrap().into_iter().filter(is_of_a_client).count();
         (open_descriptors(process).unwrap().len(), mapped)
     };
@@ -317,12 +321,12 @@ fn a_client_that_is_killed_takes_nothing_from_another() {
                 call(&session, 20, &mut chance);
             }
         });
-        // Also where something below fails: the scope waits for the one who calls.
+        // Also if an assertion below fails: the scope waits for the calling thread.
         let end = End(&is_over);
         for seed in 0..10 {
             log.write_all_at(&[0; (STREAMS as usize + 1) * 8], 0).unwrap();
             let victim = start("client", directory, true);
-            // Whichever stream: it reads none, so the first three may take all the memory there is.
+            // Any stream: the client reads none, so the first three may exhaust the memory.
             let sends = || (0..STREAMS).any(|id| noted(&log, id) > 0);
             support_foe::until("the victim sends", sends);
             any_instant(seed);
@@ -337,7 +341,8 @@ fn a_client_that_is_killed_takes_nothing_from_another() {
     support_foe::until("the server has let go", || held() == before);
 }
 
-/// One of two servers is killed with which a client shares one region: it keeps what it held, and no more is lost.
+/// A client shares one region with two servers, and one of them is killed. The slices that it had
+/// stay lost, and no others.
 #[test]
 fn a_server_that_is_killed_takes_no_more_of_a_shared_region_than_it_held() {
     if variable(ROLE).is_some() {
@@ -347,11 +352,11 @@ fn a_server_that_is_killed_takes_no_more_of_a_shared_region_than_it_held() {
     for seed in 0..5 {
         let directory = tempfile::tempdir().unwrap();
         let directory = directory.path();
-        let speaks = protocol(directory, true);
+        let protocol = protocol(directory, true);
         let _steady = start_at("steady.sock", "server", directory, true);
         let victim = start("server", directory, true);
-        let session = connected(&directory.join("steady.sock"), &speaks);
-        let doomed = connected(&directory.join("s.sock"), &speaks);
+        let session = connected(&directory.join("steady.sock"), &protocol);
+        let doomed = connected(&directory.join("s.sock"), &protocol);
         let region = own_region(directory);
         let mut chance = Random::new(seed);
         std::thread::scope(|scope| {
@@ -378,7 +383,7 @@ fn a_server_that_is_killed_takes_no_more_of_a_shared_region_than_it_held() {
         let lost: i32 =
             region.geometry().lists().iter().map(|list| list.slices as i32).sum::<i32>()
                 - baseline.iter().sum::<i32>();
-        // What four streams may have under way, and what each of the processes may keep.
+        // The most in flight of four streams, and the caches of both processes.
         assert!(lost <= 200, "{lost} slices");
         for _ in 0..10 {
             call(&session, 50, &mut chance);
@@ -412,7 +417,7 @@ fn whatever_a_stopped_process_was_sent_arrives_when_it_goes_on() {
         assert_eq!(stream.recv_deadline(soon()).unwrap().unwrap(), b"hello");
         stop(victim.pid(), soon()).unwrap();
         let mut sent = 0_u64;
-        // By the ring, and a few that go by the socket, until neither takes more.
+        // Through the ring, then some over the socket, until neither accepts more.
         let end = loop {
             let len = if sent < 30 { 100 } else { 60_000 };
             let deadline = Instant::now() + Duration::from_millis(200);

@@ -38,7 +38,7 @@ pub struct Activity {
 pub struct ThreadFiles(PathBuf);
 
 impl Footprint {
-    /// Reads the present footprint of a process.
+    /// Reads the present footprint of this process.
     pub fn now() -> Result<Self> {
         Ok(Self {
             resident_bytes: resident_bytes(Process::Own).context("asking for resident memory")?,

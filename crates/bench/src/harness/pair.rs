@@ -27,7 +27,7 @@ pub struct Batch<R> {
     pub elapsed_ns: u64,
     /// CPU time of this process, in nanoseconds.
     pub cpu_ns: u64,
-    /// What the child process runs.
+    /// The child's report of its part.
     pub done: Done,
 }
 

@@ -39,7 +39,7 @@ enum Limit {
 enum Number {
     /// A ratio of two cells of the same rounds.
     Ratio((Cell, Metric), (Cell, Metric)),
-    /// A metric that a target bounds.
+    /// A metric of one cell.
     Plain(Cell, Metric),
     /// A number of a session without messages.
     Session(Cell, fn(SessionCost) -> Option<f64>),

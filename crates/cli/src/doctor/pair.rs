@@ -64,19 +64,19 @@ fn transport(channel: &Channel, took: Duration) -> Finding {
 }
 
 /// Sends a message each way; the finding also has the trust of the peer.
-fn works(mut ours: Channel, mut theirs: Channel) -> Finding {
-    let trust = format!("{:?}", ours.peer().trust).to_lowercase();
+fn works(mut local: Channel, mut remote: Channel) -> Finding {
+    let trust = format!("{:?}", local.peer().trust).to_lowercase();
     let deadline = Instant::now() + TIMEOUT;
     let message = vec![7; 100_000];
-    let there_and_back = ours
+    let round_trip = local
         .send_deadline(&message, deadline)
         .map_err(|error| error.to_string())
-        .and_then(|()| theirs.recv_deadline(deadline).map_err(|error| error.to_string()))
+        .and_then(|()| remote.recv_deadline(deadline).map_err(|error| error.to_string()))
         .and_then(|got| got.ok_or_else(|| Closed::Finished.to_string()))
-        .and_then(|got| theirs.send_deadline(&got, deadline).map_err(|error| error.to_string()))
-        .and_then(|()| ours.recv_deadline(deadline).map_err(|error| error.to_string()))
+        .and_then(|got| remote.send_deadline(&got, deadline).map_err(|error| error.to_string()))
+        .and_then(|()| local.recv_deadline(deadline).map_err(|error| error.to_string()))
         .and_then(|got| got.ok_or_else(|| Closed::Finished.to_string()));
-    match there_and_back {
+    match round_trip {
         Ok(got) if got == message => {
             Finding::ok("channel", format!("works; a process of the same user is {trust}"))
         }

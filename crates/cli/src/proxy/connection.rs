@@ -8,8 +8,8 @@
 //!   reads no more (Unix)    ◀─────▶   RESET {receiving}    the other direction continues
 //!   RST                     ◀──────   the session has ended
 //! ```
-//! A stream that was cut off does not look complete, where the socket can tell the program so:
-//! `plain.rs` says what a Unix socket can.
+//! A program sees an abnormal end as a reset wherever its socket has one; `plain.rs` says what a
+//! Unix socket does instead.
 
 use std::time::Duration;
 
@@ -37,8 +37,8 @@ pub async fn carry(plain: Plain, stream: Stream, shared: &Shared) {
     count(end, shared);
     joined.reset_code = match end {
         End::InOrder => None,
-        End::Here => Some(RESET),
-        End::There(code) | End::CutOff(code) => Some(code),
+        End::PlainReset => Some(RESET),
+        End::PeerReset(code) | End::CutOff(code) => Some(code),
     };
 }
 
@@ -68,9 +68,9 @@ enum End {
     /// Both directions were closed.
     InOrder,
     /// The plain socket failed.
-    Here,
+    PlainReset,
     /// The peer reset the stream.
-    There(u32),
+    PeerReset(u32),
     /// The session has ended, or the proxy ends.
     CutOff(u32),
 }
@@ -103,12 +103,14 @@ async fn both_ways(
                     send.finish();
                     after_in(outward.await)
                 }
-                to_stream::Ended::Broken => End::Here,
+                to_stream::Ended::Broken => End::PlainReset,
                 to_stream::Ended::Stopped(READS_NO_MORE) => {
                     reader.stop();
                     after_in(outward.await)
                 }
-                to_stream::Ended::Stopped(code) => deliver_rest(outward, End::There(code)).await,
+                to_stream::Ended::Stopped(code) => {
+                    deliver_rest(outward, End::PeerReset(code)).await
+                }
                 to_stream::Ended::Over => deliver_rest(outward, End::CutOff(RESET)).await,
             }
         }
@@ -124,9 +126,9 @@ async fn both_ways(
                     recv.stop(RESET);
                     // Bytes that the program wrote before the error are read first.
                     let _ = timeout(REST_TIMEOUT, inward).await;
-                    End::Here
+                    End::PlainReset
                 }
-                to_plain::Ended::Reset(code) => End::There(code),
+                to_plain::Ended::Reset(code) => End::PeerReset(code),
                 to_plain::Ended::Over => End::CutOff(RESET),
             }
         }
@@ -137,8 +139,8 @@ async fn both_ways(
 fn after_in(ended: to_plain::Ended) -> End {
     match ended {
         to_plain::Ended::Finished | to_plain::Ended::ReadsNoMore => End::InOrder,
-        to_plain::Ended::Broken => End::Here,
-        to_plain::Ended::Reset(code) => End::There(code),
+        to_plain::Ended::Broken => End::PlainReset,
+        to_plain::Ended::Reset(code) => End::PeerReset(code),
         to_plain::Ended::Over => End::CutOff(RESET),
     }
 }
@@ -150,11 +152,11 @@ fn after_out(ended: to_stream::Ended, send: &mut SendStream) -> End {
             send.finish();
             End::InOrder
         }
-        to_stream::Ended::Broken => End::Here,
+        to_stream::Ended::Broken => End::PlainReset,
         // Both directions ended in good order at the peer; further bytes of the program are
         // refused.
         to_stream::Ended::Stopped(READS_NO_MORE | DROPPED) => End::InOrder,
-        to_stream::Ended::Stopped(code) => End::There(code),
+        to_stream::Ended::Stopped(code) => End::PeerReset(code),
         to_stream::Ended::Over => End::CutOff(RESET),
     }
 }
@@ -163,7 +165,7 @@ fn after_out(ended: to_stream::Ended, send: &mut SendStream) -> End {
 /// time.
 async fn deliver_rest(outward: impl Future<Output = to_plain::Ended>, end: End) -> End {
     match (timeout(REST_TIMEOUT, outward).await, end) {
-        (Ok(to_plain::Ended::Finished), End::There(DROPPED)) => End::InOrder,
+        (Ok(to_plain::Ended::Finished), End::PeerReset(DROPPED)) => End::InOrder,
         _ => end,
     }
 }
@@ -172,13 +174,13 @@ fn count(end: End, shared: &Shared) {
     let mut counted = shared.counters.lock();
     match end {
         End::InOrder => {}
-        End::Here => counted.resets_here += 1,
-        End::There(code @ (UNREACHABLE | LATE | REFUSED)) => {
+        End::PlainReset => counted.resets_by_plain += 1,
+        End::PeerReset(code @ (UNREACHABLE | LATE | REFUSED)) => {
             drop(counted);
             shared.failed(&format!("a connection was reset: {}", codes::reason(code)));
         }
-        End::CutOff(_) | End::There(ENDING) => counted.cut_off += 1,
-        End::There(_) => counted.resets_there += 1,
+        End::CutOff(_) | End::PeerReset(ENDING) => counted.cut_off += 1,
+        End::PeerReset(_) => counted.resets_by_peer += 1,
     }
 }
 

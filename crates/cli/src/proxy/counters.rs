@@ -28,9 +28,9 @@ pub struct Values {
     /// Bytes written to plain sockets.
     pub to_plain_bytes: u64,
     /// Connections that the program at a plain socket reset.
-    pub resets_here: u64,
+    pub resets_by_plain: u64,
     /// Connections that the peer reset.
-    pub resets_there: u64,
+    pub resets_by_peer: u64,
     /// Connections that could not be made.
     pub failures: u64,
     /// Connections that the end of the proxy or of a session cut off.
@@ -45,7 +45,7 @@ impl Counters {
         Self { started: Instant::now(), values: Mutex::default() }
     }
 
-    ///  Locks the values for an update.
+    /// Locks the values for an update.
     pub fn lock(&self) -> MutexGuard<'_, Values> {
         self.values.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -72,7 +72,7 @@ impl Counters {
             counted(now.connections, "connection"),
             size_name(now.from_plain_bytes),
             size_name(now.to_plain_bytes),
-            counted(now.resets_here + now.resets_there, "reset"),
+            counted(now.resets_by_plain + now.resets_by_peer, "reset"),
             counted(now.failures, "failure"),
         )
     }
@@ -96,8 +96,8 @@ fn table(total: &Values, time: Duration) -> String {
         let (size, rate) = (size_name(bytes), bandwidth_name(bytes, time));
         row(name, format!("{size} ({}), {rate}", counted(bytes, "byte")));
     }
-    let (here, there) = (total.resets_here, total.resets_there);
-    row("resets", format!("{} ({here} by the plain side, {there} by the peer)", here + there));
+    let (plain, peer) = (total.resets_by_plain, total.resets_by_peer);
+    row("resets", format!("{} ({plain} by the plain side, {peer} by the peer)", plain + peer));
     row("failures", format!("{} (connections that could not be made)", total.failures));
     row("cut off", format!("{} (a session or a proxy ended)", total.cut_off));
     row("sessions", total.sessions.to_string());

@@ -32,13 +32,16 @@ fn find<'a>(findings: &'a [Value], subject: &str) -> &'a Value {
 #[test]
 fn doctor_finds_that_shared_memory_works_here() {
     let output = run(&["doctor"]);
-    let said = text(&output.stdout);
-    assert_eq!(output.status.code(), Some(0), "{said}");
+    let printed = text(&output.stdout);
+    assert_eq!(output.status.code(), Some(0), "{printed}");
     for subject in SUBJECTS {
-        assert!(said.contains(subject), "nothing about {subject} in {said}");
+        assert!(printed.contains(subject), "nothing about {subject} in {printed}");
     }
-    assert!(said.contains("shared memory, set up in"), "{said}");
-    assert!(said.contains("Shared memory works here") || said.contains("All is well"), "{said}");
+    assert!(printed.contains("shared memory, set up in"), "{printed}");
+    assert!(
+        printed.contains("Shared memory works here") || printed.contains("All is well"),
+        "{printed}"
+    );
 }
 
 #[test]

@@ -28,10 +28,10 @@ impl Serving {
 
     /// Waits for its end; returns its last output.
     fn verdict(mut self) -> String {
-        let mut said = String::new();
-        self.stdout.read_to_string(&mut said).unwrap();
-        assert_eq!(self.process.code(), 0, "{said}");
-        said
+        let mut printed = String::new();
+        self.stdout.read_to_string(&mut printed).unwrap();
+        assert_eq!(self.process.code(), 0, "{printed}");
+        printed
     }
 }
 
@@ -45,8 +45,8 @@ fn ask(addresses: &[String], options: &[&str]) -> String {
 }
 
 /// Whether a transport of the output is shared memory.
-fn uses_shared_memory(said: &str) -> bool {
-    let mut transports = said.lines().filter(|line| line.starts_with("  transport "));
+fn uses_shared_memory(printed: &str) -> bool {
+    let mut transports = printed.lines().filter(|line| line.starts_with("  transport "));
     transports.any(|line| !line.contains("socket") && line.ends_with("shared memory"))
 }
 
@@ -63,14 +63,14 @@ fn serve_all(options: &[&str]) -> (tempfile::TempDir, Serving) {
 #[test]
 fn echo_over_all_transports_is_verified_and_compared() {
     let (_directory, serving) = serve_all(&["--count", "4004"]);
-    let said = ask(&serving.addresses, &["--count", "1000", "--size", "100"]);
+    let printed = ask(&serving.addresses, &["--count", "1000", "--size", "100"]);
     for address in &serving.addresses {
-        assert!(said.contains(&format!("{address}\n  transport")), "{said}");
+        assert!(printed.contains(&format!("{address}\n  transport")), "{printed}");
     }
-    assert_eq!(said.matches("sent        1000 messages of 100 bytes").count(), 4, "{said}");
-    assert_eq!(said.matches("received    1000 echoes, all verified").count(), 4, "{said}");
-    assert!(uses_shared_memory(&said) && said.contains("plain lines"), "{said}");
-    assert!(said.contains("÷ fastest") && said.contains("is the fastest:"), "{said}");
+    assert_eq!(printed.matches("sent        1000 messages of 100 bytes").count(), 4, "{printed}");
+    assert_eq!(printed.matches("received    1000 echoes, all verified").count(), 4, "{printed}");
+    assert!(uses_shared_memory(&printed) && printed.contains("plain lines"), "{printed}");
+    assert!(printed.contains("÷ fastest") && printed.contains("is the fastest:"), "{printed}");
 
     let one = ask(&serving.addresses, &["--count", "1", "--message", "hello"]);
     assert_eq!(one.matches("sent        1 message of 5 bytes").count(), 4, "{one}");
@@ -90,10 +90,10 @@ fn echo_with_a_pipeline_is_verified_in_all_sizes() {
         for transport in ["auto", "socket"] {
             let options =
                 ["--size", size, "--count", count, "--pipeline", "16", "--transport", transport];
-            let said = ask(&serving.addresses, &options);
+            let printed = ask(&serving.addresses, &options);
             let verified = format!("received    {count} echoes, all verified");
-            assert_eq!(said.matches(&verified).count(), 4, "{said}");
-            assert_eq!(uses_shared_memory(&said), transport == "auto", "{said}");
+            assert_eq!(printed.matches(&verified).count(), 4, "{printed}");
+            assert_eq!(uses_shared_memory(&printed), transport == "auto", "{printed}");
         }
     }
     let empty = ask(&serving.addresses, &["--message", "", "--count", "100", "--pipeline", "3"]);
@@ -140,10 +140,10 @@ fn line_client_without_partywall_is_served() {
 #[test]
 fn count_is_parsed_with_units_and_is_not_zero() {
     let serving = Serving::start(&["tcp:127.0.0.1:0"], &["--count", "2k"]);
-    let said = ask(&serving.addresses, &["--count", "1k"]);
-    assert!(said.contains("sent        1000 messages"), "{said}");
-    let said = ask(&serving.addresses, &["-n", "1000"]);
-    assert!(said.contains("sent        1000 messages"), "{said}");
+    let printed = ask(&serving.addresses, &["--count", "1k"]);
+    assert!(printed.contains("sent        1000 messages"), "{printed}");
+    let printed = ask(&serving.addresses, &["-n", "1000"]);
+    assert!(printed.contains("sent        1000 messages"), "{printed}");
     assert!(serving.verdict().contains("echoed 2000 messages"));
 
     for side in [["run", "--connect"], ["serve", "--listen"]] {

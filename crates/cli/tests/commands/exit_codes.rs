@@ -212,9 +212,9 @@ fn changed_bytes_are_5() {
     input.write_all(b"SPOIL").unwrap();
     assert_eq!(listen.process.code(), PROTOCOL);
     assert_eq!(connect.code(), PEER_DIED);
-    let mut said = String::new();
-    listen.stderr.read_to_string(&mut said).unwrap();
-    assert!(said.contains("broke the protocol"), "{said}");
+    let mut printed = String::new();
+    listen.stderr.read_to_string(&mut printed).unwrap();
+    assert!(printed.contains("broke the protocol"), "{printed}");
 }
 
 /// Copies bytes, and changes those that come together with `SPOIL`.

@@ -54,21 +54,21 @@ fn ask_and_answer(name: &str, asking: &mut Running, answering: &mut Running) {
 }
 
 #[test]
-fn the_listener_answers_after_the_question_has_ended() {
+fn listener_replies_after_the_request_has_ended() {
     each(|name, mut listen, mut connect| {
         ask_and_answer(name, &mut connect, &mut listen.process);
     });
 }
 
 #[test]
-fn the_connecting_side_answers_after_the_question_has_ended() {
+fn connecting_side_replies_after_the_request_has_ended() {
     each(|name, mut listen, mut connect| {
         ask_and_answer(name, &mut listen.process, &mut connect);
     });
 }
 
 #[test]
-fn a_conversation_goes_line_by_line() {
+fn conversation_is_carried_line_by_line() {
     each(|name, mut listen, mut connect| {
         let (mut there, mut here) = (connect.0.stdin.take().unwrap(), listen.stdout());
         let (mut back, mut reply) =

@@ -51,7 +51,7 @@ fn every_command_has_examples_of_itself() {
 }
 
 #[test]
-fn the_options_in_the_examples_exist() {
+fn options_in_the_examples_exist() {
     for command in COMMANDS {
         let help = prints(&[&words(command)[..], &["--help"]].concat());
         let (_, examples) = help.split_once("Examples:").unwrap();
@@ -89,7 +89,7 @@ fn help_of_commands_for_scripts_has_exit_codes() {
 }
 
 #[test]
-fn the_version_names_the_commit() {
+fn version_names_the_commit() {
     let version = prints(&["--version"]);
     let (number, commit) = version.trim().split_once(" (").expect("a commit");
     assert_eq!(number, concat!("partywall ", env!("CARGO_PKG_VERSION")));

@@ -84,18 +84,20 @@ fn left_behind(directory: &Path) -> (String, String) {
 }
 
 #[test]
-fn what_somebody_has_is_held_and_not_leaked() {
+fn slice_of_a_live_process_is_held_and_not_leaked() {
     let _alone = alone();
     let held = Held::new(MemMapType::DevShmFile);
     let (buffers, queues) = (held.file("_buffer"), held.file("_queue_0"));
     for path in [&buffers, &queues] {
-        let (code, said, errors) = dump(&[path.to_str().unwrap()]);
-        assert_eq!(code, SOUND, "{said}{errors}");
-        assert!(said.contains(&format!("process {} has it", std::process::id())), "{said}");
-        assert!(said.contains("64 elements per direction"), "{said}");
-        assert!(said.contains("everything that was checked holds") && said.contains("\nsound\n"));
-        assert!(said.contains("\"nobody reads this\""), "{said}");
-        assert!(!said.contains("leaked"), "{said}");
+        let (code, printed, errors) = dump(&[path.to_str().unwrap()]);
+        assert_eq!(code, SOUND, "{printed}{errors}");
+        assert!(printed.contains(&format!("process {} has it", std::process::id())), "{printed}");
+        assert!(printed.contains("64 elements per direction"), "{printed}");
+        assert!(
+            printed.contains("everything that was checked holds") && printed.contains("\nsound\n")
+        );
+        assert!(printed.contains("\"nobody reads this\""), "{printed}");
+        assert!(!printed.contains("leaked"), "{printed}");
     }
     held.end();
 }
@@ -105,9 +107,9 @@ fn memfds_are_found_by_the_process_that_has_them() {
     let _alone = alone();
     let held = Held::new(MemMapType::MemFd);
     let pid = std::process::id().to_string();
-    let (code, said, errors) = dump(&[&pid, "--json"]);
-    assert_eq!(code, SOUND, "{said}{errors}");
-    let whole: serde_json::Value = serde_json::from_str(&said).unwrap();
+    let (code, printed, errors) = dump(&[&pid, "--json"]);
+    assert_eq!(code, SOUND, "{printed}{errors}");
+    let whole: serde_json::Value = serde_json::from_str(&printed).unwrap();
     assert_eq!(whole["sound"], true);
     assert_eq!(whole["processes"][0], std::process::id());
     let prefix = held.directory.path().join("regions").display().to_string();
@@ -125,7 +127,7 @@ fn memfds_are_found_by_the_process_that_has_them() {
 
 /// A process with only the server's end: it has mappings, but no descriptors of memfds.
 #[test]
-fn serves_where_a_test_asks_for_it() {
+fn child_process_serves() {
     let Ok(directory) = std::env::var(SERVES_IN) else { return };
     let config = Config::default().directory(&directory);
     let protocol = Arc::new(Shmipc::new(config).unwrap());
@@ -142,7 +144,7 @@ fn a_server_is_looked_into(mapping: MemMapType, read_from: &str) {
     let directory = tempfile::tempdir().unwrap();
     let place = directory.path().to_str().unwrap();
     let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args(["--exact", "shmipc_dump::serves_where_a_test_asks_for_it"]).env(SERVES_IN, place);
+    command.args(["--exact", "shmipc_dump::child_process_serves"]).env(SERVES_IN, place);
     let server = Running::start(command.stdin(Stdio::null()).stdout(Stdio::null()));
     // With the default queue_cap the region of queues is no multiple of a page.
     let config = Config::default().mem_map_type(mapping);
@@ -159,51 +161,54 @@ fn a_server_is_looked_into(mapping: MemMapType, read_from: &str) {
     let mut stream = session.open(&[]).unwrap();
     stream.send(b"there and back").unwrap();
     assert_eq!(stream.recv().unwrap().unwrap(), b"there and back");
-    let (code, said, errors) = dump(&[&server.0.id().to_string()]);
-    assert_eq!(code, SOUND, "{said}{errors}");
-    assert!(said.contains("_queue_0, 196656 bytes, read from /proc/"), "{said}");
-    assert!(said.contains(read_from) && said.contains("8192 elements per direction"), "{said}");
-    assert!(said.contains("\nsound\n"), "{said}");
+    let (code, printed, errors) = dump(&[&server.0.id().to_string()]);
+    assert_eq!(code, SOUND, "{printed}{errors}");
+    assert!(printed.contains("_queue_0, 196656 bytes, read from /proc/"), "{printed}");
+    assert!(
+        printed.contains(read_from) && printed.contains("8192 elements per direction"),
+        "{printed}"
+    );
+    assert!(printed.contains("\nsound\n"), "{printed}");
     drop((stream, session));
 }
 
 #[test]
-fn the_queues_of_a_server_are_found_where_memfds_were_sent() {
+fn queues_of_a_server_are_found_in_sent_memfds() {
     let _alone = alone();
     a_server_is_looked_into(MemMapType::MemFd, "/mem at 0x");
 }
 
 #[test]
-fn the_queues_of_a_server_are_found_where_files_were_named() {
+fn queues_of_a_server_are_found_in_named_files() {
     let _alone = alone();
     // The server keeps their descriptors, to remove the files when the session ends.
     a_server_is_looked_into(MemMapType::DevShmFile, "/fd/");
 }
 
 #[test]
-fn what_the_dead_did_not_give_back_is_leaked() {
+fn slice_of_a_dead_process_is_leaked() {
     let _alone = alone();
     let directory = tempfile::tempdir().unwrap();
     let (buffers, queues) = left_behind(directory.path());
-    let (code, said, _) = dump(&[&buffers]);
-    assert_eq!(code, UNSOUND, "{said}");
-    assert!(said.contains("its processes are gone"), "{said}");
-    assert!(said.contains("not sound: 0 broken, 1 slices leaked"), "{said}");
-    assert!(said.contains("in a pending message: leaked\n"), "{said}");
+    let (code, printed, _) = dump(&[&buffers]);
+    assert_eq!(code, UNSOUND, "{printed}");
+    assert!(printed.contains("its processes are gone"), "{printed}");
+    assert!(printed.contains("not sound: 0 broken, 1 slices leaked"), "{printed}");
+    assert!(printed.contains("in a pending message: leaked\n"), "{printed}");
     // With other names, the queue has to be given.
     let (region, queue) = (directory.path().join("region"), directory.path().join("q"));
     fs::rename(&buffers, &region).unwrap();
     fs::copy(&queues, &queue).unwrap();
     let region = region.to_str().unwrap();
     assert!(dump(&[region]).1.contains("no queue was found"));
-    let (code, said, _) = dump(&[region, "--queue", queue.to_str().unwrap(), "--json"]);
+    let (code, printed, _) = dump(&[region, "--queue", queue.to_str().unwrap(), "--json"]);
     assert_eq!(code, UNSOUND);
-    let whole: serde_json::Value = serde_json::from_str(&said).unwrap();
+    let whole: serde_json::Value = serde_json::from_str(&printed).unwrap();
     assert_eq!((&whole["regions"][0]["leaked"], &whole["sound"]), (&1.into(), &false.into()));
     // Queues alone have no leaks.
-    let (code, said, _) = dump(&[&queues]);
-    assert_eq!(code, SOUND, "{said}");
-    assert!(said.contains("the buffers that the queues point into are not here"), "{said}");
+    let (code, printed, _) = dump(&[&queues]);
+    assert_eq!(code, SOUND, "{printed}");
+    assert!(printed.contains("the buffers that the queues point into are not here"), "{printed}");
 }
 
 #[test]
@@ -214,26 +219,29 @@ fn broken_invariant_is_reported() {
     let mut bytes = fs::read(&buffers).unwrap();
     bytes[8] ^= 1; // how many slices of the first list are free
     fs::write(&buffers, &bytes).unwrap();
-    let (code, said, _) = dump(&[&buffers]);
-    assert_eq!(code, UNSOUND, "{said}");
-    assert!(said.contains("broken:") && said.contains("can be reached from the head"), "{said}");
+    let (code, printed, _) = dump(&[&buffers]);
+    assert_eq!(code, UNSOUND, "{printed}");
+    assert!(
+        printed.contains("broken:") && printed.contains("can be reached from the head"),
+        "{printed}"
+    );
     bytes[..8].fill(0xff);
     fs::write(&buffers, &bytes).unwrap();
-    let (code, said, errors) = dump(&[&buffers]);
-    assert_eq!((code, &*said), (UNREADABLE, ""));
+    let (code, printed, errors) = dump(&[&buffers]);
+    assert_eq!((code, &*printed), (UNREADABLE, ""));
     assert!(errors.contains("cannot have so many lists"), "{errors}");
 }
 
 #[test]
-fn what_is_no_region_is_said_to_be_none() {
+fn other_file_is_reported_as_no_region() {
     let _alone = alone();
     let directory = tempfile::tempdir().unwrap();
     let other = directory.path().join("other_buffer");
     fs::write(&other, "something else altogether").unwrap();
     let (other, path) = (other.to_str().unwrap(), directory.path().to_str().unwrap());
     let refused = |arguments: &[&str], says: &str| {
-        let (code, said, errors) = dump(arguments);
-        assert_eq!((code, &*said), (UNREADABLE, ""), "{arguments:?}");
+        let (code, printed, errors) = dump(arguments);
+        assert_eq!((code, &*printed), (UNREADABLE, ""), "{arguments:?}");
         assert!(errors.contains(says), "{arguments:?}: {errors:?} does not say {says:?}");
     };
     refused(&[other], "is neither a region of buffers nor one of queues");

@@ -55,11 +55,11 @@ fn echo_serve_ended_by_a_signal_leaves_no_file() {
         assert_eq!(files(directory.path()).len(), 2);
         assert_eq!(end_by(&mut serve, signal).code(), Some(128 + number));
         assert!(files(directory.path()).is_empty());
-        let mut said = String::new();
-        stdout.read_to_string(&mut said).unwrap();
+        let mut printed = String::new();
+        stdout.read_to_string(&mut printed).unwrap();
         // The last message may be sent and not yet counted.
         let is_right = ["echoed 1 message of", "echoed 2 messages of"];
-        assert!(is_right.iter().any(|count| said.contains(count)), "{said}");
+        assert!(is_right.iter().any(|count| printed.contains(count)), "{printed}");
         let end = client.recv();
         assert!(matches!(end, Ok(None) | Err(_)), "the server is gone, but {end:?}");
     }

@@ -38,12 +38,12 @@ fn of_300_megabytes() {
 }
 
 #[test]
-fn of_5_gibibytes_over_the_shm() {
+fn of_5_gibibytes_over_shared_memory() {
     stream(&WIRES[0], FIVE_GIB, 64);
 }
 
 #[test]
-fn of_5_gibibytes_over_the_socket() {
+fn of_5_gibibytes_over_a_socket() {
     stream(&WIRES[1], FIVE_GIB, 64);
 }
 
@@ -68,15 +68,15 @@ fn stream(&(name, family, transport): &(&str, &str, &str), bytes: u64, memory: u
     let sent = writer.join().unwrap();
 
     let resident = monitors.map(ResidentMonitor::finish);
-    let mut said = String::new();
-    listen.stderr.read_to_string(&mut said).unwrap();
-    assert_eq!(listen.process.code(), 0, "{name}: {said}");
+    let mut printed = String::new();
+    listen.stderr.read_to_string(&mut printed).unwrap();
+    assert_eq!(listen.process.code(), 0, "{name}: {printed}");
     let output = connect.finish();
     assert_eq!(output.status.code(), Some(0), "{name}: {}", program::text(&output.stderr));
     assert_eq!(received.0, bytes, "{name}");
     assert_eq!(received, sent, "{name}: other bytes came than went");
-    let line = said.lines().find(|line| line.starts_with("transport  ")).expect(&said);
-    assert_eq!(line.contains("socket:"), transport != "shm", "{said}");
+    let line = printed.lines().find(|line| line.starts_with("transport  ")).expect(&printed);
+    assert_eq!(line.contains("socket:"), transport != "shm", "{printed}");
     let max = (64 + memory) << 20;
     for (who, resident) in ["listen", "connect"].iter().zip(resident) {
         assert!(resident <= max, "{name}: {who} had {resident} bytes resident, allowed: {max}");

@@ -69,13 +69,13 @@ impl<'a> Both<'a> {
                 0 => (0..chance.below(300)).for_each(|_| std::thread::yield_now()),
                 _ => self.until_grown(chance.below(grown_max)),
             }
-            let whom = chance.below(5);
+            let choice = chance.below(5);
             // The transfer may be complete before the last kill. Then both ends start once more.
             let is_done = self.is_done();
-            if whom < 3 || is_done {
+            if choice < 3 || is_done {
                 self.kill(true);
             }
-            if whom > 1 || is_done {
+            if choice > 1 || is_done {
                 self.kill(false);
             }
         }
@@ -121,22 +121,22 @@ fn exactly_once(is_tcp: bool, framing: &str) {
 }
 
 #[test]
-fn lines_over_a_unix_socket_are_there_exactly_once() {
+fn lines_over_a_unix_socket_arrive_exactly_once() {
     exactly_once(false, "lines");
 }
 
 #[test]
-fn lines_over_tcp_are_there_exactly_once() {
+fn lines_over_tcp_arrive_exactly_once() {
     exactly_once(true, "lines");
 }
 
 #[test]
-fn messages_with_lengths_over_a_unix_socket_are_there_exactly_once() {
+fn messages_with_lengths_over_a_unix_socket_arrive_exactly_once() {
     exactly_once(false, "length");
 }
 
 #[test]
-fn messages_with_lengths_over_tcp_are_there_exactly_once() {
+fn messages_with_lengths_over_tcp_arrive_exactly_once() {
     exactly_once(true, "length");
 }
 

@@ -22,8 +22,8 @@ fn quarantined() -> Ground {
     fs::copy(&copy, &file).unwrap();
     let carried = ground.carry("4\n", &[], &[]);
     assert_eq!(carried.codes, QUARANTINE, "{carried:?}");
-    for said in [&carried.sender, &carried.receiver] {
-        assert!(said.contains("in quarantine") && said.contains("adopt --help"), "{said}");
+    for printed in [&carried.sender, &carried.receiver] {
+        assert!(printed.contains("in quarantine") && printed.contains("adopt --help"), "{printed}");
     }
     ground
 }
@@ -37,15 +37,18 @@ fn repair(ground: &Ground, task: &str, local: &str, more: &[&str]) -> (i32, Stri
 }
 
 #[test]
-fn adopted_at_both_ends_all_that_is_there_comes_again() {
+fn link_adopted_at_both_ends_sends_all_kept_messages_again() {
     let ground = quarantined();
-    let (code, said) = repair(&ground, "adopt", "bob", &[]);
-    assert!(code == 1 && said.contains("would be forgotten") && said.contains("--yes"), "{said}");
+    let (code, printed) = repair(&ground, "adopt", "bob", &[]);
+    assert!(
+        code == 1 && printed.contains("would be forgotten") && printed.contains("--yes"),
+        "{printed}"
+    );
     assert_eq!(ground.inspected().matches("quarantined  ").count(), 2);
-    let (code, said) = repair(&ground, "adopt", "bob", &["--yes"]);
-    assert!(code == 0 && said.contains("receiving: receiver ahead: ended"), "{said}");
-    let (code, said) = repair(&ground, "adopt", "alice", &["--yes"]);
-    assert!(code == 0 && said.contains("sending: receiver ahead: ended"), "{said}");
+    let (code, printed) = repair(&ground, "adopt", "bob", &["--yes"]);
+    assert!(code == 0 && printed.contains("receiving: receiver ahead: ended"), "{printed}");
+    let (code, printed) = repair(&ground, "adopt", "alice", &["--yes"]);
+    assert!(code == 0 && printed.contains("sending: receiver ahead: ended"), "{printed}");
     let carried = ground.carry("5\n", &[], &[]);
     assert_eq!(carried.codes, BOTH_DONE, "{carried:?}");
     // The fourth message was sent before the quarantine, or never.
@@ -55,15 +58,15 @@ fn adopted_at_both_ends_all_that_is_there_comes_again() {
 }
 
 #[test]
-fn reset_gives_up_what_was_sent_and_keeps_a_copy() {
+fn reset_drops_sent_messages_and_keeps_a_copy() {
     let ground = quarantined();
     let before = fs::read(ground.file_of("alice", "link")).unwrap();
-    let (code, said) = repair(&ground, "reset", "alice", &[]);
-    assert!(code == 1 && said.contains("at most: would be given up"), "{said}");
-    let (code, said) = repair(&ground, "reset", "alice", &["--yes"]);
+    let (code, printed) = repair(&ground, "reset", "alice", &[]);
+    assert!(code == 1 && printed.contains("at most: would be given up"), "{printed}");
+    let (code, printed) = repair(&ground, "reset", "alice", &["--yes"]);
     assert!(
-        code == 0 && said.contains("at most: given up") && said.contains(".link.reset-1"),
-        "{said}"
+        code == 0 && printed.contains("at most: given up") && printed.contains(".link.reset-1"),
+        "{printed}"
     );
     let copy = fs::read(ground.file_of("alice", "link.reset-1")).unwrap();
     assert!(copy[8192..] == before[8192..], "but for its owners the copy is the file as it was");
@@ -77,7 +80,7 @@ fn reset_gives_up_what_was_sent_and_keeps_a_copy() {
 }
 
 #[test]
-fn one_end_alone_changes_nothing_for_the_other() {
+fn repair_of_one_end_does_not_change_the_other() {
     let ground = quarantined();
     let (code, _) = repair(&ground, "adopt", "alice", &["--yes"]);
     assert_eq!(code, 0);
@@ -87,19 +90,19 @@ fn one_end_alone_changes_nothing_for_the_other() {
 }
 
 #[test]
-fn what_stands_well_is_not_adopted_and_what_is_owned_not_touched() {
+fn link_in_order_is_not_adopted_and_owned_link_is_unchanged() {
     let ground = Ground::new(false);
     assert_eq!(ground.carry("1\n", &[], &[]).codes, BOTH_DONE);
-    let (code, said) = repair(&ground, "adopt", "alice", &["--yes"]);
-    assert!(code == 2 && said.contains("not in quarantine"), "{said}");
-    let (code, said) = repair(&ground, "reset", "alice", &["--link", "other"]);
-    assert!(code == 2 && said.contains("link inspect"), "{said}");
+    let (code, printed) = repair(&ground, "adopt", "alice", &["--yes"]);
+    assert!(code == 2 && printed.contains("not in quarantine"), "{printed}");
+    let (code, printed) = repair(&ground, "reset", "alice", &["--link", "other"]);
+    assert!(code == 2 && printed.contains("link inspect"), "{printed}");
     let receiver = ground.start(&ground.bob(&[]));
     let owned = format!("owned by process {}", receiver.0.id());
     // Inspection only: an early `reset` would own the file and fence the receiver.
     program::wait_until("it owns its file", || ground.inspected().contains(&owned));
-    let (code, said) = repair(&ground, "reset", "bob", &["--yes"]);
-    assert!(code == 2 && said.contains(&owned), "{said}");
-    let (code, said) = repair(&ground, "reset", "alice", &["--yes"]);
-    assert!(code == 0 && said.contains("undelivered  positions 0..64, at most"), "{said}");
+    let (code, printed) = repair(&ground, "reset", "bob", &["--yes"]);
+    assert!(code == 2 && printed.contains(&owned), "{printed}");
+    let (code, printed) = repair(&ground, "reset", "alice", &["--yes"]);
+    assert!(code == 0 && printed.contains("undelivered  positions 0..64, at most"), "{printed}");
 }

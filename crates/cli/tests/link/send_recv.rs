@@ -57,9 +57,9 @@ fn refused_sender_keeps_its_input_and_says_so() {
     let ground = Ground::new(false);
     let receiver = ground.start(&ground.bob(&[]));
     let input = ground.write("input", "a line\n");
-    let (code, said) = fails(&ground.alice(&["--in", &input, "--link", "another"]));
-    assert_eq!(code, 3, "{said}");
-    assert!(said.contains("keeps the unacknowledged part of the first 7 bytes"), "{said}");
+    let (code, printed) = fails(&ground.alice(&["--in", &input, "--link", "another"]));
+    assert_eq!(code, 3, "{printed}");
+    assert!(printed.contains("keeps the unacknowledged part of the first 7 bytes"), "{printed}");
     drop(receiver);
     let mut receiver =
         Running::start(&mut partywall(&ground.bob(&["--link", "another", "--once"])));
@@ -96,7 +96,7 @@ fn line_written_to_a_pipe_is_sent_at_once() {
 }
 
 #[test]
-fn a_restart_goes_on_in_the_file_and_a_new_epoch_begins_with_its_first_line() {
+fn restart_continues_in_the_file_and_a_new_epoch_begins_with_its_first_line() {
     let ground = Ground::new(false);
     let out = ground.path("out");
     let receiving = ["--exactly-once", "--out", &out];
@@ -114,8 +114,8 @@ fn a_restart_goes_on_in_the_file_and_a_new_epoch_begins_with_its_first_line() {
         let mode = fs::metadata(ground.file_of(local, ending)).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600, "{ending}");
     }
-    let (code, said) = fails(&ground.alice(&["--epoch", "6"]));
-    assert!(code == 1 && said.contains("epoch 7 already"), "{said}");
+    let (code, printed) = fails(&ground.alice(&["--epoch", "6"]));
+    assert!(code == 1 && printed.contains("epoch 7 already"), "{printed}");
 }
 
 #[test]
@@ -127,30 +127,30 @@ fn files_that_do_not_belong_together_are_refused() {
     assert_eq!(carried.codes, BOTH_DONE, "{carried:?}");
     assert_eq!(ground.carry("1\n2\n3\n", &["--exactly-once"], &receiving).codes, BOTH_DONE);
     let other = ground.write("other", "1\n2\n");
-    let (code, said) = fails(&ground.alice(&["--exactly-once", "--in", &other]));
-    assert!(code == 1 && said.contains("another file than this --in"), "{said}");
+    let (code, printed) = fails(&ground.alice(&["--exactly-once", "--in", &other]));
+    assert!(code == 1 && printed.contains("another file than this --in"), "{printed}");
     let elsewhere = ground.path("elsewhere");
-    let (code, said) = fails(&ground.bob(&["--exactly-once", "--out", &elsewhere]));
-    assert!(code == 1 && said.contains("another file than this --out"), "{said}");
+    let (code, printed) = fails(&ground.bob(&["--exactly-once", "--out", &elsewhere]));
+    assert!(code == 1 && printed.contains("another file than this --out"), "{printed}");
     fs::File::options().write(true).open(&out).unwrap().set_len(1).unwrap();
-    let (code, said) = fails(&ground.bob(&receiving));
-    assert!(code == 1 && said.contains("it was truncated"), "{said}");
+    let (code, printed) = fails(&ground.bob(&receiving));
+    assert!(code == 1 && printed.contains("it was truncated"), "{printed}");
     // A lost link file is made anew.
     fs::write(&out, "1\n2\n").unwrap();
     fs::remove_file(ground.file_of("bob", "link")).unwrap();
-    let (code, said) = fails(&ground.bob(&receiving));
+    let (code, printed) = fails(&ground.bob(&receiving));
     assert!(
-        code == 1 && said.contains("lost and made anew") && said.contains("remove it"),
-        "{said}"
+        code == 1 && printed.contains("lost and made anew") && printed.contains("remove it"),
+        "{printed}"
     );
     fs::remove_file(ground.file_of("alice", "link")).unwrap();
     let input = ground.path("input");
-    let (code, said) = fails(&ground.alice(&["--exactly-once", "--in", &input]));
-    assert!(code == 1 && said.contains("another stream"), "{said}");
+    let (code, printed) = fails(&ground.alice(&["--exactly-once", "--in", &input]));
+    assert!(code == 1 && printed.contains("another stream"), "{printed}");
     fs::remove_file(ground.file_of("alice", "in")).unwrap();
     let piped = ground.alice(&["--exactly-once", "--in", "/dev/null"]);
-    let (code, said) = fails(&piped);
-    assert!(code == 1 && said.contains("regular file"), "{said}");
+    let (code, printed) = fails(&piped);
+    assert!(code == 1 && printed.contains("regular file"), "{printed}");
 }
 
 #[test]
@@ -172,16 +172,16 @@ fn wrong_input_is_an_error_with_its_position() {
         let sizes = ["--volatile", "--ring", "4k", "--slab", "9b", "--in", &input, &ground.address];
         let sending =
             [&["link", "send", "--name", "a", "--peer", "b"], &sizes[..], &options].concat();
-        let (code, said) = fails(&sending);
-        assert!(code == 1 && said.contains(expected), "{said}");
+        let (code, printed) = fails(&sending);
+        assert!(code == 1 && printed.contains(expected), "{printed}");
     }
-    let (code, said) = fails(&ground.alice(&["--in", "/nowhere/to/be/found"]));
-    assert!(code == 1 && said.contains("--in /nowhere"), "{said}");
-    let (code, said) = fails(&ground.bob(&["--out", "/nowhere/to/be/found"]));
-    assert!(code == 1 && said.contains("--out /nowhere"), "{said}");
+    let (code, printed) = fails(&ground.alice(&["--in", "/nowhere/to/be/found"]));
+    assert!(code == 1 && printed.contains("--in /nowhere"), "{printed}");
+    let (code, printed) = fails(&ground.bob(&["--out", "/nowhere/to/be/found"]));
+    assert!(code == 1 && printed.contains("--out /nowhere"), "{printed}");
     let held = ground.write("held", "something");
-    let (code, said) = fails(&ground.bob(&["--framing", "length", "--out", &held]));
-    assert!(code == 1 && said.contains("half a message"), "{said}");
+    let (code, printed) = fails(&ground.bob(&["--framing", "length", "--out", &held]));
+    assert!(code == 1 && printed.contains("half a message"), "{printed}");
 }
 
 #[test]
@@ -219,13 +219,13 @@ fn each_error_has_its_text_and_code() {
         (vec!["link", "recv"], 1, "--name"),
         (vec!["link", "reset"], 2, "--name"),
     ] {
-        let (found, said) = fails(&arguments);
-        assert!(found == code && said.contains(words), "{arguments:?}: {found}: {said}");
+        let (found, printed) = fails(&arguments);
+        assert!(found == code && printed.contains(words), "{arguments:?}: {found}: {printed}");
     }
     let input = ground.write("input", "a line\n");
     let waiting = [&send[..], &["--volatile", "--timeout", "10ms", "--in", &input]].concat();
-    let (code, said) = fails(&waiting);
-    assert!(code == 3 && said.contains("no peer attached"), "{said}");
+    let (code, printed) = fails(&waiting);
+    assert!(code == 3 && printed.contains("no peer attached"), "{printed}");
 }
 
 #[test]
@@ -239,22 +239,22 @@ fn refusal_of_the_peer_is_printed_with_its_reason() {
     let (right, wrong) = (secret("right", "open sesame\n"), secret("wrong", "open barley\n"));
     let _receiver = ground.start(&ground.bob(&["--token-file", &right]));
     let input = ground.write("input", "a line\n");
-    let (code, said) = fails(&ground.alice(&["--in", &input, "--token-file", &wrong]));
-    assert!(code == 3 && said.contains("the secret is not that of the receiver"), "{said}");
-    let (code, said) = fails(&ground.alice(&["--in", &input]));
-    assert!(code == 3 && said.contains("--token-file"), "{said}");
+    let (code, printed) = fails(&ground.alice(&["--in", &input, "--token-file", &wrong]));
+    assert!(code == 3 && printed.contains("the secret is not that of the receiver"), "{printed}");
+    let (code, printed) = fails(&ground.alice(&["--in", &input]));
+    assert!(code == 3 && printed.contains("--token-file"), "{printed}");
     let other = ["--in", &input, "--token-file", &right, "--link", "another"];
-    let (code, said) = fails(&ground.alice(&other));
-    assert!(code == 3 && said.contains("--link"), "{said}");
+    let (code, printed) = fails(&ground.alice(&other));
+    assert!(code == 3 && printed.contains("--link"), "{printed}");
     let output = run(&ground.alice(&["--in", &input, "--token-file", &right]));
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
     fs::set_permissions(&right, Permissions::from_mode(0o644)).unwrap();
-    let (code, said) = fails(&ground.alice(&["--token-file", &right]));
-    assert!(code == 1 && said.contains("chmod 600"), "{said}");
+    let (code, printed) = fails(&ground.alice(&["--token-file", &right]));
+    assert!(code == 1 && printed.contains("chmod 600"), "{printed}");
 }
 
 #[test]
-fn a_link_has_one_owner_at_a_time() {
+fn link_has_one_owner_at_a_time() {
     let ground = Ground::new(false);
     let first = ground.start(&ground.bob(&[]));
     let owned = format!("owned by process {}", first.0.id());
@@ -264,8 +264,8 @@ fn a_link_has_one_owner_at_a_time() {
     let again = ground.bob(&[]);
     let again: Vec<_> =
         again.iter().map(|one| if *one == ground.address { &*elsewhere } else { one }).collect();
-    let (code, said) = fails(&again);
-    assert!(code == 1 && said.contains(&owned), "{said}");
+    let (code, printed) = fails(&again);
+    assert!(code == 1 && printed.contains(&owned), "{printed}");
 }
 
 #[test]

@@ -90,7 +90,7 @@ pub fn announced(from: &mut impl BufRead) -> String {
     let mut line = String::new();
     from.read_line(&mut line).expect("readable");
     let address = line.strip_prefix("listening on ");
-    address.unwrap_or_else(|| panic!("says {line:?}")).trim_end().to_owned()
+    address.unwrap_or_else(|| panic!("no address in {line:?}")).trim_end().to_owned()
 }
 
 /// Waits until a condition holds.

@@ -38,9 +38,9 @@ impl Proxy {
     /// Waits for the end; returns the exit code and the rest of stderr.
     pub fn finish(mut self) -> (i32, String) {
         let code = self.process.code();
-        let mut said = String::new();
-        self.stderr.read_to_string(&mut said).unwrap();
-        (code, said)
+        let mut printed = String::new();
+        self.stderr.read_to_string(&mut printed).unwrap();
+        (code, printed)
     }
 }
 

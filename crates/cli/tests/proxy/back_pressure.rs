@@ -64,7 +64,7 @@ fn pass(from: &mut UnixStream, to: &mut UnixStream, bytes: &[u8]) {
 fn writer_to_a_stopped_reader_is_blocked_and_others_continue() {
     let fixture = Fixture::new(&[]);
     let (mut stuck, _unread) = fixture.connect();
-    let (mut client, mut there) = fixture.connect();
+    let (mut client, mut server_end) = fixture.connect();
     let mut taken = 0;
     // Rounds in a row in which the blocked writer wrote nothing, while others were carried.
     let mut quiet_rounds = 0;
@@ -73,8 +73,8 @@ fn writer_to_a_stopped_reader_is_blocked_and_others_continue() {
         taken += count;
         quiet_rounds = if count == 0 { quiet_rounds + 1 } else { 0 };
         assert!(taken < TAKEN_MAX, "the writer is not stopped");
-        pass(&mut client, &mut there, &pattern(200_000, taken as u64));
-        pass(&mut there, &mut client, &pattern(1000, taken as u64));
+        pass(&mut client, &mut server_end, &pattern(200_000, taken as u64));
+        pass(&mut server_end, &mut client, &pattern(1000, taken as u64));
     }
     assert!(taken > 256 << 10, "a window at least: {taken}");
 }
@@ -82,7 +82,7 @@ fn writer_to_a_stopped_reader_is_blocked_and_others_continue() {
 #[test]
 fn blocked_bytes_arrive_after_they_are_read() {
     let fixture = Fixture::new(&["--window", "16k"]);
-    let (mut client, mut there) = fixture.connect();
+    let (mut client, mut server_end) = fixture.connect();
     let bytes = pattern(4 << 20, 3);
     let taken = {
         client.set_nonblocking(true).unwrap();
@@ -97,7 +97,7 @@ fn blocked_bytes_arrive_after_they_are_read() {
     let (rest, mut writing) = (bytes[taken..].to_vec(), client.try_clone().unwrap());
     let writer = thread::spawn(move || writing.write_all(&rest).unwrap());
     let mut got = vec![0; bytes.len()];
-    there.read_exact(&mut got).unwrap();
+    server_end.read_exact(&mut got).unwrap();
     writer.join().unwrap();
     assert!(got == bytes);
 }
@@ -106,13 +106,13 @@ fn blocked_bytes_arrive_after_they_are_read() {
 fn unread_connections_with_all_memory_block_no_other() {
     let fixture = Fixture::new(&["--memory", "1m"]);
     let mut stuck: Vec<_> = (0..12).map(|_| fixture.connect()).collect();
-    let (mut client, mut there) = fixture.connect();
+    let (mut client, mut server_end) = fixture.connect();
     for round in 0..10 {
         for (writer, _) in &mut stuck {
             fill(writer);
         }
-        pass(&mut client, &mut there, &pattern(1 << 20, round));
-        pass(&mut there, &mut client, &pattern(1 << 20, round + 100));
+        pass(&mut client, &mut server_end, &pattern(1 << 20, round));
+        pass(&mut server_end, &mut client, &pattern(1 << 20, round + 100));
     }
 }
 

@@ -39,7 +39,7 @@ fn many_connections_at_once_do_not_mix() {
 }
 
 #[test]
-fn questions_and_answers_of_changing_lengths() {
+fn requests_and_replies_of_changing_lengths_are_carried() {
     let server = echo_tcp();
     let pair = Pair::tcp(&server, &[]);
     let mut socket = pair.connect();
@@ -61,19 +61,19 @@ fn exchange_at_once(socket: &mut std::net::TcpStream, bytes: &[u8]) {
 }
 
 #[test]
-fn the_end_of_one_direction_leaves_the_other_open() {
+fn end_of_one_direction_leaves_the_other_open() {
     let server = listen();
     let pair = Pair::tcp(&server, &[]);
     let mut client = pair.connect();
     client.write_all(b"all there is").unwrap();
     client.shutdown(Shutdown::Write).unwrap();
-    let mut there = accept(&server);
+    let mut server_end = accept(&server);
     let mut question = String::new();
-    there.read_to_string(&mut question).unwrap();
+    server_end.read_to_string(&mut question).unwrap();
     assert_eq!(question, "all there is");
     let answer = pattern(3 << 20, 1);
     let copy = answer.clone();
-    let answering = thread::spawn(move || there.write_all(&copy).unwrap());
+    let answering = thread::spawn(move || server_end.write_all(&copy).unwrap());
     let mut got = Vec::new();
     client.read_to_end(&mut got).unwrap();
     answering.join().unwrap();
@@ -81,21 +81,21 @@ fn the_end_of_one_direction_leaves_the_other_open() {
 
     // The server may also end first.
     let mut client = pair.connect();
-    let mut there = accept(&server);
-    there.write_all(b"welcome").unwrap();
-    there.shutdown(Shutdown::Write).unwrap();
+    let mut server_end = accept(&server);
+    server_end.write_all(b"welcome").unwrap();
+    server_end.shutdown(Shutdown::Write).unwrap();
     let mut greeting = String::new();
     client.read_to_string(&mut greeting).unwrap();
     assert_eq!(greeting, "welcome");
     client.write_all(b"thanks").unwrap();
     drop(client);
     let mut thanks = String::new();
-    there.read_to_string(&mut thanks).unwrap();
+    server_end.read_to_string(&mut thanks).unwrap();
     assert_eq!(thanks, "thanks");
 }
 
 #[test]
-fn plain_unix_sockets_at_both_ends() {
+fn plain_unix_sockets_at_both_ends_are_carried() {
     let directory = tempfile::tempdir().unwrap();
     let (front, back) = (directory.path().join("front"), directory.path().join("back"));
     echo_unix(&back);
@@ -107,7 +107,7 @@ fn plain_unix_sockets_at_both_ends() {
 }
 
 #[test]
-fn abstract_names_and_a_shm_that_is_a_socket() {
+fn abstract_names_and_a_session_over_a_socket_are_carried() {
     let name = format!("partywall-proxy-{}", std::process::id());
     let server = echo_tcp();
     let to = proxied::address_of(&server);
@@ -131,14 +131,14 @@ fn connections_beyond_the_limit_wait() {
     clients.into_iter().for_each(|client| client.join().unwrap());
     for proxy in [pair.entry, pair.exit] {
         proxy.signal("TERM");
-        let (code, said) = proxy.finish();
+        let (code, printed) = proxy.finish();
         assert_eq!(code, 0);
-        let line = said.lines().find(|line| line.starts_with("connections")).expect("a table");
-        assert!(line.contains(" 20 (0 still open, "), "{said}");
+        let line = printed.lines().find(|line| line.starts_with("connections")).expect("a table");
+        assert!(line.contains(" 20 (0 still open, "), "{printed}");
         let most: u32 =
             line.rsplit_once(" at most").unwrap().0.rsplit(' ').next().unwrap().parse().unwrap();
         assert!(most <= 2, "{line}");
-        assert!(said.contains("(2000000 bytes)"), "{said}");
+        assert!(printed.contains("(2000000 bytes)"), "{printed}");
     }
 }
 
@@ -155,10 +155,10 @@ fn several_entries_share_one_exit() {
     }
     drop(two);
     other.signal("TERM");
-    let (code, said) = other.finish();
+    let (code, printed) = other.finish();
     assert_eq!(code, 0);
     // The first line may come before the client, so only the table counts it reliably.
-    assert!(said.contains(" open, ") && said.contains(" from plain, "), "{said}");
-    let table = said.lines().find(|line| line.starts_with("connections")).expect("a table");
-    assert!(table.contains(" 1 (0 still open, 1 at most)"), "{said}");
+    assert!(printed.contains(" open, ") && printed.contains(" from plain, "), "{printed}");
+    let table = printed.lines().find(|line| line.starts_with("connections")).expect("a table");
+    assert!(table.contains(" 1 (0 still open, 1 at most)"), "{printed}");
 }

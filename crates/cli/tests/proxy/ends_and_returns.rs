@@ -13,7 +13,7 @@ use program::run;
 use proxied::{Pair, Proxy, assert_reset, connect, echo_tcp, echo_unix, exchange, pattern, until};
 
 #[test]
-fn a_killed_exit_ends_every_connection_and_a_new_one_takes_over() {
+fn killed_exit_ends_every_connection_and_a_new_one_takes_over() {
     let server = echo_tcp();
     let mut pair = Pair::tcp(&server, &[]);
     let mut clients: Vec<_> = (0..20).map(|_| pair.connect()).collect();
@@ -43,39 +43,39 @@ fn a_killed_exit_ends_every_connection_and_a_new_one_takes_over() {
 }
 
 #[test]
-fn a_killed_entry_ends_every_connection_to_the_server() {
+fn killed_entry_ends_every_connection_to_the_server() {
     let server = proxied::listen();
     let mut pair = Pair::tcp(&server, &[]);
     let mut client = pair.connect();
-    let mut there = proxied::accept(&server);
-    exchange_across(&mut client, &mut there);
+    let mut server_end = proxied::accept(&server);
+    exchange_across(&mut client, &mut server_end);
     pair.entry.process.0.kill().unwrap();
-    assert_reset(&mut there);
+    assert_reset(&mut server_end);
     pair.entry = Proxy::start("tcp:127.0.0.1:0", &pair.exit.address, &[]);
     exchange_across(&mut pair.connect(), &mut proxied::accept(&server));
 }
 
-fn exchange_across(client: &mut TcpStream, there: &mut TcpStream) {
+fn exchange_across(client: &mut TcpStream, server_end: &mut TcpStream) {
     client.write_all(b"?").unwrap();
     let mut byte = [0];
-    there.read_exact(&mut byte).unwrap();
+    server_end.read_exact(&mut byte).unwrap();
     assert_eq!(&byte, b"?");
 }
 
 #[test]
-fn without_an_exit_a_connection_is_closed_in_the_end() {
+fn connection_without_an_exit_is_closed_after_the_timeout() {
     let directory = tempfile::tempdir().unwrap();
     let shm = format!("unix:{}/nobody.sock", directory.path().display());
     let entry = Proxy::start("tcp:127.0.0.1:0", &shm, &["--connect-timeout", "100ms"]);
     assert_reset(&mut connect(&entry.address));
     entry.signal("INT");
-    let (code, said) = entry.finish();
+    let (code, printed) = entry.finish();
     assert_eq!(code, 0);
-    assert!(said.contains("trying again") && said.contains("--connect-timeout"), "{said}");
+    assert!(printed.contains("trying again") && printed.contains("--connect-timeout"), "{printed}");
 }
 
 #[test]
-fn sigterm_lets_open_connections_finish_and_leaves_nothing_behind() {
+fn sigterm_drains_open_connections_and_leaves_no_file() {
     let directory = tempfile::tempdir().unwrap();
     let (front, back) = (directory.path().join("front"), directory.path().join("back"));
     echo_unix(&back);
@@ -92,8 +92,8 @@ fn sigterm_lets_open_connections_finish_and_leaves_nothing_behind() {
     exchange(&mut client, &pattern(100_000, 9));
     drop(client);
     for proxy in [pair.entry, pair.exit] {
-        let (code, said) = proxy.finish();
-        assert_eq!(code, 0, "{said}");
+        let (code, printed) = proxy.finish();
+        assert_eq!(code, 0, "{printed}");
     }
 }
 
@@ -102,18 +102,18 @@ fn connection_that_outlasts_the_drain_is_reset() {
     let server = proxied::listen();
     let pair = Pair::tcp(&server, &["--drain", "50ms", "--stats"]);
     let mut client = pair.connect();
-    let mut there = proxied::accept(&server);
-    exchange_across(&mut client, &mut there);
+    let mut server_end = proxied::accept(&server);
+    exchange_across(&mut client, &mut server_end);
     pair.entry.signal("TERM");
     assert_reset(&mut client);
-    assert_reset(&mut there);
-    let (code, said) = pair.entry.finish();
+    assert_reset(&mut server_end);
+    let (code, printed) = pair.entry.finish();
     assert_eq!(code, 0);
-    assert!(said.contains("cut off        1 "), "{said}");
+    assert!(printed.contains("cut off        1 "), "{printed}");
 }
 
 #[test]
-fn a_second_signal_ends_at_once() {
+fn second_signal_ends_at_once() {
     let server = echo_tcp();
     let pair = Pair::tcp(&server, &["--drain", "24h"]);
     let mut client = pair.connect();
@@ -128,7 +128,7 @@ fn a_second_signal_ends_at_once() {
 }
 
 #[test]
-fn an_exit_that_restarts_in_order_loses_no_connection() {
+fn exit_restarted_in_good_order_loses_no_connection() {
     let server = echo_tcp();
     let mut pair = Pair::tcp(&server, &["--drain", "1h"]);
     let mut old = pair.connect();
@@ -146,18 +146,18 @@ fn an_exit_that_restarts_in_order_loses_no_connection() {
 
 #[test]
 fn ambiguous_arguments_are_an_error_with_advice() {
-    let says = |arguments: &[&str], code: i32, part: &str| {
+    let check = |arguments: &[&str], code: i32, part: &str| {
         let output = run(&[&["proxy"], arguments].concat());
         let errors = String::from_utf8_lossy(&output.stderr).into_owned();
         assert_eq!(output.status.code(), Some(code), "{errors}");
         assert!(errors.contains(part), "{arguments:?}: {errors}");
     };
-    says(&["--listen", "unix:/a", "--to", "unix:/b"], 1, "--listen plain:unix:/a");
-    says(&["--listen", "plain:unix:/a", "--to", "plain:unix:/b"], 1, "both sides are plain");
-    says(&["--listen", "tcp:127.0.0.1:0"], 1, "--to");
-    says(&["--listen", "unix:/no/such/dir/a", "--to", "tcp:127.0.0.1:1"], 3, "directory");
-    says(&["--listen", "tcp:0.0.0.0:0", "--to", "unix:/a"], 3, "--allow-remote");
+    check(&["--listen", "unix:/a", "--to", "unix:/b"], 1, "--listen plain:unix:/a");
+    check(&["--listen", "plain:unix:/a", "--to", "plain:unix:/b"], 1, "both sides are plain");
+    check(&["--listen", "tcp:127.0.0.1:0"], 1, "--to");
+    check(&["--listen", "unix:/no/such/dir/a", "--to", "tcp:127.0.0.1:1"], 3, "directory");
+    check(&["--listen", "tcp:0.0.0.0:0", "--to", "unix:/a"], 3, "--allow-remote");
     let window =
         ["--listen", "tcp:127.0.0.1:0", "--to", "unix:/a", "--window", "2m", "--memory", "1m"];
-    says(&window, 1, "--window");
+    check(&window, 1, "--window");
 }

@@ -55,9 +55,12 @@ fn redis_benchmark_runs_through_two_proxies_without_an_error() {
     benchmark("set,get", "20", "2000", &["-d", "100000", "-P", "4"]);
     for proxy in [pair.entry, pair.exit] {
         proxy.signal("TERM");
-        let (code, said) = proxy.finish();
-        assert_eq!(code, 0, "{said}");
-        assert!(said.contains("failures       0 ") && said.contains("cut off        0 "), "{said}");
+        let (code, printed) = proxy.finish();
+        assert_eq!(code, 0, "{printed}");
+        assert!(
+            printed.contains("failures       0 ") && printed.contains("cut off        0 "),
+            "{printed}"
+        );
     }
 }
 

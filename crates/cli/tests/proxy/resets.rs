@@ -10,48 +10,48 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use proxied::{Pair, Proxy, accept, assert_reset, echo_tcp, exchange, listen, reset, until};
 
 #[test]
-fn a_client_that_resets_resets_the_server() {
+fn reset_of_the_client_reaches_the_server() {
     let server = listen();
     let pair = Pair::tcp(&server, &[]);
     let client = pair.connect();
-    let mut there = accept(&server);
-    there.write_all(b"x").unwrap();
+    let mut server_end = accept(&server);
+    server_end.write_all(b"x").unwrap();
     reset(client);
-    assert_reset(&mut there);
+    assert_reset(&mut server_end);
 }
 
 #[test]
-fn a_server_that_resets_resets_the_client() {
+fn reset_of_the_server_reaches_the_client() {
     let server = listen();
     let pair = Pair::tcp(&server, &[]);
     let mut client = pair.connect();
-    let there = accept(&server);
+    let server_end = accept(&server);
     client.write_all(b"x").unwrap();
-    reset(there);
+    reset(server_end);
     assert_reset(&mut client);
 }
 
 #[test]
-fn a_client_that_resets_after_its_end_resets_the_server() {
+fn reset_of_the_client_after_its_end_reaches_the_server() {
     let server = listen();
     let pair = Pair::tcp(&server, &[]);
     let client = pair.connect();
-    let mut there = accept(&server);
+    let mut server_end = accept(&server);
     client.shutdown(Shutdown::Write).unwrap();
-    assert_eq!(there.read(&mut [0]).unwrap(), 0);
-    there.write_all(b"x").unwrap();
+    assert_eq!(server_end.read(&mut [0]).unwrap(), 0);
+    server_end.write_all(b"x").unwrap();
     reset(client);
     // The server must see the reset although it only writes.
-    until("the server fails to write", || there.write_all(b"y").is_err());
+    until("the server fails to write", || server_end.write_all(b"y").is_err());
 }
 
 #[test]
-fn a_reset_passes_a_connection_that_is_stuck() {
+fn reset_of_a_blocked_connection_passes_through() {
     let server = listen();
     let pair = Pair::tcp(&server, &[]);
     let mut client = pair.connect();
-    let mut there = accept(&server);
-    there.write_all(b"x").unwrap();
+    let mut server_end = accept(&server);
+    server_end.write_all(b"x").unwrap();
     // The server does not read, so the writer blocks in the end.
     client.set_nonblocking(true).unwrap();
     let stuck = loop {
@@ -63,7 +63,7 @@ fn a_reset_passes_a_connection_that_is_stuck() {
     assert_eq!(stuck.kind(), ErrorKind::WouldBlock);
     client.set_nonblocking(false).unwrap();
     reset(client);
-    assert_reset(&mut there);
+    assert_reset(&mut server_end);
 }
 
 #[test]
@@ -71,13 +71,13 @@ fn bytes_before_a_reset_of_the_server_are_read() {
     let server = listen();
     let pair = Pair::tcp(&server, &[]);
     let mut client = pair.connect();
-    let mut there = accept(&server);
+    let mut server_end = accept(&server);
     client.write_all(b"x").unwrap();
-    there.write_all(b"go away").unwrap();
-    let mut said = [0; 7];
-    client.read_exact(&mut said).unwrap();
-    reset(there);
-    assert_eq!(&said, b"go away");
+    server_end.write_all(b"go away").unwrap();
+    let mut printed = [0; 7];
+    client.read_exact(&mut printed).unwrap();
+    reset(server_end);
+    assert_eq!(&printed, b"go away");
     assert_reset(&mut client);
 }
 
@@ -95,32 +95,32 @@ fn missing_server_resets_the_client() {
     drop(client);
     for proxy in [entry, exit] {
         proxy.signal("TERM");
-        let (code, said) = proxy.finish();
+        let (code, printed) = proxy.finish();
         assert_eq!(code, 0);
-        assert!(said.contains("failures       1 "), "{said}");
-        assert!(said.contains("--to") || said.contains("refused"), "{said}");
+        assert!(printed.contains("failures       1 "), "{printed}");
+        assert!(printed.contains("--to") || printed.contains("refused"), "{printed}");
     }
 }
 
 #[test]
-fn a_reader_that_leaves_a_unix_socket_ends_that_direction_only() {
+fn reader_that_leaves_a_unix_socket_ends_that_direction_only() {
     let directory = tempfile::tempdir().unwrap();
     let (front, back) = (directory.path().join("front"), directory.path().join("back"));
     let server = UnixListener::bind(&back).unwrap();
     let _pair = Pair::unix(&front, &back, &[]);
     let mut client = UnixStream::connect(&front).unwrap();
-    let mut there = server.accept().unwrap().0;
+    let mut server_end = server.accept().unwrap().0;
     client.write_all(b"x").unwrap();
-    there.read_exact(&mut [0]).unwrap();
-    there.shutdown(Shutdown::Read).unwrap();
+    server_end.read_exact(&mut [0]).unwrap();
+    server_end.shutdown(Shutdown::Read).unwrap();
     until("the client fails to write", || {
         client.write_all(b"y").is_err_and(|error| error.kind() == ErrorKind::BrokenPipe)
     });
-    there.write_all(b"still here").unwrap();
-    drop(there);
-    let mut said = String::new();
-    client.read_to_string(&mut said).unwrap();
-    assert_eq!(said, "still here");
+    server_end.write_all(b"still here").unwrap();
+    drop(server_end);
+    let mut printed = String::new();
+    client.read_to_string(&mut printed).unwrap();
+    assert_eq!(printed, "still here");
 }
 
 #[test]

@@ -3,9 +3,9 @@
 //!
 //! ```text
 //!   a thread that must wait, at its monitor         the reactor of its group
-//!     check ── true ──────────────▶ done              epoll set ◀── sockets, listeners, the doorbell
-//!      └ false ─▶ a leader? ─ no ─▶ it leads ───────▶ turn: settle, wait, ready sources, due timers;
-//!                    └ yes ─▶ it follows: sleeps            then check again
+//!     check ── true ──────────────▶ done            epoll set ◀── sockets, listeners, doorbell
+//!      └ false ─▶ a leader? ─ no ─▶ it leads ─────▶ turn: settle, wait, ready sources, timers;
+//!                    └ yes ─▶ it follows: sleeps          then check again
 //!                             at its monitor until
 //!                             a change there, or until
 //!                             it is chosen to lead
@@ -22,7 +22,7 @@
 //! ```text
 //!   follower F                                  leader L
 //!   lock monitor                                … its own check is true …
-//!   check: false                                lock reactor: no leader; pick a waiting monitor; unlock
+//!   check: false                                lock reactor: no leader; pick a monitor; unlock
 //!   lock reactor: a leader? ─ no ─▶ F leads     lock that monitor, notify all there, unlock
 //!           yes: F is entered as waiting; unlock
 //!   sleep, which unlocks the monitor

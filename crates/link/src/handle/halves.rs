@@ -167,7 +167,7 @@ impl Receiver {
     /// while let Some(message) = receiver.recv_ref()? {
     ///     match <[u8; 8]>::try_from(&message[..]) {
     ///         Ok(bytes) => sum += u64::from_le_bytes(bytes),
-    ///         Err(_) => break, // not acknowledged: `rewind` gives it again, and the next owner has it
+    ///         Err(_) => break, // not acknowledged: `rewind` delivers it again
     ///     }
     ///     message.ack()?;
     /// }

@@ -6,8 +6,8 @@
 //!     └─────────────────────────────▲
 //!   all of them dropped: a client's link is closed, a server's stays with the server
 //!
-//!   sent_position     the next message begins here        ┐ both are in the link's memory, and so in
-//!   acked_position    what was acknowledged ends here     ┘ the file of an end that was killed
+//!   sent_position     the next message begins here      ┐ both are in the link's memory, and so
+//!   acked_position    what was acknowledged ends here   ┘ in the file of an end that was killed
 //! ```
 //!
 //! An application that writes one of the positions down before it sends, or before it works on a
@@ -517,9 +517,10 @@ impl Link {
     /// # let served = std::thread::spawn(move || {
     /// #     let link = server.accept_deadline(soon).unwrap();
     /// #     for _ in 0..2 { link.recv_deadline(soon).unwrap().unwrap().ack().unwrap(); }
-    /// #     // A link works while a thread waits for it: until the client has its acknowledgements.
+    /// #     // A link works while a thread waits for it.
     /// #     while !is_done.load(std::sync::atomic::Ordering::Acquire) {
-    /// #         let _ = link.recv_deadline(std::time::Instant::now() + std::time::Duration::from_millis(10));
+    /// #         let until = std::time::Instant::now() + std::time::Duration::from_millis(10);
+    /// #         let _ = link.recv_deadline(until);
     /// #     }
     /// # });
     /// link.send(b"over shared memory")?;

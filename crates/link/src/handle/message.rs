@@ -5,7 +5,7 @@
 //!   recv ─▶ Message ─┬─ ack ─────▶ acknowledged: it and all before it
 //!                    ├─ reply ───▶ acknowledged, and another message sent: both or neither
 //!                    ├─ token ───▶ kept elsewhere, and given back to `ack_to`
-//!                    └─ dropped ─▶ not acknowledged: comes again after a restart, or after `rewind`
+//!                    └─ dropped ─▶ not acknowledged: comes again after a restart or `rewind`
 //! ```
 
 use std::fmt;

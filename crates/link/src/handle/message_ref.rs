@@ -2,7 +2,7 @@
 //! A message that is borrowed until the next one is received.
 //!
 //! ```text
-//!   recv_ref ─▶ RefBuffer, in the receiver: a short message is copied, a long one shared ◀── MessageRef
+//!   recv_ref ─▶ RefBuffer, in the receiver: short ones copied, long ones shared ◀── MessageRef
 //!   again    ─▶ the borrow has ended, and the buffer is used again
 //! ```
 //!

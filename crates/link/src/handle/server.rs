@@ -2,8 +2,8 @@
 //! A server of links.
 //!
 //! ```text
-//!   address ◀── listener ─▶ greetings ── ATTACH ──▶ name? window? admitted? login? ── no ──▶ REFUSE
-//!                                                     └ yes ─▶ the link of that key ─▶ Endpoint
+//!   address ◀─ listener ─▶ greetings ─ ATTACH ─▶ name? window? admitted? login? ─ no ─▶ REFUSE
+//!                                                  └ yes ─▶ the link of that key ─▶ Endpoint
 //!   accept ◀── attached links without a handle        open ◀── any link, whether attached or not
 //! ```
 //!

@@ -2,7 +2,7 @@
 //! A message that is read in the link's own memory, where it was checked, and then acknowledged.
 //!
 //! ```text
-//!   recv_with ─▶ noted as delivered ─▶ MessageView ─▶ read() ─ returns ─▶ acked     one turn of the lock
+//!   recv_with ─▶ noted as delivered ─▶ MessageView ─▶ read() ─ returns ─▶ acked   under the lock
 //!                                                       └ panics ─▶ comes next again
 //!   AtMostOnce ─▶ acked, and copied ─▶ lock released ─▶ MessageView ─▶ read()
 //! ```

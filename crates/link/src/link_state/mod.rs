@@ -692,8 +692,8 @@ impl LinkState {
     /// them.
     ///
     /// # Errors
-    /// The connection is over: its last frames may be sent, then the driver closes it. Everything that
-    /// came before the end is kept, and in `received`.
+    /// The connection is over: its last frames may be sent, then the driver closes it. Everything
+    /// that came before the end is kept, and in `received`.
     pub(crate) fn receive_into(
         &mut self,
         conn: &mut Conn,

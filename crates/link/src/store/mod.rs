@@ -15,7 +15,7 @@
 //!  durable.rs    the state in the terms of `partywall_reconcile`
 //! ```
 //!
-//! [`Store`] holds the parts but the ring and the slab, which `retained/` writes, and commits what
+//! `Store` holds the parts but the ring and the slab, which `retained/` writes, and commits what
 //! a later owner must find.
 
 mod directory;

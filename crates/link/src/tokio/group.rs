@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!   Group, Client, Server, handles of links ─ Hold ─▶ GroupShared ◀── the task (drive.rs)
-//!   messages, observers ─────────────────────────▶      │  group   of threads, used by nothing else
+//!   messages, observers ─────────────────────────▶      │  group   of threads, used here alone
 //!                                                       │  links   notices of each link in use
 //!                                                       └─ nudge   check everything again
 //! ```
@@ -30,7 +30,8 @@ use partywall_wait::Wait;
 /// Links that are driven by one task. Clones are the same group.
 ///
 /// ```
-/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # let directory = tempfile::tempdir()?;
 /// # let address = format!("unix:{}/links.sock", directory.path().display());
 /// use partywall_link::{Config, Storage};

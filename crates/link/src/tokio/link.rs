@@ -110,7 +110,8 @@ impl Link {
     /// Begins a batch: messages that are sent all or none.
     ///
     /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # use partywall_link::{Config, Storage};
     /// # use partywall_link::tokio::Client;
     /// # let client = Client::new(Storage::Memory, "alice", Config::default())?;

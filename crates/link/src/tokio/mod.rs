@@ -2,7 +2,8 @@
 //! Links as futures. [`crate`] has the same names without tokio, and says what a link is.
 //!
 //! ```
-//! # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! # let directory = tempfile::tempdir()?;
 //! # let address = format!("unix:{}/links.sock", directory.path().display());
 //! use partywall_link::{Config, Storage};
@@ -33,27 +34,26 @@
 //! # What runs
 //!
 //! ```text
-//!   descriptor, timers ─▶ the group's task ─ try_poll, ready ─▶ news of a link ─▶ its futures look again
-//!   an operation of another task ──────────── changed a link ──────────┘
+//!   descriptor, timers ─▶ the group's task ─ try_poll, ready ─▶ notices ─▶ futures check again
+//!   an operation of another task ───────── changed a link ───────┘
 //! ```
 //!
-//! Each [`Group`] has one task, which makes connections, takes bytes and sends acknowledgements for
-//! all its links, whether a future waits or not. It ends with the last client, server, link and
-//! group that belongs to it. A group of links that are idle does nothing at all. All links of a
-//! client, and all of a server, are in one group, unless `new_in` and `bind_in` say which; the
-//! group that a [`Config`](crate::Config) names is for threads, and so are its `wait` and
-//! `spin_budget`: they mean nothing here.
+//! Each [`Group`] has one task, which makes connections, reads bytes and sends acknowledgements for
+//! all its links, whether a future waits or not. The task ends with the last client, server, link
+//! and group that belongs to it. A group of idle links does nothing. All links of a client, and all
+//! of a server, are in one group, unless `new_in` and `bind_in` choose one. The group, the wait
+//! strategy and the spin budget of a [`Config`](crate::Config) are for threads, and have no effect
+//! here.
 //!
-//! The task asks [`on_login`](crate::Config::on_login), opens files and looks up host names where
-//! it runs: a callback that takes long, or a name that does, keeps a thread of the runtime. Write
-//! IP addresses.
+//! The task calls [`on_login`](crate::Config::on_login), opens files and resolves host names where
+//! it runs, so a slow callback or a slow name blocks a thread of the runtime. Use IP addresses.
 //!
 //! # Ending
 //!
 //! Dropping the last handle of a client's link closes it without waiting, as with threads. A
-//! runtime that shuts down drops the task: what waits elsewhere for a link of the group fails with
-//! [`Stopped::System`](crate::Stopped::System). What was sent and not consumed is kept or not as
-//! [`Storage`](crate::Storage) says.
+//! runtime that shuts down drops the task: futures of other runtimes that wait for a link of the
+//! group fail with [`Stopped::System`](crate::Stopped::System). Messages that were not acknowledged
+//! are kept as [`Storage`](crate::Storage) says.
 //!
 //! # Sharing a thread
 //!
@@ -61,9 +61,9 @@
 //!
 //! # Cancelling
 //!
-//! Every future here may be dropped at any time. A `send` or a `commit` that was dropped has sent
-//! all of it or nothing; a `recv`, an `accept` or a `next_event` that was dropped took nothing; a
-//! `reply` has sent and committed, or neither.
+//! Every future here may be dropped at any time. A dropped `send` or `commit` has sent all of it or
+//! nothing; a dropped `recv`, `accept` or `next_event` took nothing; a dropped `reply` has sent and
+//! acknowledged, or neither.
 
 mod batch;
 mod client;

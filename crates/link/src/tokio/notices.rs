@@ -2,11 +2,11 @@
 //! The events for which futures of one link wait, and who notifies them.
 //!
 //! ```text
-//!   the group's task: the group lists the link ─▶ arrived ─┬─▶ messages   recv
-//!   an operation, when it is done ──────────────▶ acted ───┼─▶ changes    send, wait_acked, close, …
-//!                                                          └─▶ events     next_event
-//!   ack, reply, rewind ────────────────────────────────────▶ commits      a reply whose request may be
-//!                                                                         acknowledged by now
+//!   the group's task, for a listed link ─▶ arrived ─┬─▶ messages   recv
+//!   an operation, when it is done ───────▶ acted ───┼─▶ changes    send, wait_acked, close, …
+//!                                                   └─▶ events     next_event
+//!   ack, reply, rewind ─────────────────────────────▶ commits      a reply, whose request may be
+//!                                                                  acknowledged by now
 //! ```
 //!
 //! A link with messages that are not received is listed at each turn, and only an operation knows

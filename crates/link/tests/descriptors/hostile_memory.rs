@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Whatever comes in the place of a neighbour's memory and bell, from whichever side: the link goes
+//! Wrong descriptors in the place of a peer's memory and doorbell, from either side: the link goes
 //! over its socket, messages flow, and no descriptor stays.
 //!
 //! ```text
-//!   client ── ATTACH [memory, bell] ──▶ a foe between the two puts others in their place ──▶ server
+//!   client ── ATTACH [memory, doorbell] ──▶ an attacker replaces them ──▶ server
 //! ```
 
 use crate::support_ends;
@@ -21,7 +21,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 use support_ends::{Ground, Via, message, number, soon};
 
-/// What is passed on in the place of `[memory, doorbell]`.
+/// Descriptors that are passed on in the place of `[memory, doorbell]`.
 type Lie = fn([OwnedFd; 2], &Path) -> Vec<OwnedFd>;
 
 const LIES: [(&str, Lie); 13] = [
@@ -161,8 +161,8 @@ fn messages_flow_whatever_descriptors_come() {
     }
 }
 
-/// A bell that is rung again and again, and memory that says nothing, wear nobody out: who waits
-/// wakes at its deadline, and hears the next message.
+/// A doorbell that is notified again and again for nothing costs no more than a check: a waiting
+/// thread wakes at its deadline, and receives the next message.
 #[test]
 fn needless_notifications_change_nothing() {
     let _alone = alone();

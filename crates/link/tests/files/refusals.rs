@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The file of a link that is foreign, cut, old, new, damaged or somebody else's is refused, each
+//! The file of a link that is foreign, cut, old, new, damaged or of another user is refused, each
 //! with an error of its own, and not a byte of it is changed. A file for which there is no room is
 //! not made.
 

@@ -20,7 +20,8 @@ const ROUNDS: u32 = 150;
 const COMMITS: u64 = 10_000;
 const STREAM: u64 = 7;
 
-/// Commits for ever, and writes down what is committed. Ends by itself if nobody kills it.
+/// Commits for ever, and writes down what is committed. The process ends by itself if it is not
+/// killed.
 #[test]
 fn committer() {
     let Some(directory) = variable(DIRECTORY) else { return };
@@ -125,7 +126,7 @@ fn state_after_a_kill_was_committed_and_no_confirmed_one_is_lost() {
         }
         let kill_at = Instant::now() + Duration::from_micros(chance.size(5000) as u64);
         while Instant::now() < kill_at {
-            // Whoever looks meanwhile, without a lock, sees a whole state, too.
+            // An inspection meanwhile, without a lock, sees a whole state, too.
             inspection_of(directory.path());
         }
         signal::kill(second.pid(), Signal::KILL).unwrap();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What was published is kept until it was acknowledged, through any order of appends, batches,
-//! acknowledgements, cuts and restarts; and a receiver gets each message once, in order.
+//! A published message is kept until it is acknowledged, through any order of appends, batches,
+//! acknowledgements, cuts and restarts; and a receiver gets each message once.
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "a test")]
 
@@ -15,7 +15,7 @@ use support_retained::{
     Image, Memory, RingReader, State, all_messages, message, next_bytes, stream,
 };
 
-/// What somebody may do. A message is appended with a prefix, or `compact`.
+/// An operation of the test. A message is appended with a prefix, or `compact`.
 #[derive(Clone, Debug)]
 enum Step {
     Append(usize, bool),
@@ -28,7 +28,7 @@ enum Step {
     /// The receiver acknowledges some of what it has received, in parts of 256.
     Acknowledge(u64),
     Trim,
-    /// As after the neighbour was told.
+    /// The acknowledgement is in force.
     Prepare,
     Cut,
     Restart,
@@ -251,7 +251,7 @@ proptest! {
         for step in &steps {
             world.take(step);
         }
-        // Whatever came before: the rest arrives, is given up, and the largest messages have room
+        // After any sequence the rest arrives, is acknowledged, and the largest messages have room
         // again.
         world.take(&Step::Abort);
         while world.receiver.messages.len() < world.expected.len() {

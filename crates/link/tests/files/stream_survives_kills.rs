@@ -3,8 +3,9 @@
 //! published, or as it is after, and never anything else.
 //!
 //! ```text
-//!  before ── stores of a step ──▶ after       found in before, in after, and in any mixture of the words that differ:
-//!             in any order                    what was published, whole; and nothing of what was not
+//!  before ── stores of a step ──▶ after     in before, in after, and in any mixture of the words
+//!             in any order                  that differ, each published message is found whole,
+//!                                           and no other
 //!  publish   all others, then the first word0: nothing without it, all with it
 //! ```
 //!
@@ -20,7 +21,7 @@ use partywall_reconcile::Position;
 use std::collections::VecDeque;
 use support_retained::{Image, Memory, State, all_bytes, all_messages, message};
 
-/// Numbers by chance, the same ones each time.
+/// Random numbers, the same ones each time.
 struct Random(u64);
 
 impl Random {
@@ -50,7 +51,7 @@ fn copy(from: &Image, to: &mut Image, (in_ring, start): (bool, usize)) {
 }
 
 /// Calls `check` with images in which some of the words of `after` have come: each number of them
-/// from either end, each one alone, all but each one, and some by chance.
+/// from either end, each one alone, all but each one, and some random ones.
 fn mixtures(
     before: &Image,
     after: &Image,
@@ -126,7 +127,7 @@ impl World {
         self.retained.as_mut().unwrap()
     }
 
-    /// What the next owner must find.
+    /// The stream that the next owner must find.
     fn expect(image: &Image, state: State, expected: &[Vec<u8>]) {
         let (found, _) = image.found(state).unwrap();
         assert_eq!(all_messages(&found, state.base.position), expected);
@@ -203,8 +204,8 @@ impl World {
         self.image = after;
     }
 
-    /// As after telling the neighbour, which may have consumed all of it by now: nothing of what is
-    /// kept may go with it.
+    /// As after a report to the peer, which may have acknowledged everything by now: no kept
+    /// message may be lost with it.
     fn prepare(&mut self) {
         if self.random.below(2) == 0 {
             let tail = self.retained().tail();
@@ -298,7 +299,7 @@ fn killed_between_any_two_stores() {
 }
 
 /// Stale records of the former stream at the very positions of the new one, and whole: only the tag
-/// tells.
+/// distinguishes them.
 #[test]
 fn former_stream_never_comes_back() {
     let image = Image::zeroed(1024, 64);

@@ -137,7 +137,7 @@ fn reply_future_that_is_dropped_neither_sent_nor_acked() {
             served.wait_acked().await.unwrap();
             dropped
         });
-        // Nobody takes answers until the ring is full of them.
+        // No answer is received until the ring is full of them.
         turns(2000).await;
         for n in 0..500 {
             let answer = receiver.recv().await.unwrap().unwrap();
@@ -225,7 +225,7 @@ fn close_future_that_is_dropped_closes_at_once() {
         let link = client.connect(&*ground.address(), "bob", "orders").unwrap();
         let (sender, _receiver) = link.split();
         sender.send(b"kept").await.unwrap();
-        // There is nobody to whom it could go.
+        // There is no peer to which it could go.
         assert!(for_turns(20, sender.link().close()).await.is_none());
         assert!(sender.send(b"too late").await.is_err());
         let server = server(&ground, config());
@@ -256,7 +256,7 @@ fn slow_close_delays_no_other_link_and_leaves_no_thread() {
         (client, link)
     };
     let _served = asleep.block_on(within(stuck_server.accept())).unwrap();
-    // From here on nobody drives the server: its socket fills.
+    // From here on no thread drives the server, so its socket fills.
     awake.block_on(within(async {
         while !matches!(link.try_send(&[1; 8192]), Err(TrySendError::Full)) {}
         let closes = tokio::spawn(link.close());

@@ -115,7 +115,7 @@ fn links_beyond_one_turn_are_reported_at_once() {
         turns(10).await;
         (server, links, tasks)
     }));
-    // Nobody drives the server meanwhile.
+    // No task drives the server meanwhile.
     for link in &links {
         link.try_send(b"hello").unwrap();
     }

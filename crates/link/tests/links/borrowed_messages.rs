@@ -56,7 +56,7 @@ fn borrowed_message_without_ack_is_received_again() {
         for (number, len) in LENS.iter().enumerate() {
             link.send(&message(number, *len)).unwrap();
         }
-        // Until all of it is out somebody has to come back to the link, and this thread will not.
+        // Until all bytes are out a thread has to use the link, and this one does not.
         let sends = thread::spawn(move || link.wait_acked(soon()));
         // Committed up to here; then up to there.
         for (from, to) in [(0, 3), (3, 9), (9, LENS.len())] {
@@ -102,7 +102,7 @@ fn borrowed_and_owned_messages_take_turns() {
                 message_ref.ack().unwrap();
             }
         }
-        // What is owned stays what it was, whatever came later.
+        // Owned messages stay what they were, whatever came later.
         assert!(kept.iter().all(|(number, len, bytes)| *bytes == message(*number, *len)));
     }
 }

@@ -109,7 +109,7 @@ fn login_reply_reaches_the_client() {
     }
 }
 
-/// What a client hears from a server that does not want it.
+/// The refusal that a client receives from a server.
 fn refusal(server: &Server, config: Config, called: &str) -> String {
     let client = Client::new(Storage::Memory, "alice", config).unwrap();
     let link = client.connect(server.local_address(), called, "orders").unwrap();

@@ -45,7 +45,7 @@ fn messages_of_every_length_arrive_in_order() {
                 assert!(received == message(number, LENS[number % LENS.len()]), "{number}");
                 received.ack().unwrap();
             }
-            // Whoever asks for more tells what was consumed.
+            // A receiver that asks for more reports its acknowledgements.
             assert!(matches!(served.try_recv(), Err(TryRecvError::Empty)));
         });
     }
@@ -68,7 +68,7 @@ fn fill_without_room_is_not_called() {
             let until = Instant::now() + Duration::from_millis(20);
             let sent_late = link.send_with_deadline(len, never, until);
             assert!(matches!(sent_late, Err(SendError::TimedOut)), "{sent_late:?}");
-            // What was sent is what arrives. Somebody has to come back to the link meanwhile.
+            // Exactly what was sent arrives. A thread has to use the link meanwhile.
             thread::scope(|scope| {
                 scope.spawn(|| link.wait_acked(soon()).unwrap());
                 for number in 0..sent {
@@ -111,14 +111,14 @@ fn fill_that_panics_sends_nothing_and_keeps_the_link() {
             }
             if number % 5 == 4 {
                 thread::scope(|scope| {
-                    // Somebody has to come back to the link meanwhile.
+                    // A thread has to use the link meanwhile.
                     scope.spawn(|| link.wait_acked(soon()).unwrap());
                     for message in expected.drain(..) {
                         let received = served.recv_deadline(soon()).unwrap().unwrap();
                         assert_eq!(received, message);
                         received.ack().unwrap();
                     }
-                    // Whoever asks for more tells what was consumed.
+                    // A receiver that asks for more reports its acknowledgements.
                     assert!(matches!(served.try_recv(), Err(TryRecvError::Empty)));
                 });
             }
@@ -135,7 +135,8 @@ fn fill_that_uses_a_link_panics() {
             let config = config().wait(wait).group(&group);
             let Pair { server, served, link } = ground.pair(&config);
             attach(&link, &served);
-            // So few that the lock favours nobody, and so many that it favours this thread.
+            // A number for which the lock has no bias yet, and one for which it is biased to this
+            // thread.
             for count in [1, 100] {
                 for number in 0..count {
                     link.send(&message(number, 10)).unwrap();

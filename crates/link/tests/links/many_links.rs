@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Many links of one thread, idle ones that cost nothing, and strangers at the door that disturb
-//! nobody.
+//! Many links of one thread, idle links that cost nothing, and connections without ATTACH that
+//! disturb no link.
 
 use crate::support_ends;
 
@@ -90,7 +90,7 @@ fn idle_links_wake_no_thread() {
         let served: Vec<Link> =
             (0..LINKS).map(|_| server.accept_deadline(soon()).unwrap()).collect();
         assert_eq!(group.next_timer(), None);
-        // Until what came of attaching has been told.
+        // Until the events of attaching were returned.
         while group.poll(Some(Instant::now() + Duration::from_millis(100))).unwrap() > 0 {
             let _ = group.ready();
         }
@@ -186,8 +186,8 @@ fn connections_without_attach_disturb_no_link() {
     }
 }
 
-/// Whoever comes from a later release learns what is spoken here, in words that it understands
-/// (SPEC 15.1).
+/// A client of a later release learns the supported versions, in a frame that it understands (SPEC
+/// 15.1).
 #[test]
 fn client_of_later_versions_is_refused_with_ours() {
     for via in [Via::Unix, Via::Tcp] {

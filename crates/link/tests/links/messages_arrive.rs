@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What is sent through a link arrives: of any length, from any thread, in order, once; over each
-//! transport and from each kind of memory.
+//! Messages of a link arrive: of any length, from any thread, in order, once, over each transport
+//! and from each kind of memory.
 
 use crate::support_ends;
 
@@ -74,7 +74,7 @@ fn stream_in_one_direction_is_acked_without_traffic_back() {
                     assert_eq!(number(&message), expected);
                     message.ack().unwrap();
                 }
-                // The rest of the acknowledgements goes when somebody waits.
+                // The rest of the acknowledgements goes when a thread waits.
                 assert!(served.recv_deadline(std::time::Instant::now()).is_err());
             });
             for n in 0..count {

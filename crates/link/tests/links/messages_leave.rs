@@ -10,9 +10,9 @@ use std::time::{Duration, Instant};
 use support_ends::{Ground, Pair, Via, message, number, soon, until};
 
 const LEN: usize = 1000;
-/// More than the system takes for a peer that does not read, in the connection of a link that is
-/// not shared: a few hundred KiB of a Unix socket, some MiB of TCP, unless its limits were raised
-/// very far.
+/// More bytes than the system takes for a peer that does not read, in a connection that is not
+/// shared. It takes a few hundred KiB for a Unix socket, and some MiB for TCP, unless its limits
+/// were raised very far.
 const RING: u64 = 64 << 20;
 
 fn config() -> Config {
@@ -30,7 +30,7 @@ fn messages_after_wait_sent_need_no_thread() {
             scope.spawn(|| link.link().wait_attached(soon()).unwrap());
             served.wait_attached(soon()).unwrap();
         });
-        // Nobody drives the peer, until the system takes no more.
+        // No thread drives the peer until the system takes no more.
         let mut count = 0;
         let sent = loop {
             let is_full = (0..4000).any(|_| {
@@ -81,7 +81,7 @@ fn wait_sent_on_a_closed_link_is_an_error() {
     drop(server);
 }
 
-/// What others send meanwhile is for them to wait for.
+/// Messages that other threads send meanwhile are not waited for.
 #[test]
 fn wait_sent_ignores_messages_sent_later() {
     let ground = Ground::new(Via::Unix, false);
@@ -122,12 +122,12 @@ fn wait_sent_ignores_messages_sent_later() {
         }
         waits.join().unwrap().unwrap();
         while receive(Instant::now() + Duration::from_millis(100)) {}
-        // What the system took beyond that, at most.
+        // The rest is what the system took beyond that, at most.
         assert!((awaited..next).contains(&received), "{received} of {next}");
     });
 }
 
-/// Who waits for room for a reply is told that another has consumed what it would answer.
+/// A reply that waits for room ends when another thread acknowledges its message.
 #[test]
 fn reply_that_waits_for_room_ends_when_its_message_is_acked() {
     let ground = Ground::new(Via::SharedMemory, false);

@@ -89,7 +89,7 @@ fn spinning_ends_pass_messages_on() {
                     link.recv_with(|lies| lies == message(number + 1, len)).unwrap().unwrap();
                 assert!(is_right, "message {number}");
             }
-            // Whoever asks for more tells what was consumed.
+            // A receiver that asks for more reports its acknowledgements.
             link.recv_deadline(Instant::now() + Duration::from_millis(20)).unwrap_err();
         });
     }
@@ -101,7 +101,7 @@ fn is_there(served: &Link) -> bool {
     catch_unwind(fails).is_err()
 }
 
-/// While it reads.
+/// A reader that panics.
 fn panics(_: MessageView<'_>) {
     panic!("while it reads")
 }
@@ -158,7 +158,7 @@ fn message_whose_reader_panics_is_received_next_again() {
     }
 }
 
-/// Whoever waits elsewhere is not rung for a message that was there before.
+/// A waiting thread is not notified of a message that was there before.
 #[test]
 fn message_whose_reader_panics_goes_to_a_waiting_thread() {
     for ground in Ground::all() {
@@ -260,8 +260,8 @@ fn reply_to_a_message_that_was_acked_meanwhile_is_an_error() {
             link.send(b"two").unwrap();
             let one = served.recv_deadline(soon()).unwrap().unwrap();
             let token = one.token();
-            // Without a deadline, at which it would look again; and not waited for, should nobody
-            // tell it.
+            // It has no deadline, at which it would check again, and it is not joined before it was
+            // notified.
             let replies = thread::spawn(move || one.reply(&[8; 1000]));
             // In some rounds it waits by now.
             (0..round * round * 100).for_each(|_| thread::yield_now());

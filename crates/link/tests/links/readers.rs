@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What reads a message runs while the link is locked: it is told if it uses one, and what is not
-//! called finds nothing locked.
+//! The closure that reads a message runs while the link is locked: using a link in it panics, and a
+//! closure that is not called is dropped with nothing locked.
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "a test")]
 
 use crate::support_ends;
@@ -50,7 +50,8 @@ fn read_that_uses_a_link_panics() {
             let config = config().wait(wait).group(&group);
             let Pair { server, served, link } = ground.pair(&config);
             attach(&link, &served);
-            // So few that the lock favours nobody, and so many that it favours this thread.
+            // A number for which the lock has no bias yet, and one for which it is biased to this
+            // thread.
             for count in [1, 100] {
                 for number in 0..count {
                     link.send(&message(number, 10)).unwrap();

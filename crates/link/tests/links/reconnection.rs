@@ -122,7 +122,7 @@ fn messages_over_200_cuts_are_neither_lost_nor_repeated() {
                 back.ack().unwrap();
                 echoed.fetch_add(1, Ordering::Relaxed);
             }
-            // At each end somebody has to drive as long as anybody waits for a connection.
+            // At each end a thread has to drive as long as the other end waits for a connection.
             until("flushed", || {
                 link.try_recv().unwrap_err();
                 is_flushed.load(Ordering::Relaxed) && is_cut.load(Ordering::Relaxed)
@@ -179,7 +179,7 @@ fn reply_and_its_request_are_committed_together() {
     let Pair { server, served, link } = ground.pair(&config);
     link.send(b"question").unwrap();
     let question = served.recv_deadline(soon()).unwrap().unwrap();
-    // Nobody is there to take the answer.
+    // No process is there to take the answer.
     drop(link);
     question.reply(b"answer").unwrap();
     let bytes = served.unconsumed_bytes().unwrap();
@@ -294,7 +294,7 @@ fn older_owner_of_the_client_is_fenced_by_a_newer_one() {
     let name = link.key().file_name();
     link.close(soon()).unwrap();
     assert!(served.recv_deadline(soon()).unwrap().is_none(), "the client has finished");
-    // Its memory is copied to where nobody knows of its owner, and opened at both places.
+    // Its file is copied to a place where its owner is unknown, and opened at both places.
     let moved = ground.path("server").join("../moved");
     std::fs::create_dir(&moved).unwrap();
     std::fs::set_permissions(&moved, std::os::unix::fs::PermissionsExt::from_mode(0o700)).unwrap();

@@ -343,7 +343,7 @@ fn switch_to_an_address_without_a_server_keeps_the_connection() {
         group.try_poll().unwrap();
         matches!(link.try_event(), Some(Event::Refused { reason }) if reason.contains("nobody"))
     });
-    // Who answers late is found all the same.
+    // A server that answers late is found all the same.
     let late = Server::bind(nobody.as_str(), Storage::Memory, "carol", config());
     drop(late.unwrap());
     link.switch_to(near).unwrap();
@@ -358,8 +358,8 @@ fn switch_to_an_address_without_a_server_keeps_the_connection() {
 /// The length of the message after which none comes.
 const LAST_BYTES: usize = 777;
 
-/// An acknowledgement that comes with a record is news for whoever waits for room, though nobody
-/// rings for it.
+/// An acknowledgement that comes with a record ends a wait for room, although the peer does not
+/// notify for it.
 #[test]
 fn poller_that_waits_for_room_learns_of_it_by_a_record() {
     let ground = Ground::new(Via::SharedMemory, true);
@@ -372,7 +372,7 @@ fn poller_that_waits_for_room_learns_of_it_by_a_record() {
         scope.spawn(|| served.wait_attached(soon()).unwrap());
         link.wait_attached(soon()).unwrap();
     });
-    // Until what came of attaching has been told.
+    // Until the events of attaching were returned.
     while group.poll(Some(Instant::now() + Duration::from_millis(50))).unwrap() > 0 {
         let _ = group.ready();
     }
@@ -384,7 +384,7 @@ fn poller_that_waits_for_room_learns_of_it_by_a_record() {
     assert_eq!(group.ready(), [link.id()]);
 }
 
-/// Who insists on shared memory does not give it up for an address where there is none.
+/// A client with the policy SharedMemory does not leave it for an address without shared memory.
 #[test]
 fn shared_memory_policy_keeps_the_connection_on_switch() {
     for insists in 0..2 {

@@ -27,7 +27,7 @@ pub fn on_runtimes<F: Future<Output = ()>>(test: impl Fn() -> F) {
     }
 }
 
-/// What `future` gives, if it does in time.
+/// The output of `future`, if it is ready in time.
 pub async fn within<T>(future: impl Future<Output = T>) -> T {
     tokio::time::timeout(TIMEOUT, future).await.expect("not in time")
 }
@@ -52,7 +52,7 @@ pub fn config() -> Config {
     Config::default().ring_bytes(16 << 10).slab_bytes(0).allow_anonymous_tcp(true)
 }
 
-/// As [`support_ends::Pair`](crate::support_ends::Pair).
+/// The two ends, as [`support_ends::Pair`](crate::support_ends::Pair) has them.
 pub struct Ends {
     pub server: Server,
     pub client: Client,

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the system counts of this process and thread.
+//! Resources of this process and thread, as the system counts them.
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use std::fs;
 
-/// What a process takes.
+/// Resources of a process.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Holdings {
     pub descriptors: u64,

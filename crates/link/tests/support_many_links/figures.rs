@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a crowd cost.
+//! The cost of many links.
 
 use super::cost::Holdings;
 use super::many::Kind;
 use std::fmt;
 use std::time::Duration;
 
-/// See the module.
+/// Figures of one run.
 #[derive(Clone, Copy, Debug)]
 pub struct Figures {
     pub links: u64,
@@ -17,7 +17,7 @@ pub struct Figures {
     pub active: Active,
 }
 
-/// While nothing happened.
+/// Figures of the idle time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Idle {
     pub turns: u64,
@@ -31,9 +31,9 @@ pub struct Active {
     pub rounds: u64,
     pub messages: u64,
     pub turns: u64,
-    /// Links that the group told of.
+    /// Links that the group reported.
     pub reported: u64,
-    /// The thread's.
+    /// Processor time of the thread.
     pub time: Duration,
 }
 

@@ -19,10 +19,10 @@ pub struct Ground {
     pub kind: Kind,
 }
 
-/// What links there are.
+/// The links of one run.
 #[derive(Clone, Copy, Debug)]
 pub struct Kind {
-    /// In files.
+    /// The links are kept in files.
     pub is_kept: bool,
     /// Over shared memory, all of them; else over their sockets.
     pub is_shared: bool,
@@ -129,7 +129,7 @@ impl ManyLinks {
 
     /// Nothing happens, on either side.
     fn rest(&mut self, time: Duration) -> [Idle; 2] {
-        // What came of attaching is told first.
+        // Events of attaching come first.
         for settled in [SETTLING, time] {
             self.say(&format!("rest {}", settled.as_millis()));
             let here = idle(&self.group, settled);
@@ -161,7 +161,7 @@ impl ManyLinks {
                     }
                 }
             }
-            // What is owed goes out.
+            // Acknowledgements go out here.
             self.group.try_poll().unwrap();
             active.turns += self.group.turns() - turns;
             active.time += partywall_sys::cpu::thread_cpu_time() - time;

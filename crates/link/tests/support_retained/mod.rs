@@ -2,7 +2,7 @@
 //! Memory of a link's stream that tests can look into, and a receiver at the other end of a socket.
 //!
 //! ```text
-//!  Retained ── OwnMem ring, slab ──▶ memory ◀── PeerMem ── Memory::image   what a next owner would find
+//!  Retained ── OwnMem ring, slab ──▶ memory ◀── PeerMem ── Memory::image   the next owner's view
 //!     └ slices ──▶ bytes ──▶ Receiver: records judged by layout, messages
 //! ```
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "a test")]
@@ -15,7 +15,7 @@ use partywall_reconcile::{Position, StreamId};
 use partywall_ring::{OwnMem, PeerMem, mem};
 use std::io::IoSlice;
 
-/// What a state says of the outgoing stream.
+/// The outgoing stream, as a state describes it.
 #[derive(Clone, Copy, Debug)]
 pub struct State {
     pub stream: StreamId,
@@ -53,7 +53,7 @@ impl Image {
         (ring, slab, Memory { ring: seen_ring, slab: seen_slab })
     }
 
-    /// What the next owner finds in it.
+    /// The stream as the next owner finds it.
     pub fn found(&self, state: State) -> Result<(Retained, Memory), Damage> {
         let (ring, slab, memory) = self.memory();
         let State { stream, base } = state;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the worker does while it is watched, what was before, and what may be found after its
-//! death.
+//! The act of a worker that is stepped, the state before it, and the states that may be found after
+//! its death.
 //!
 //! ```text
 //!   script ── before ──▶ act ── instruction by instruction ──▶ after
@@ -35,7 +35,7 @@ pub enum Act {
     Create,
     /// A client whose owner before was killed opens its file, attaches and sends.
     Attach,
-    /// A server does.
+    /// The worker is a server.
     Serve,
     /// A new epoch, with messages left behind in both directions.
     Begin,
@@ -48,7 +48,7 @@ pub enum Line {
     Peer(u64, Liveness),
 }
 
-/// What becomes of a message of a script.
+/// The fate of a message of a script.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Liveness {
     /// Committed, and its sender knows.
@@ -57,11 +57,11 @@ pub enum Liveness {
     Unheard,
     /// Handed to the application, which has not committed it.
     Handed,
-    /// Nobody has received it.
+    /// It was not received.
     Kept,
 }
 
-/// What new owners find, or should.
+/// The state that new owners find, or should find.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct View {
     pub epoch: u64,
@@ -137,7 +137,7 @@ impl Act {
         lines
     }
 
-    /// What the worker sends in the act.
+    /// Messages that the worker sends in the act.
     pub fn sends(self) -> &'static [u64] {
         match self {
             Self::Send | Self::Reply | Self::Attach | Self::Serve => &[2],
@@ -150,7 +150,7 @@ impl Act {
         }
     }
 
-    /// What is found if the act never was.
+    /// The state if the act did not happen.
     pub fn before(self) -> View {
         let mut view = View::default();
         for line in self.script() {
@@ -165,7 +165,7 @@ impl Act {
         view
     }
 
-    /// What is found if it was.
+    /// The state if the act happened.
     pub fn after(self) -> View {
         let mut view = self.before();
         view.to_peer.extend(self.sends());
@@ -178,8 +178,8 @@ impl Act {
         view
     }
 
-    /// What else may be found if the peer lives: it may consume what it has received before it
-    /// hears of a new epoch.
+    /// Further states if the peer lives: it may acknowledge received messages before it learns of a
+    /// new epoch.
     pub fn after_consumed(self) -> Option<View> {
         let before = self.before();
         (self == Self::Begin).then(|| View { epoch: 1, to_peer: before.to_peer, ..View::default() })
@@ -220,6 +220,6 @@ pub const fn length(number: u64) -> usize {
     }
 }
 
-/// What both sides say last, after a death.
+/// The last messages of both sides, after a death.
 pub const LAST_OF_WORKER: u64 = 90;
 pub const LAST_OF_PEER: u64 = 190;

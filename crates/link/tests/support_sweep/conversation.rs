@@ -10,7 +10,7 @@ use super::act::{LAST_OF_PEER, LAST_OF_WORKER, length};
 use crate::support_ends::{message, number};
 use partywall_link::{Event, Link, ReportSnapshot};
 
-/// One end.
+/// One end of the conversation.
 pub struct Conversation<'a> {
     link: &'a Link,
     is_worker: bool,

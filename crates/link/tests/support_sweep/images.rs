@@ -9,7 +9,7 @@ use std::path::PathBuf;
 /// The file of the worker, and that of the peer; empty while there is none.
 pub type Image = [Vec<u8>; 2];
 
-/// See the module.
+/// Images of the files at each boundary.
 pub struct Images {
     paths: [PathBuf; 2],
     files: [Option<File>; 2],
@@ -19,7 +19,7 @@ pub struct Images {
     changes: Vec<Change>,
 }
 
-/// What is different from one boundary on.
+/// Bytes that differ from one boundary on.
 pub struct Change {
     /// The number of the boundary.
     pub step: u64,
@@ -49,7 +49,8 @@ impl Images {
         Ok(images)
     }
 
-    /// Looks at the worker's file, and at the peer's if it may have changed. Whether anything had.
+    /// Looks at the worker's file, and at the peer's if it may have changed. Returns whether
+    /// anything changed.
     pub fn check(&mut self, step: u64, peer_too: bool) -> io::Result<bool> {
         let mut patches = Vec::new();
         for which in 0..if peer_too { 2 } else { 1 } {

@@ -21,7 +21,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// What was found so far.
+/// Findings so far.
 pub struct Judge {
     act: Act,
     peer_lives: bool,
@@ -43,7 +43,7 @@ struct Marks {
     rising: [u64; 4],
 }
 
-/// What two ends found, and every message that came.
+/// The views of both ends, and every message that came.
 pub struct Findings {
     pub view: View,
     pub got: Vec<Got>,
@@ -94,7 +94,7 @@ impl Judge {
         Ok(())
     }
 
-    /// What may be found after any death. Whether the act is done.
+    /// Checks that hold after any death. Whether the act is done.
     pub fn may_be(&mut self, findings: &Findings) -> Result<bool, String> {
         for got in &findings.got {
             let (least, most) = self.act.attempts(got.number);
@@ -119,7 +119,7 @@ impl Judge {
         Err(format!("{:?} is neither {before:?} nor {after:?}", findings.view))
     }
 
-    /// What the file itself says.
+    /// Checks the contents of the file.
     fn check(&mut self, ground: &Path, which: usize) -> Result<(), String> {
         let found = inspect(&place(ground, which)).map_err(|error| error.to_string())?;
         for found in found {

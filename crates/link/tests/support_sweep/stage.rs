@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Where an act is played: two directories, and the peer, in this process, which moves only when it
-//! is told to.
+//! The stage of an act: two directories, and the peer, which runs in this process, step by step.
 
 use super::act::{Act, Line, Liveness, length};
 use super::stepper::Stepper;
@@ -25,7 +24,7 @@ pub struct End {
     _server: Option<Server>,
 }
 
-/// See the module.
+/// The stage of one act.
 pub struct Stage {
     pub ground: Ground,
     pub act: Act,

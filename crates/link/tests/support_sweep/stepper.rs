@@ -6,8 +6,8 @@
 //!   here:                                          wait ── step, step, step, … ──▶ the mark
 //! ```
 //!
-//! Where nobody looks it is led from system call to system call. A system call is one step. An
-//! instruction that is repeated (`rep movsb`) is one step each time.
+//! Between examined instructions it is run from system call to system call. A system call is one
+//! step. An instruction that is repeated (`rep movsb`) is one step each time.
 
 use super::worker::THREAD;
 use nix::errno::Errno;
@@ -21,7 +21,7 @@ use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// See the module. Only the thread that started it can lead it.
+/// A traced thread. Only the thread that started it can lead it.
 pub struct Stepper {
     second: Second,
     thread: Pid,
@@ -30,7 +30,7 @@ pub struct Stepper {
 /// Where a worker stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stop {
-    /// Further.
+    /// The thread runs on.
     Stepped,
     /// At the end of the act.
     Marked,
@@ -60,7 +60,8 @@ impl Stepper {
         }
     }
 
-    /// One instruction. `meanwhile` is called while it waits for something, if it is a system call.
+    /// Executes one instruction. `meanwhile` is called while it waits for something, if it is a
+    /// system call.
     ///
     /// # Errors
     /// The worker is not where it should be.
@@ -73,7 +74,7 @@ impl Stepper {
     /// As far as the next system call.
     ///
     /// # Errors
-    /// As [`step`](Self::step).
+    /// Runs the thread as [`step`](Self::step) does.
     pub fn to_call(&self) -> Result<Stop, String> {
         ptrace::syscall(self.thread, None).map_err(|error| format!("no leap: {error}"))?;
         self.stop(None)
@@ -82,7 +83,7 @@ impl Stepper {
     /// Through the system call at which it is.
     ///
     /// # Errors
-    /// As [`step`](Self::step).
+    /// Runs the thread as [`step`](Self::step) does, again.
     pub fn through_call(&self, meanwhile: &mut dyn FnMut()) -> Result<Stop, String> {
         ptrace::syscall(self.thread, None).map_err(|error| format!("no leap: {error}"))?;
         self.stop(Some(meanwhile))

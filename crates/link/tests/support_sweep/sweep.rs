@@ -27,7 +27,7 @@ pub struct Settings {
     pub kills: usize,
 }
 
-/// What was done.
+/// Counters of a sweep.
 #[derive(Debug)]
 pub struct Figures {
     act: Act,
@@ -53,10 +53,10 @@ impl Settings {
     }
 }
 
-/// Sweeps one act.
+/// Sweeps one act, boundary by boundary.
 ///
 /// # Errors
-/// What was violated, and at which boundary.
+/// The violation, and the boundary at which it was found.
 pub fn run(act: Act, settings: Settings) -> Result<Figures, String> {
     let start = Instant::now();
     let path = if settings.is_whole || !act.opens() {
@@ -137,7 +137,7 @@ impl Path {
         Err(ENDLESS.to_owned())
     }
 
-    /// Steps through it; through all of it, if nobody says behind which system calls.
+    /// Steps through the act, or only behind the given system calls.
     fn step(act: Act, behind: Option<&HashSet<u64>>) -> Result<Self, String> {
         let (stage, stepper) = Stage::set(act)?;
         let images = Images::new(stage.files()).map_err(text)?;

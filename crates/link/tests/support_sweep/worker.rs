@@ -27,7 +27,7 @@ pub const THREAD: &str = "thread";
 pub const READY: &str = "ready";
 const GOT: &str = "got";
 
-/// Starts one.
+/// Starts a worker process.
 pub fn start(stage: &Stage, part: &str) -> Second {
     let ground = stage.ground.path().to_str().unwrap();
     let act = stage.act.to_string();
@@ -39,7 +39,8 @@ pub fn main() {
     let Some(part) = variable(PART) else { return };
     let act = Act::from_name(&variable(ACT).expect(ACT));
     let ground = PathBuf::from(variable(GROUND).expect(GROUND));
-    // Never the first thread: that one's death is told only when all others are gone.
+    // It is never the first thread: the system reports the death of that one only when all others
+    // are gone.
     let played = thread::spawn(move || match part.as_str() {
         "past" => {
             let worker = Worker::open(act, &ground);
@@ -122,8 +123,8 @@ fn succeed(act: Act, ground: &Path) {
     worker.wait_for_death();
 }
 
-/// What the next owner said: its part of the view, and each message it got. `None` if it has not
-/// spoken yet.
+/// The output of the next owner: its part of the view, and each message it received. `None` if it
+/// has not spoken yet.
 pub fn said(ground: &Path) -> Option<Result<(View, Vec<Got>), String>> {
     let text = fs::read_to_string(ground.join(GOT)).ok()?;
     let words: Result<Vec<u64>, _> = text.split(' ').map(str::parse).collect();
@@ -173,7 +174,7 @@ impl Worker {
                         held.push(came);
                     } else {
                         came.ack().unwrap();
-                        // Until somebody waits the peer does not hear of it.
+                        // Until a thread waits the peer does not learn of it.
                         self.group.poll(Some(Instant::now() + POLL_TIME)).unwrap();
                     }
                 }

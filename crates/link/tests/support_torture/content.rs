@@ -3,12 +3,12 @@
 //!
 //! ```text
 //!   at least 16 bytes    number u64 │ 0 or 1: an answer u64 │ pattern
-//!   fewer                pattern                                        the oracle finds out which one it was
+//!   fewer                pattern                        the oracle finds out which one
 //! ```
 
 use partywall_testkit::pattern;
 
-/// Two sides.
+/// The two ends of a link.
 pub const CLIENT: usize = 0;
 pub const SERVER: usize = 1;
 /// A message that does not say its number.
@@ -26,7 +26,7 @@ pub fn content(seed: u64, side: usize, number: u64, is_answer: bool, len: usize)
     bytes
 }
 
-/// What a message says of itself: its number, and whether it is an answer.
+/// Number of a message, and whether it is an answer.
 pub fn name(bytes: &[u8]) -> (u64, bool) {
     if bytes.len() < NAMED_BYTES {
         return (UNNAMED, false);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Rounds in which nobody dies: the network between the two ends is cut, again and again, and each
-//! time the time is taken until messages come again.
+//! Rounds without kills: the network between the two ends is cut again and again, and each time the
+//! time until messages come again is taken.
 //!
 //! ```text
 //!   cut ──── possible ──────── both attach ──── a message comes over the new connection

@@ -38,11 +38,11 @@ pub fn run(settings: &Settings) -> Figures {
     }
 }
 
-/// Runs rounds in which nobody is killed and the network is cut, as often as wanted.
+/// Runs rounds without kills in which the network is cut, as often as wanted.
 ///
 /// # Panics
 ///
-/// As [`run`].
+/// Does the same as [`run`].
 pub fn cut(settings: &Settings) -> Figures {
     let start = Instant::now();
     let round_trip = cuts::round_trip();

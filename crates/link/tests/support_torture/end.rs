@@ -29,7 +29,7 @@ pub const OWNER: &str = "PARTYWALL_TORTURE_OWNER";
 /// Where the relay is (client), or where to listen (server).
 pub const ADDRESS: &str = "PARTYWALL_TORTURE_ADDRESS";
 
-/// There as soon as nothing new is to be sent.
+/// The file exists as soon as nothing new is to be sent.
 pub const SETTLE: &str = "settle";
 
 pub fn run(role: &str) {
@@ -99,8 +99,8 @@ struct End {
     next: u64,
     /// Received and not yet committed.
     held: Vec<(Message, u64)>,
-    /// The epoch in which this owner certainly sent a message that says its number: it tells those
-    /// that do not, and come after it, from those of owners before.
+    /// The epoch in which this owner certainly sent a message with its number. Later messages
+    /// without a number are then of this owner.
     anchor: Option<u64>,
     /// An answer found no room: the other side may wait for room, too.
     is_tired: bool,
@@ -133,7 +133,7 @@ impl End {
         }
     }
 
-    /// Events and reports.
+    /// Takes events and reports.
     fn tell(&mut self) {
         while let Some(event) = self.link.try_event() {
             match event {
@@ -235,7 +235,8 @@ impl End {
             Mode::Replies => self.side == CLIENT,
             _ => true,
         };
-        // Epochs that begin meanwhile could not be told apart: what reads must not ask the link.
+        // Epochs that begin meanwhile could not be distinguished, because the closure must not use
+        // the link.
         if may_read && !self.plan.epochs && self.chance.below(4) == 0 {
             return self.read();
         }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What happened in a run.
+//! Figures of a run.
 
 use super::oracle::Moment;
 use std::fmt;
@@ -35,14 +35,14 @@ pub struct Figures {
     pub round_trip: Duration,
 }
 
-/// See [`Figures::recoveries`].
+/// One entry of [`Figures::recoveries`].
 #[derive(Clone, Copy, Debug)]
 pub struct Recovery {
     pub time: Duration,
     pub circumstances: Circumstances,
 }
 
-/// What else may have taken time.
+/// Other causes of a delay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Circumstances {
     Undisturbed,

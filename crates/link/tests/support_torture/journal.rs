@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What ends say of themselves, in one file that outlives them.
+//! The journal of both ends, in one file that outlives them.
 //!
 //! ```text
-//!   0 what, side, owner │ 8 … 64 seven words, as `What` says           one note: 64 bytes, appended by one write
+//!   0 what, side, owner │ 8 … 64 seven words, as `What` says   a note: 64 bytes, one write
 //! ```
 //!
 //! A write of 64 bytes at a multiple of 64 never crosses a page, so that a kill never leaves half
@@ -13,7 +13,7 @@ use std::io::Write;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-/// What happened. The words of each note follow it.
+/// The kind of an entry. The words of each note follow it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum What {
@@ -95,7 +95,7 @@ impl Reader {
         Self { file: File::open(directory.join(NAME)).unwrap(), at: 0 }
     }
 
-    /// What was written since the last call.
+    /// Entries that were written since the last call.
     pub fn read(&mut self) -> Vec<Note> {
         let end = self.file.metadata().unwrap().len();
         assert!(end % NOTE_BYTES as u64 == 0, "half a note");

@@ -9,13 +9,13 @@
 //!   an epoch that is over leaves a message of it ───▶ Dropped
 //!
 //!   about to commit n, killed ──▶ doubt n ── n + 1 got ──▶ n is consumed, and its answer was sent
-//!                                        └── n got again ▶ it is not, and its answer must never come
+//!                                        └── n got again ▶ it is not, its answer must never come
 //! ```
 
 use super::content::{UNNAMED, content, digest};
 use std::collections::HashMap;
 
-/// What one side sent, and what the other did with it.
+/// Messages that one side sent, and their fate at the other.
 pub struct Ledger {
     seed: u64,
     sender: usize,
@@ -44,9 +44,9 @@ pub struct Message {
     pub answers: Option<usize>,
     pub place: Option<(u64, u64)>,
     pub is_consumed: bool,
-    /// Consumed or dropped: nobody will ever know.
+    /// It was acknowledged or dropped, and which of the two cannot be known.
     pub is_lost_sight_of: bool,
-    /// Its sender was told that it was sent.
+    /// The send returned without an error.
     pub was_confirmed: bool,
     last_owner: u64,
     owners: u64,
@@ -60,7 +60,7 @@ pub enum LinkSnapshot {
     Dropped,
 }
 
-/// What follows for messages of the other direction.
+/// Consequences for messages of the other direction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effect {
     /// This request is consumed, if it was answered so.
@@ -71,7 +71,7 @@ pub enum Effect {
     Unanswered(usize),
 }
 
-/// What a receiver says it got.
+/// A message as its receiver notes it.
 pub struct Got {
     pub owner: u64,
     pub position: u64,
@@ -128,7 +128,7 @@ impl Ledger {
         });
     }
 
-    /// The sender was told that it was sent, in this epoch at the latest.
+    /// The send returned without an error, in this epoch at the latest.
     pub fn sent(&mut self, number: usize, epoch: u64) -> Judged<()> {
         let message = &mut self.messages[number];
         message.epochs.1 = message.epochs.1.min(epoch);
@@ -250,8 +250,8 @@ impl Ledger {
     /// A message too short to say its number: the first that it can be.
     fn search(&self, got: &Got) -> Judged<usize> {
         let start = self.start(usize::MAX, got.owner);
-        // What was sent before one of an earlier epoch is of that epoch at the latest, also if it
-        // is not known whether it was sent.
+        // A message sent before one of an earlier epoch is of that epoch at the latest, even if it
+        // is unknown whether it was sent.
         let is_of_before =
             |message: &Message| message.was_confirmed && message.epochs.1 < got.epoch;
         let of_before =
@@ -306,8 +306,8 @@ impl Ledger {
         digest(&content(self.seed, self.sender, number as u64, is_answer, len))
     }
 
-    /// 1, and one more for each owner before that had it; nobody knows of one that was killed
-    /// before it said so.
+    /// It is 1, and one more for each former owner that received it. An owner that was killed
+    /// before its note is not known.
     fn count_attempt(&mut self, number: usize, got: &Got) -> Judged<()> {
         let message = &mut self.messages[number];
         if message.last_owner != got.owner {
@@ -321,7 +321,7 @@ impl Ledger {
         Err(format!("{number} says attempt {}, of {least} to {most}", got.attempt))
     }
 
-    /// What was handed out at this place.
+    /// The message delivered at this position.
     pub fn at(&self, epoch: u64, position: u64) -> usize {
         self.places[&(epoch, position)]
     }
@@ -332,7 +332,8 @@ impl Ledger {
         let first = self.committed;
         let epoch = self.messages[number].place.map(|(epoch, _)| epoch);
         for message in &mut self.messages[first.min(number + 1)..=number] {
-            // What was handed out in an epoch that is over, and not committed, is not.
+            // Messages of an epoch that is over, delivered and not acknowledged, are not
+            // acknowledged later.
             let is_of_it = message.place.map(|(epoch, _)| epoch) == epoch;
             if message.snapshot == LinkSnapshot::Sent && is_of_it {
                 message.is_consumed = true;
@@ -343,7 +344,7 @@ impl Ledger {
         Effect::Sent(first, number + 1)
     }
 
-    /// Another epoch came, before anybody could know whether it is consumed.
+    /// Another epoch began before it could be known whether the message was acknowledged.
     fn lose_sight(&mut self, number: usize) {
         for message in &mut self.messages[self.committed.min(number + 1)..=number] {
             message.is_lost_sight_of = true;

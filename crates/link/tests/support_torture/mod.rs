@@ -5,17 +5,17 @@
 //!   this process                                              second processes
 //!   director ── SIGKILL, SIGSTOP, start ──────────────────▶   client, server     (end.rs)
 //!      │  ▲                                                     │        │
-//!      │  └── oracle ◀── journal: one file, appended ◀──────────┴────────┤  "about to send 7", "sent 7", "got 7" …
+//!      │  └── oracle ◀── journal: one file, appended ◀──────────┴────────┤  "sent 7", "got 7" …
 //!      └──── relay: cuts, delays, delivers late ◀────────── link ────────┘
 //! ```
 //!
-//! The journal is a file that both ends append to, 64 bytes at a time: what a process has written
-//! stays when it is killed, and the order in it is the order in which it happened. "About to" comes
-//! before the act, and the other word after it: one that is killed in between leaves a doubt, which
-//! what happens later resolves in one way or the other, never both.
+//! The journal is a file to which both ends append 64 bytes at a time. What a process has written
+//! stays when it is killed, in the order in which it was written. "About to" comes before the act,
+//! and the other word after it: one that is killed in between leaves a doubt, which what happens
+//! later resolves in one way or the other, never both.
 //!
-//! What it does not do: lose or rot memory. So there are no gaps to be reported, and any report of
-//! one is a violation.
+//! It does not lose or damage memory. So there are no gaps to be reported, and any report of one is
+//! a violation.
 #![allow(dead_code, reason = "the two processes use different parts")]
 
 pub mod content;

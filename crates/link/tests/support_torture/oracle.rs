@@ -8,7 +8,7 @@ use super::ledger::{Effect, Got, Ledger};
 use super::reports::{Report, ReportSet};
 use std::collections::VecDeque;
 
-/// What an end was doing.
+/// The operation that an end was doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Moment {
     Starting,
@@ -33,9 +33,9 @@ impl Moment {
     ];
 }
 
-/// One round, judged.
+/// The judge of one round.
 pub struct Oracle {
-    /// By who sends.
+    /// One for each sender.
     ledgers: [Ledger; 2],
     /// A request whose answer is in doubt, and the answer, by who sent the request.
     asked: [Option<(usize, usize)>; 2],
@@ -47,7 +47,7 @@ pub struct Oracle {
     shared: u64,
 }
 
-/// What is known of an end's present owner.
+/// Knowledge of an end's present owner.
 #[derive(Clone, Debug)]
 pub struct EndState {
     pub owner: u64,
@@ -181,7 +181,7 @@ impl Oracle {
         Ok(())
     }
 
-    /// What was found out of messages that `sender` sent, and what follows for the other direction.
+    /// Takes findings about messages of `sender`, with their consequences for the other direction.
     fn apply(&mut self, sender: usize, effects: Vec<Effect>) -> Result<(), String> {
         let other = 1 - sender;
         for effect in effects {

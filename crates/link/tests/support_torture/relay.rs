@@ -5,7 +5,8 @@
 //! ```text
 //!   client ──▶ relay ──▶ server         pump: one thread a direction of a connection
 //!   cut                 both sides see it at once
-//!   cut and keep        one side sees it and connects anew; what was under way to the other comes late, on the old connection
+//!   cut and keep        one side sees it and connects anew; bytes in flight to the other come
+//!                       late, on the old connection
 //!   delay               nothing goes on in one direction for a while
 //! ```
 
@@ -44,11 +45,11 @@ struct Pair {
     sockets: [Socket; 2],
     /// Bytes for the client, for the server, rest until then.
     until: Mutex<[Instant; 2]>,
-    /// Descriptors get lost.
+    /// Descriptors are dropped on the way.
     loses: bool,
 }
 
-/// What can be done to the present connection.
+/// An operation on the present connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Harm {
     Cut,
@@ -90,7 +91,7 @@ impl Relay {
         Self { shared, address }
     }
 
-    /// Where clients connect.
+    /// Address at which clients connect.
     pub fn address(&self) -> &str {
         &self.address
     }

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What epochs left behind must be in the reports of its sender, and nothing that was consumed may
-//! be.
+//! Messages that an epoch dropped must be in the reports of their sender, and acknowledged ones
+//! must not be.
 
 use super::ledger::{Ledger, LinkSnapshot};
 use std::collections::HashSet;
 
-/// The reports of both sides, each once however often it was told.
+/// The reports of both sides, each counted once however often it was returned.
 #[derive(Default)]
 pub struct ReportSet(HashSet<Report>);
 

@@ -14,7 +14,7 @@ use std::fs;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// See the module.
+/// One round of two processes and their director.
 pub struct Round {
     plan: Plan,
     directory: tempfile::TempDir,
@@ -23,7 +23,7 @@ pub struct Round {
     pub(super) relay: Relay,
     ends: [Option<Second>; 2],
     pub(super) chance: Random,
-    /// The longest that this thread was kept from looking, since somebody set it to nothing.
+    /// The longest time for which this thread did not poll, since it was reset.
     pub(super) held_up: Duration,
 }
 
@@ -114,7 +114,7 @@ impl Round {
 
     pub(super) fn pause(&mut self) -> Outcome<()> {
         match self.chance.below(8) {
-            // At once.
+            // The kill comes at once.
             0 => Ok(()),
             // In a moment of any order of magnitude.
             1..4 => {
@@ -140,7 +140,7 @@ impl Round {
         }
     }
 
-    /// Somebody who receives, whatever the others do.
+    /// One thread receives, whatever the others do.
     fn receiver(&mut self) -> usize {
         match self.plan.mode {
             Mode::OneWay => SERVER,
@@ -148,7 +148,7 @@ impl Round {
         }
     }
 
-    /// Somebody, and what it does often.
+    /// A thread, and its preferred operation.
     fn act(&mut self) -> (usize, Moment) {
         let consuming = Moment::Consuming;
         match (self.plan.mode, self.chance.below(4)) {
@@ -294,7 +294,7 @@ impl Round {
             }
         }
         self.drain()?;
-        // What came since is another word that all is consumed.
+        // Entries since then repeat that everything is acknowledged.
         let epoch = self.oracle.is_settled().ok_or("it was settled, and is not")?;
         self.oracle.close(epoch)
     }
@@ -311,7 +311,7 @@ impl Round {
     }
 }
 
-/// What is found is expected, and nobody will look at it.
+/// The damage is expected, and not examined further.
 const FORGET: &str = "PARTYWALL_TORTURE_FORGET";
 /// How long until the journal is looked at again.
 const POLL_TIME: Duration = Duration::from_micros(200);

@@ -4,7 +4,7 @@
 use partywall_testkit::{Random, variable};
 use std::time::Duration;
 
-/// What the environment says.
+/// Settings from the environment.
 pub struct Settings {
     pub kills: u64,
     /// Cuts without kills; of a long run the times are judged, too.
@@ -15,7 +15,7 @@ pub struct Settings {
     pub time: Option<Duration>,
 }
 
-/// What is the same for all processes of one round.
+/// The settings that all processes of one round share.
 #[derive(Clone, Debug)]
 pub struct Plan {
     pub seed: u64,
@@ -35,7 +35,7 @@ pub enum Via {
     Tcp,
 }
 
-/// What the application of a round does.
+/// The traffic of a round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
     /// The client sends, the server consumes.

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Reaching a listener.
 
-use super::{Established, Pending};
+use super::Established;
+use super::pending::Pending;
 use crate::address::{Address, AddressError};
 use crate::channel::Channel;
 use crate::config::Config;

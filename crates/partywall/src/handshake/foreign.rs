@@ -11,7 +11,8 @@
 //! be ready. A protocol's peer proves nothing about itself, so it counts as trusted only where the kernel says
 //! who it is, and that process lives in our namespaces.
 
-use super::{Established, Foreign, Pending, StreamTerms};
+use super::pending::{Foreign, Pending};
+use super::{Established, StreamTerms};
 use crate::channel::{AnyReceiver, AnySender};
 use crate::error::HandshakeError;
 use crate::peer::{Peer, decide_trust};
@@ -69,7 +70,7 @@ impl Pending {
         let process = known.and_then(|who| PidFd::of_pid(who.pid).ok());
         let trust = decide_trust(self.config.trust, self.credentials.as_ref(), process.as_ref());
         let driver_waker =
-            DriverWaker::new().map_err(|error| self.system("making a bell", error))?;
+            DriverWaker::new().map_err(|error| self.system("creating a doorbell", error))?;
         if self.socket.family() == Family::Tcp {
             // A protocol's wake-ups are few bytes each, and must not wait for one another.
             let _ = self.socket.set_nodelay(true);
@@ -132,7 +133,7 @@ impl Pending {
 
     #[cold]
     fn foreign_failed(&self, protocol: &'static str, reason: ProtocolError) -> HandshakeError {
-        HandshakeError::Protocol { peer: self.label.clone(), protocol, reason }
+        HandshakeError::Protocol { peer: self.peer_name(), protocol, reason }
     }
 
     /// The peer began with these bytes, which belong to no protocol that is spoken here.
@@ -144,7 +145,7 @@ impl Pending {
             (true, false) => SHMIPC_ANSWERED,
             _ => "is this the right address?",
         };
-        let (peer, found) = (self.label.clone(), printable(found));
+        let (peer, found) = (self.peer_name(), printable(found));
         HandshakeError::NotPartywall { peer, found, advice }
     }
 
@@ -174,8 +175,8 @@ fn printable(bytes: &[u8]) -> String {
 /// In each message of shmipc, behind its length.
 const SHMIPC_MAGIC: &[u8] = &[0x77, 0x58];
 const SHMIPC_CAME: &str =
-    "it speaks shmipc: give the listener of sessions that protocol (with_protocol)";
-const SHMIPC_ANSWERED: &str = "it speaks shmipc: use connect_with_protocol";
+    "it uses shmipc: give the listener of sessions that protocol (with_protocol)";
+const SHMIPC_ANSWERED: &str = "it uses shmipc: use connect_with_protocol";
 const PERHAPS_SHMIPC: &str = "; if it is a server of shmipc, use connect_with_protocol";
 const NO_PROTOCOL: &str =
     "; if it is a listener of Partywall, use connect_with or give it the protocol";

@@ -11,7 +11,8 @@
 //! keeps nobody waiting. Nor do many that connect and say nothing: while all places are taken and somebody
 //! waits, the oldest of them goes (SPEC 2.7). Whoever has sent a byte keeps its place until its deadline.
 
-use super::{Established, Pending};
+use super::Established;
+use super::pending::Pending;
 use crate::address::{Address, AddressError};
 use crate::channel::Channel;
 use crate::config::Config;

@@ -11,7 +11,7 @@
 //! [`AnySender`](crate::channel::AnySender) and [`AnyReceiver`](crate::channel::AnyReceiver), which
 //! dispatch without a virtual call on the paths of messages.
 //!
-//! No attempt blocks. An attempt that fails with [`Unsent::Full`] either changed nothing that the
+//! Attempts never block. An attempt that fails with [`Unsent::Full`] either changed nothing that the
 //! receiver can see, or recorded in [`Progress`] how far it came. Blocking is the same for all
 //! transports: take a snapshot, attempt, and block until the snapshot would differ ([`wait_for_space`]).
 
@@ -126,7 +126,7 @@ pub(crate) trait TransportSender: fmt::Debug + Send {
         Ok(())
     }
 
-    /// The session ends. What was sent is still delivered.
+    /// Ends the session; messages that were sent are still delivered.
     fn leave(&mut self) {}
 
     /// Whether bytes are left to be sent by [`flush`](Self::flush).

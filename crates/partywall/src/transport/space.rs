@@ -29,7 +29,7 @@ pub(crate) trait SpaceWaiter: fmt::Debug + Send + Sync {
         false
     }
 
-    /// Whether spinning on the snapshot makes sense. On a socket only a system call can tell, which
+    /// Whether spinning on the snapshot makes sense. A socket needs a system call to find space, which
     /// may as well block.
     fn can_spin(&self) -> bool {
         false

@@ -22,15 +22,12 @@
 //! private copy.
 
 use super::places::Place;
-use crate::channel::{Channel, Receiver, Sender, SharedSender};
-use crate::error::{RecvError, SendError, TryRecvError, TrySendError};
 use crate::message::Message;
 use std::any::type_name;
 use std::fmt;
 use std::marker::PhantomData;
 use std::ops::Deref;
-use std::time::Instant;
-use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, TryFromBytes};
+use zerocopy::{FromBytes, Immutable, KnownLayout, TryFromBytes};
 
 /// A message that is a `T`, or a slice of them: derefs to it.
 ///
@@ -163,15 +160,25 @@ where
     }
 }
 
-fn plain<T, E>(message: Message, number: u64) -> Result<Plain<T>, RecvPlainError<E>>
+/// Converts a message, the one with this number of its direction if that is known.
+pub(super) fn into_plain<T>(message: Message, number: Option<u64>) -> Result<Plain<T>, NotPlain>
 where
     T: FromBytes + KnownLayout + Immutable + ?Sized,
 {
-    Plain::new(message).map_err(|(what, message)| not_plain::<T, E>(what, message, number))
+    let type_name = type_name::<T>();
+    Plain::new(message).map_err(|(what, message)| NotPlain { number, type_name, what, message })
 }
 
-fn checked<T: TryFromBytes, E>(message: Message, number: u64) -> Result<T, RecvPlainError<E>> {
-    read::<T>(&message).map_err(|what| not_plain::<T, E>(what, Box::new(message), number))
+/// As [`into_plain`], for a struct of which not all bytes are a value.
+pub(super) fn into_checked<T>(message: Message, number: Option<u64>) -> Result<T, NotPlain>
+where
+    T: TryFromBytes,
+{
+    let type_name = type_name::<T>();
+    read::<T>(&message).map_err(|what| {
+        let message = Box::new(message);
+        NotPlain { number, type_name, what, message }
+    })
 }
 
 /// Copies, then checks the copy.
@@ -180,291 +187,4 @@ fn read<T: TryFromBytes>(message: &Message) -> Result<T, What> {
         zerocopy::ConvertError::Size(_) => What::Size,
         _ => What::Bytes,
     })
-}
-
-fn not_plain<T: ?Sized, E>(what: What, message: Box<Message>, number: u64) -> RecvPlainError<E> {
-    let (number, type_name) = (Some(number), type_name::<T>());
-    RecvPlainError::NotPlain(NotPlain { number, type_name, what, message })
-}
-
-impl Message {
-    /// The message as a plain struct, or as a slice of them; read in place if its address suits.
-    ///
-    /// # Errors
-    /// [`NotPlain`], with the message, if its length differs.
-    ///
-    /// # Examples
-    /// ```
-    /// # let directory = tempfile::tempdir()?;
-    /// # let address = format!("unix:{}/app.sock", directory.path().display());
-    /// # let mut listener = partywall::Listener::bind(&address)?;
-    /// # let client = std::thread::spawn(move || partywall::connect(&address).unwrap());
-    /// # let mut there = listener.accept()?;
-    /// # let mut channel = client.join().unwrap();
-    /// channel.send_plain(&[1_u64, 2, 3][..])?;
-    /// let numbers = there.recv()?.unwrap().into_plain::<[u64]>()?;
-    /// assert_eq!(numbers.iter().sum::<u64>(), 6);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    pub fn into_plain<T>(self) -> Result<Plain<T>, NotPlain>
-    where
-        T: FromBytes + KnownLayout + Immutable + ?Sized,
-    {
-        Plain::new(self).map_err(|(what, message)| NotPlain {
-            number: None,
-            type_name: type_name::<T>(),
-            what,
-            message,
-        })
-    }
-
-    /// The message as a struct for which some bytes are invalid: copied, then checked.
-    ///
-    /// # Errors
-    /// [`NotPlain`], with the message.
-    pub fn into_checked<T: TryFromBytes>(self) -> Result<T, NotPlain> {
-        read::<T>(&self).map_err(|what| NotPlain {
-            number: None,
-            type_name: type_name::<T>(),
-            what,
-            message: Box::new(self),
-        })
-    }
-}
-
-impl Sender {
-    /// Sends a plain struct, or a slice of them: its own bytes, as one message.
-    ///
-    /// # Errors
-    /// The errors of [`send`](Self::send).
-    ///
-    /// # Examples
-    /// ```
-    /// # let directory = tempfile::tempdir()?;
-    /// # let address = format!("unix:{}/app.sock", directory.path().display());
-    /// # let mut listener = partywall::Listener::bind(&address)?;
-    /// # let client = std::thread::spawn(move || partywall::connect(&address).unwrap());
-    /// # let mut there = listener.accept()?;
-    /// # let mut channel = client.join().unwrap();
-    /// use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
-    ///
-    /// #[derive(FromBytes, IntoBytes, Immutable, KnownLayout)]
-    /// #[repr(C)]
-    /// struct Point { x: f64, y: f64 }
-    ///
-    /// channel.sender().send_plain(&Point { x: 1.0, y: 2.0 })?;
-    /// let point = there.receiver().recv_plain::<Point>()?.unwrap();
-    /// assert_eq!(point.x + point.y, 3.0);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    pub fn send_plain<T: IntoBytes + Immutable + ?Sized>(
-        &mut self,
-        value: &T,
-    ) -> Result<(), SendError> {
-        self.send(value.as_bytes())
-    }
-
-    /// As [`send_plain`](Self::send_plain), if there is room now. The call never waits.
-    ///
-    /// # Errors
-    /// The errors of [`try_send`](Self::try_send).
-    pub fn try_send_plain<T: IntoBytes + Immutable + ?Sized>(
-        &mut self,
-        value: &T,
-    ) -> Result<(), TrySendError> {
-        self.try_send(value.as_bytes())
-    }
-}
-
-impl SharedSender {
-    /// Calls [`Sender::send_plain`] on the sending end.
-    ///
-    /// # Errors
-    /// The errors of that method.
-    pub fn send_plain<T: IntoBytes + Immutable + ?Sized>(
-        &self,
-        value: &T,
-    ) -> Result<(), SendError> {
-        self.send(value.as_bytes())
-    }
-
-    /// Calls [`Sender::try_send_plain`] on the sending end.
-    ///
-    /// # Errors
-    /// The errors of that method.
-    pub fn try_send_plain<T: IntoBytes + Immutable + ?Sized>(
-        &self,
-        value: &T,
-    ) -> Result<(), TrySendError> {
-        self.try_send(value.as_bytes())
-    }
-}
-
-impl Receiver {
-    /// Waits for the next message and returns it as a plain struct, or as a slice of them.
-    ///
-    /// # Errors
-    /// [`RecvPlainError::NotPlain`] if its length differs: the message is taken, and the error
-    /// returns it. Otherwise the errors of [`recv`](Self::recv).
-    pub fn recv_plain<T>(&mut self) -> Result<Option<Plain<T>>, RecvPlainError<RecvError>>
-    where
-        T: FromBytes + KnownLayout + Immutable + ?Sized,
-    {
-        let message = self.recv().map_err(RecvPlainError::Recv)?;
-        message.map(|message| plain(message, self.last_number())).transpose()
-    }
-
-    /// As [`recv_plain`](Self::recv_plain), but only until `deadline`.
-    ///
-    /// # Errors
-    /// The errors of that method, and [`RecvError::TimedOut`].
-    pub fn recv_plain_deadline<T>(
-        &mut self,
-        deadline: Instant,
-    ) -> Result<Option<Plain<T>>, RecvPlainError<RecvError>>
-    where
-        T: FromBytes + KnownLayout + Immutable + ?Sized,
-    {
-        let message = self.recv_deadline(deadline).map_err(RecvPlainError::Recv)?;
-        message.map(|message| plain(message, self.last_number())).transpose()
-    }
-
-    /// As [`recv_plain`](Self::recv_plain), if a message is there now. The call never waits.
-    ///
-    /// # Errors
-    /// The errors of that method, and [`TryRecvError::Empty`].
-    pub fn try_recv_plain<T>(&mut self) -> Result<Option<Plain<T>>, RecvPlainError<TryRecvError>>
-    where
-        T: FromBytes + KnownLayout + Immutable + ?Sized,
-    {
-        let message = self.try_recv().map_err(RecvPlainError::Recv)?;
-        message.map(|message| plain(message, self.last_number())).transpose()
-    }
-
-    /// The next message as a struct that not all bytes are a value of (with enums, `bool` or
-    /// `char`): copied, then checked; waits for one.
-    ///
-    /// # Errors
-    /// [`RecvPlainError::NotPlain`] if its length differs, or its bytes are no value.
-    /// Otherwise the errors of [`recv`](Self::recv).
-    pub fn recv_checked<T: TryFromBytes>(
-        &mut self,
-    ) -> Result<Option<T>, RecvPlainError<RecvError>> {
-        let message = self.recv().map_err(RecvPlainError::Recv)?;
-        message.map(|message| checked(message, self.last_number())).transpose()
-    }
-}
-
-impl Channel {
-    /// Calls [`Sender::send_plain`] on the sending end.
-    ///
-    /// # Errors
-    /// The errors of that method.
-    pub fn send_plain<T: IntoBytes + Immutable + ?Sized>(
-        &mut self,
-        value: &T,
-    ) -> Result<(), SendError> {
-        self.sender().send_plain(value)
-    }
-
-    /// Calls [`Receiver::recv_plain`] on the receiving end.
-    ///
-    /// # Errors
-    /// The errors of that method.
-    pub fn recv_plain<T>(&mut self) -> Result<Option<Plain<T>>, RecvPlainError<RecvError>>
-    where
-        T: FromBytes + KnownLayout + Immutable + ?Sized,
-    {
-        self.receiver().recv_plain()
-    }
-
-    /// Calls [`Receiver::recv_checked`] on the receiving end.
-    ///
-    /// # Errors
-    /// The errors of that method.
-    pub fn recv_checked<T: TryFromBytes>(
-        &mut self,
-    ) -> Result<Option<T>, RecvPlainError<RecvError>> {
-        self.receiver().recv_checked()
-    }
-}
-
-#[cfg(feature = "tokio")]
-mod streams {
-    use super::{Plain, RecvPlainError, checked, plain};
-    use crate::session::{StreamRecvError, StreamSendError};
-    use crate::tokio::{RecvStream, SendStream, Stream};
-    use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, TryFromBytes};
-
-    impl SendStream {
-        /// Sends a plain struct, or a slice of them: its own bytes, as one message.
-        ///
-        /// # Errors
-        /// The errors of [`send`](Self::send).
-        pub async fn send_plain<T: IntoBytes + Immutable + ?Sized>(
-            &mut self,
-            value: &T,
-        ) -> Result<(), StreamSendError> {
-            self.send(value.as_bytes()).await
-        }
-    }
-
-    impl RecvStream {
-        /// The next message as a plain struct, or as a slice of them; `None` once the peer has
-        /// finished.
-        ///
-        /// # Errors
-        /// [`RecvPlainError::NotPlain`] if its length differs, and the errors of
-        /// [`recv`](Self::recv).
-        pub async fn recv_plain<T>(
-            &mut self,
-        ) -> Result<Option<Plain<T>>, RecvPlainError<StreamRecvError>>
-        where
-            T: FromBytes + KnownLayout + Immutable + ?Sized,
-        {
-            let message = self.recv().await.map_err(RecvPlainError::Recv)?;
-            let number = self.received().saturating_sub(1);
-            message.map(|message| plain(message, number)).transpose()
-        }
-
-        /// The next message as a struct that not all bytes are a value of: copied, then checked.
-        /// `None` once the peer has finished.
-        ///
-        /// # Errors
-        /// [`RecvPlainError::NotPlain`] if its length differs, or its bytes are no value.
-        /// Otherwise the errors of [`recv`](Self::recv).
-        pub async fn recv_checked<T: TryFromBytes>(
-            &mut self,
-        ) -> Result<Option<T>, RecvPlainError<StreamRecvError>> {
-            let message = self.recv().await.map_err(RecvPlainError::Recv)?;
-            let number = self.received().saturating_sub(1);
-            message.map(|message| checked(message, number)).transpose()
-        }
-    }
-
-    impl Stream {
-        /// Calls [`SendStream::send_plain`] on the sending direction.
-        ///
-        /// # Errors
-        /// The errors of that method.
-        pub async fn send_plain<T: IntoBytes + Immutable + ?Sized>(
-            &mut self,
-            value: &T,
-        ) -> Result<(), StreamSendError> {
-            self.halves_mut().0.send_plain(value).await
-        }
-
-        /// Calls [`RecvStream::recv_plain`] on the receiving direction.
-        ///
-        /// # Errors
-        /// The errors of that method.
-        pub async fn recv_plain<T>(
-            &mut self,
-        ) -> Result<Option<Plain<T>>, RecvPlainError<StreamRecvError>>
-        where
-            T: FromBytes + KnownLayout + Immutable + ?Sized,
-        {
-            self.halves_mut().1.recv_plain().await
-        }
-    }
 }

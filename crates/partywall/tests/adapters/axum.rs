@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! axum, unmodified, serving streams to hyper's client: who calls is known, 100,000 requests are answered, and
-//! a server that stops lets its callers finish.
+//! axum, unmodified, serving streams to hyper's client: who calls is known, 100,000 requests are
+//! answered, and a server that stops lets its callers finish.
 #![cfg(all(feature = "axum", feature = "hyper"))]
 
 use crate::support_adapters;
@@ -37,7 +37,7 @@ fn app() -> Router {
         .layer(axum::extract::DefaultBodyLimit::disable())
 }
 
-/// Serves until told to stop.
+/// Serves until the returned sender is used or dropped.
 fn start(incoming: Incoming) -> (oneshot::Sender<()>, JoinHandle<std::io::Result<()>>) {
     let (stop, stopped) = oneshot::channel::<()>();
     let service = app().into_make_service_with_connect_info::<partywall::axum::ConnectInfo>();
@@ -57,7 +57,7 @@ fn client(connector: Connector) -> Client {
 }
 
 async fn ask(client: &Client, path: &str) -> String {
-    let uri: Uri = format!("http://wall{path}").parse().unwrap();
+    let uri: Uri = format!("http://service{path}").parse().unwrap();
     let response = client.get(uri).await.unwrap();
     assert_eq!(response.status(), 200);
     let bytes = response.into_body().collect().await.unwrap().to_bytes();
@@ -75,13 +75,13 @@ async fn handlers_see_who_calls_over_every_transport() {
         let who = ask(&client, "/who").await;
         let pid = (!way.is_tcp()).then(std::process::id);
         assert!(who.starts_with(&format!("{pid:?} ")), "{who}");
-        assert_eq!(who.contains("wall: shared memory"), way.is_shared_memory(), "{who}");
+        assert_eq!(who.contains("shm: shared memory"), way.is_shared_memory(), "{who}");
         for number in 0..500 {
             let path = format!("/double/{number}");
             assert_eq!(ask(&client, &path).await, (2 * number).to_string());
         }
         let len = if way.is_shared_memory() { 8 << 20 } else { 1 << 20 };
-        let request = hyper::Request::post("http://wall/echo");
+        let request = hyper::Request::post("http://service/echo");
         let request = request.body(Full::new(Bytes::from(body(len, 9)))).unwrap();
         let echoed = client.request(request).await.unwrap().into_body().collect().await.unwrap();
         assert!(echoed.to_bytes() == body(len, 9), "{}: bodies differ", way.name);

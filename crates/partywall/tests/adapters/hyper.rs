@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! hyper, unmodified, at both ends: HTTP/1.1 and HTTP/2, connections that are kept, large bodies, over
-//! every transport.
+//! hyper, unmodified, at both ends: HTTP/1.1 and HTTP/2, connections that are kept, large bodies,
+//! over every transport.
 #![cfg(feature = "hyper")]
 
 use crate::support_adapters;
@@ -59,7 +59,7 @@ fn client(connector: Connector, version: Version) -> Client {
 }
 
 async fn post(client: &Client, bytes: Vec<u8>) -> Response<RequestBody> {
-    let request = Request::post("http://wall/echo").body(Full::new(Bytes::from(bytes)));
+    let request = Request::post("http://service/echo").body(Full::new(Bytes::from(bytes)));
     client.request(request.unwrap()).await.unwrap()
 }
 
@@ -82,7 +82,8 @@ async fn requests_share_a_stream_and_large_bodies_arrive_whole() {
                 let bytes = response.into_body().collect().await.unwrap().to_bytes();
                 assert!(bytes == body(round * 10, 1), "{} {version:?}", way.name);
             }
-            // Connections are kept. A client of HTTP/1 may begin another before the last is back in its pool.
+            // Connections are kept. A client of HTTP/1 may begin another before the last is back in
+            // its pool.
             let most = if version == Version::HTTP_2 { 1 } else { 49 };
             assert!((1..=most).contains(&session.streams()), "{} {version:?}", way.name);
 

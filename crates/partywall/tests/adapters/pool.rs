@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A pool keeps its sessions: it spreads streams, comes back after a loss, goes elsewhere when asked to, and
-//! leaves nothing behind.
+//! A pool keeps its sessions: it spreads streams, comes back after a loss, goes elsewhere when
+//! asked to, and leaves nothing behind.
 #![cfg(feature = "tokio")]
 
 use crate::support_adapters;
@@ -12,14 +12,14 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use support_adapters::{TIMEOUT, soon, until};
 
-/// What a pool told.
+/// The events of a pool.
 #[derive(Clone, Default)]
-struct Told(Arc<Mutex<Vec<PoolEvent>>>);
+struct Events(Arc<Mutex<Vec<PoolEvent>>>);
 
-impl Told {
+impl Events {
     fn config(&self) -> PoolConfig {
-        let told = self.clone();
-        let listen = move |event: &PoolEvent| told.0.lock().unwrap().push(event.clone());
+        let events = self.clone();
+        let listen = move |event: &PoolEvent| events.0.lock().unwrap().push(event.clone());
         PoolConfig::default()
             .backoff(Duration::from_millis(2), Duration::from_millis(20))
             .open_timeout(TIMEOUT)
@@ -48,11 +48,11 @@ async fn accept(listener: &Listener, count: usize) -> Vec<Session> {
 #[tokio::test]
 async fn streams_go_where_the_fewest_are() {
     let place = Directory::new();
-    let told = Told::default();
+    let events = Events::default();
     let listener = Listener::bind(place.address("pool")).unwrap();
-    let pool = Pool::new(place.address("pool"), told.config().sessions(3)).unwrap();
+    let pool = Pool::new(place.address("pool"), events.config().sessions(3)).unwrap();
     let sessions = accept(&listener, 3).await;
-    told.connected(3).await;
+    events.connected(3).await;
     assert_eq!(pool.live(), 3);
     let mut streams = Vec::new();
     for _ in 0..30 {
@@ -70,26 +70,26 @@ async fn streams_go_where_the_fewest_are() {
 #[tokio::test]
 async fn opening_waits_for_somebody_to_listen_but_not_for_ever() {
     let place = Directory::new();
-    let told = Told::default();
-    let config = told.config();
+    let events = Events::default();
+    let config = events.config();
     let hasty = Pool::new(place.address("pool"), config.clone().open_timeout(Duration::ZERO));
     let hasty = hasty.unwrap();
     let is_failed = |event: &PoolEvent| matches!(event, PoolEvent::Failed { .. });
-    until("three attempts", || told.count(is_failed) >= 3).await;
+    until("three attempts", || events.count(is_failed) >= 3).await;
     match hasty.open(b"").await {
         Err(error @ PoolOpenError::TimedOut { failure: Some(_) }) => {
             assert_eq!(std::io::Error::from(error).kind(), std::io::ErrorKind::TimedOut);
         }
         other => panic!("{other:?}"),
     }
-    for event in told.0.lock().unwrap().iter() {
+    for event in events.0.lock().unwrap().iter() {
         let PoolEvent::Failed { next_attempt, .. } = event else { panic!("{event}") };
         assert!(*next_attempt >= Duration::from_millis(1), "{event}");
         assert!(*next_attempt <= Duration::from_millis(20), "{event}");
     }
-    let patient = Pool::new(place.address("pool"), config).unwrap();
+    let waiting = Pool::new(place.address("pool"), config).unwrap();
     let opening = tokio::spawn({
-        let pool = patient.clone();
+        let pool = waiting.clone();
         async move { pool.open(b"waited").await }
     });
     let mut incoming = Incoming::new(Listener::bind(place.address("pool")).unwrap());
@@ -104,40 +104,40 @@ async fn a_killed_server_is_replaced_and_its_streams_end_with_an_error() {
     let address = place.address("pool");
     let mut server =
         Second::spawn(&mut second_process("pool::child", "server", &[("ADDRESS", &address)]));
-    let told = Told::default();
-    let pool = Pool::new(&*address, told.config().sessions(2)).unwrap();
-    told.connected(2).await;
+    let events = Events::default();
+    let pool = Pool::new(&*address, events.config().sessions(2)).unwrap();
+    events.connected(2).await;
     let mut stream = pool.open(b"").await.unwrap();
     assert_eq!(soon("a greeting", stream.recv()).await.unwrap().unwrap(), b"hello");
     server.kill();
     let end = soon("the end", stream.recv()).await;
     assert!(matches!(end, Err(StreamRecvError::Session(SessionError::Closed(_)))), "{end:?}");
     let is_lost = |event: &PoolEvent| matches!(event, PoolEvent::Lost { .. });
-    until("both are lost", || told.count(is_lost) == 2).await;
+    until("both are lost", || events.count(is_lost) == 2).await;
 
     let _server =
         Second::spawn(&mut second_process("pool::child", "server", &[("ADDRESS", &address)]));
     let mut stream = pool.open(b"").await.unwrap();
     assert_eq!(soon("a greeting", stream.recv()).await.unwrap().unwrap(), b"hello");
-    told.connected(4).await;
+    events.connected(4).await;
     pool.close().await;
 }
 
 #[tokio::test]
 async fn asked_to_go_away_it_drains_and_opens_elsewhere() {
     let place = Directory::new();
-    let told = Told::default();
+    let events = Events::default();
     let listener = Listener::bind(place.address("pool")).unwrap();
-    let pool = Pool::new(place.address("pool"), told.config()).unwrap();
+    let pool = Pool::new(place.address("pool"), events.config()).unwrap();
     let old = accept(&listener, 1).await.remove(0);
     let mut here = pool.open(b"old").await.unwrap();
     let mut there = soon("a stream", old.accept()).await.unwrap().unwrap();
     old.go_away(7);
     let new = accept(&listener, 1).await.remove(0);
     let is_gone = |event: &PoolEvent| matches!(event, PoolEvent::GoneAway { code: 7, .. });
-    assert_eq!(told.count(is_gone), 1);
+    assert_eq!(events.count(is_gone), 1);
 
-    // What was open goes on, while new ones go elsewhere.
+    // Open streams go on, and new ones use another session.
     pool.open(b"new").await.unwrap();
     assert_eq!(soon("a stream", new.accept()).await.unwrap().unwrap().metadata(), b"new");
     here.send(b"still here").await.unwrap();
@@ -152,9 +152,9 @@ async fn asked_to_go_away_it_drains_and_opens_elsewhere() {
 #[tokio::test]
 async fn draining_ends_in_time() {
     let place = Directory::new();
-    let told = Told::default();
+    let events = Events::default();
     let listener = Listener::bind(place.address("pool")).unwrap();
-    let config = told.config().drain_timeout(Duration::from_millis(1));
+    let config = events.config().drain_timeout(Duration::from_millis(1));
     let pool = Pool::new(place.address("pool"), config).unwrap();
     let old = accept(&listener, 1).await.remove(0);
     let mut stream = pool.open(b"stays").await.unwrap();
@@ -170,25 +170,26 @@ async fn draining_ends_in_time() {
 #[tokio::test]
 async fn a_server_that_always_sends_away_is_not_stormed() {
     let place = Directory::new();
-    let told = Told::default();
+    let events = Events::default();
     let listener = Listener::bind(place.address("pool")).unwrap();
     let longest = Duration::from_millis(20);
-    let _pool = Pool::new(place.address("pool"), told.config()).unwrap();
-    // The waits grow to their bound where no session lasts: one that lasts, on a busy machine, begins anew.
+    let _pool = Pool::new(place.address("pool"), events.config()).unwrap();
+    // The waits grow to their bound where no session lasts: one that lasts, on a busy machine,
+    // begins anew.
     let have_grown = || {
         let wait = |event: &PoolEvent| match event {
             PoolEvent::GoneAway { next_attempt, .. } => *next_attempt >= longest / 2,
             PoolEvent::Lost { next_attempt, .. } => *next_attempt >= longest / 2,
             _ => false,
         };
-        told.count(wait) > 0
+        events.count(wait) > 0
     };
     let deadline = Instant::now() + TIMEOUT;
     for count in 0.. {
         if count >= 12 && have_grown() {
             break;
         }
-        assert!(Instant::now() < deadline, "{:?}", told.0.lock().unwrap());
+        assert!(Instant::now() < deadline, "{:?}", events.0.lock().unwrap());
         accept(&listener, 1).await[0].go_away(0);
     }
 }
@@ -196,14 +197,14 @@ async fn a_server_that_always_sends_away_is_not_stormed() {
 #[tokio::test]
 async fn closed_it_ends_all_and_leaves_nothing() {
     let place = Directory::new();
-    let told = Told::default();
+    let events = Events::default();
     let listener = Listener::bind(place.address("pool")).unwrap();
-    let pool = Pool::new(place.address("pool"), told.config().sessions(2)).unwrap();
+    let pool = Pool::new(place.address("pool"), events.config().sessions(2)).unwrap();
     let sessions = accept(&listener, 2).await;
     let mut stream = pool.open(b"").await.unwrap();
-    told.connected(2).await;
-    let twin = pool.clone();
-    tokio::join!(soon("close", pool.close()), soon("close again", twin.close()));
+    events.connected(2).await;
+    let same = pool.clone();
+    tokio::join!(soon("close", pool.close()), soon("close again", same.close()));
     for session in sessions {
         soon("the session's end", session.closed()).await;
     }
@@ -222,9 +223,9 @@ async fn closed_it_ends_all_and_leaves_nothing() {
 #[tokio::test]
 async fn dropped_it_connects_no_more_but_streams_go_on() {
     let place = Directory::new();
-    let told = Told::default();
+    let events = Events::default();
     let listener = Listener::bind(place.address("pool")).unwrap();
-    let pool = Pool::new(place.address("pool"), told.config()).unwrap();
+    let pool = Pool::new(place.address("pool"), events.config()).unwrap();
     let session = accept(&listener, 1).await.remove(0);
     let mut here = pool.open(b"").await.unwrap();
     let mut there = soon("a stream", session.accept()).await.unwrap().unwrap();
@@ -243,10 +244,10 @@ async fn dropped_it_connects_no_more_but_streams_go_on() {
 #[tokio::test]
 async fn full_sessions_make_opening_wait() {
     let place = Directory::new();
-    let told = Told::default();
+    let events = Events::default();
     let config = Config::default().streams_max(2);
     let listener = Listener::bind_with(place.address("pool"), &config).unwrap();
-    let pool = Pool::new(place.address("pool"), told.config()).unwrap();
+    let pool = Pool::new(place.address("pool"), events.config()).unwrap();
     let session = accept(&listener, 1).await.remove(0);
     let first = pool.open(b"").await.unwrap();
     let _second = pool.open(b"").await.unwrap();

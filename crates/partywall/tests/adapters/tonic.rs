@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! gRPC by tonic, unmodified, at both ends: every kind of call, over every transport; and a server process
-//! that is killed while calls are under way.
+//! gRPC by tonic, unmodified, at both ends: every kind of call, over every transport; and a server
+//! process that is killed while calls are under way.
 #![cfg(feature = "tonic")]
 
 use crate::support_adapters;
@@ -41,7 +41,7 @@ async fn pair(way: &mut Way) -> Pair {
 }
 
 async fn client(connector: Connector) -> Client {
-    let endpoint = Endpoint::from_static("http://wall");
+    let endpoint = Endpoint::from_static("http://service");
     Client::new(endpoint.connect_with_connector(connector).await.unwrap())
 }
 
@@ -70,7 +70,7 @@ async fn every_kind_of_call_is_answered_over_every_transport() {
         let answers: Vec<_> = answers.map(|number| number.unwrap().value).collect().await;
         assert!(answers.into_iter().eq(1..=1000), "{}", way.name);
 
-        let code = client.call("/wall.Echo/Nothing", Number::new(0)).await.unwrap_err().code();
+        let code = client.call("/test.Echo/Nothing", Number::new(0)).await.unwrap_err().code();
         assert_eq!(code, Code::Unimplemented);
         drop(client);
         stop.send(()).unwrap();
@@ -83,7 +83,7 @@ async fn a_handler_sees_who_calls() {
     let directory = tempfile::tempdir().unwrap();
     for mut way in Way::all(&directory) {
         let mut pair = pair(&mut way).await;
-        let answer = pair.client.call("/wall.Echo/Peer", Number::new(0)).await.unwrap();
+        let answer = pair.client.call("/test.Echo/Peer", Number::new(0)).await.unwrap();
         let text = String::from_utf8(answer.payload).unwrap();
         let own = format!("Some({}) Some(", std::process::id());
         match way.name {
@@ -140,7 +140,7 @@ async fn the_death_of_a_server_fails_every_call_under_way() {
     // Both kinds of all calls are in the server's hands.
     let mut asking = client.clone();
     soon("calls under way", async {
-        while asking.call("/wall.Echo/Hanging", Number::new(0)).await.unwrap().value < 2 * CALLS {}
+        while asking.call("/test.Echo/Hanging", Number::new(0)).await.unwrap().value < 2 * CALLS {}
     })
     .await;
 
@@ -179,7 +179,7 @@ fn expect_death(status: &Status) {
     panic!("{status:?}");
 }
 
-/// The second process.
+/// The second process: a gRPC server.
 #[test]
 fn child() {
     if role().as_deref() != Some("grpc") {

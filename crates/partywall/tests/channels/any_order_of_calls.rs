@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Whatever calls are made in whatever order, a channel is two queues: what was sent and not given up
+//! For any calls in any order, a channel is two queues: every message that was sent and not aborted
 //! comes out, whole and in order, and nothing else.
 
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "a test")]
@@ -13,7 +13,7 @@ use proptest::prelude::*;
 use std::collections::VecDeque;
 use std::time::Instant;
 
-/// One call. Side and lengths are numbers that are cut to what there is.
+/// One call of the random sequence. Side and lengths are numbers that are cut to what there is.
 #[derive(Clone, Debug)]
 enum Call {
     TrySend(usize),
@@ -93,7 +93,7 @@ impl Direction {
         match call {
             Call::Recv => self.receive(false),
             Call::Hold => self.receive(true),
-            Call::RecvRef => self.look(),
+            Call::RecvRef => self.check_ref(),
             Call::DropHeld(index) => {
                 if !self.held.is_empty() {
                     let (message, seed) = self.held.swap_remove(index % self.held.len());
@@ -108,7 +108,7 @@ impl Direction {
                 }
             }
             Call::Close => {
-                // What a socket has not taken yet would be lost after a second.
+                // Bytes that the socket has not taken are lost after a second.
                 if self.is_shared_memory || self.queue.is_empty() {
                     self.sender = None;
                 }
@@ -186,7 +186,7 @@ impl Direction {
         }
     }
 
-    fn look(&mut self) {
+    fn check_ref(&mut self) {
         let found = self.receiver.try_recv_ref();
         let found = found.map(|message| message.map(|message| message.to_vec()));
         match found {
@@ -211,7 +211,7 @@ impl Direction {
             assert!(is_pattern(&message, seed), "a held message changed");
         }
         if let Some(mut sender) = self.sender.take() {
-            // What is owed needs room, which the pieces of a message given up may still take.
+            // Pending records need space, which pieces of an aborted message may still occupy.
             while let Err(error) = sender.trim() {
                 assert!(matches!(error, TrySendError::Full), "{error}");
                 assert!(Instant::now() < until, "there never is room");
@@ -264,7 +264,7 @@ fn reserve(sender: &mut Sender, len: usize, cut: usize, outcome: SendOutcome, se
     }
 }
 
-/// What of a batch counts as sent.
+/// The messages of a batch that count as sent.
 fn batch(sender: &mut Sender, lens: &[usize], commits: bool, seed: u64) -> Vec<(usize, u64)> {
     let mut batch = sender.batch_deadline(Instant::now());
     let mut added = Vec::new();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Whatever is wrong with an address, a listener, a setting or this machine's limits is an error of its
-//! own, whose text says what to do about it.
+//! Each fault of an address, a listener, a setting or this machine's limits has an error of its
+//! own, whose text says what to do.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 #![allow(clippy::cast_possible_truncation, reason = "numbers of tests are small")]
 
@@ -23,7 +23,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use zerocopy::IntoBytes;
 
-/// Asserts that an error tells what to do, in these words.
+/// Asserts that the text of an error has these words.
 fn says(error: &impl Display, words: &[&str]) {
     let text = error.to_string();
     for word in words {
@@ -80,7 +80,7 @@ fn nobody_there() {
     says(&error, &["does not exist", "is the server running"]);
 
     drop(UnixListener::bind(place.path("stale")).unwrap());
-    // A port that was somebody's a moment ago may be somebody else's by now.
+    // Another process may have taken a port that was free a moment ago.
     for address in [&*place.address("stale"), "tcp:127.0.0.1:1", "unix:@nobody-at-all"] {
         let error = connect_error(address);
         let is_refused =
@@ -144,7 +144,7 @@ fn all_descriptors() -> Vec<File> {
 /// At the limit accept says so; when there is room again, it goes on.
 fn crowded_accept(address: &str) -> String {
     let mut listener = Listener::bind(address).unwrap();
-    // Somebody knocks, and leaves the room that is needed to let it in to others.
+    // A peer connects while others hold the descriptors that admitting it needs.
     let path = address.trim_start_matches("unix:");
     let _knocking = UnixStream::connect(path).unwrap();
     let rest = all_descriptors();
@@ -156,7 +156,7 @@ fn crowded_accept(address: &str) -> String {
     text
 }
 
-/// What the second process answered, started through a shell that sets its limits or its user.
+/// The answer of the second process, which a shell starts with its limits or user.
 fn answer(shell: &str, role: &str, address: &str) -> Option<String> {
     let answers = tempfile::tempdir().unwrap();
     std::fs::set_permissions(answers.path(), PermissionsExt::from_mode(0o777)).unwrap();
@@ -176,7 +176,7 @@ fn answer(shell: &str, role: &str, address: &str) -> Option<String> {
     std::fs::read_to_string(file).ok()
 }
 
-/// Whether permissions mean anything to us, and a way to be somebody to whom they do.
+/// A way to run as a user who has no permission, if this process is root's.
 fn as_somebody_else() -> Option<&'static str> {
     if partywall_sys::peer::own_euid() != 0 {
         return Some("exec \"$@\"");
@@ -239,13 +239,13 @@ fn another_version_in_either_direction() {
     let (code, text) = home.reason();
     assert_eq!(code, 204);
     says(&text, &["7 to 9", "1 to 1", "upgrade the older one"]);
-    let (told, _) = wire.receive();
-    assert!(told.starts_with(&REJECT_TAG) && told[16] == 1);
+    let (rejection, _) = wire.receive();
+    assert!(rejection.starts_with(&REJECT_TAG) && rejection[16] == 1);
 
     // A listener of those versions answers the client in the same way, or with its own HELLO.
     let place = Directory::new();
     let listener = UnixListener::bind(place.path("later")).unwrap();
-    for frame in [told, later.as_bytes().to_vec()] {
+    for frame in [rejection, later.as_bytes().to_vec()] {
         let error = std::thread::scope(|scope| {
             scope.spawn(|| {
                 let mut stream = listener.accept().unwrap().0;
@@ -274,9 +274,9 @@ fn another_version_in_either_direction() {
 }
 
 #[test]
-fn somebody_who_speaks_something_else() {
+fn peer_of_another_protocol_is_named() {
     let place = Directory::new();
-    let speaks = |greeting: &'static [u8], echoes: bool, name: &str| {
+    let error_of = |greeting: &'static [u8], echoes: bool, name: &str| {
         let listener = UnixListener::bind(place.path(name)).unwrap();
         std::thread::scope(|scope| {
             scope.spawn(move || {
@@ -295,16 +295,16 @@ fn somebody_who_speaks_something_else() {
             partywall::connect_with(place.address(name), &config).unwrap_err()
         })
     };
-    let error = speaks(b"220 smtp.example ESMTP\r\n", false, "smtp");
+    let error = error_of(b"220 smtp.example ESMTP\r\n", false, "smtp");
     let is_stranger = matches!(error, ConnectError::Handshake(HandshakeError::NotPartywall { .. }));
     assert!(is_stranger, "{error:?}");
     says(&error, &["220 smtp", "is this the right address"]);
-    let error = speaks(b"HTTP/1.1 400 Bad Request\r\n\r\n", false, "http");
+    let error = error_of(b"HTTP/1.1 400 Bad Request\r\n\r\n", false, "http");
     says(&error, &["HTTP/1.1", "is this the right address"]);
-    let error = speaks(b"\0\0\0\x08wX\x03\x04", false, "shmipc");
-    says(&error, &["it speaks shmipc", "use connect_with_protocol"]);
-    // One that sends back what it gets looks like us, and would come to terms over a socket.
-    let error = speaks(b"", true, "echo");
+    let error = error_of(b"\0\0\0\x08wX\x03\x04", false, "shmipc");
+    says(&error, &["it uses shmipc", "use connect_with_protocol"]);
+    // A peer that echoes bytes looks like Partywall, and would agree on a socket.
+    let error = error_of(b"", true, "echo");
     let is_stranger = matches!(error, ConnectError::Handshake(HandshakeError::NotPartywall { .. }));
     assert!(is_stranger, "{error:?}");
     says(&error, &["our own words", "is this the right address"]);
@@ -322,7 +322,7 @@ fn somebody_who_speaks_something_else() {
     });
     says(&error, &["our own words"]);
     // One that says nothing.
-    let error = speaks(b"", false, "silent");
+    let error = error_of(b"", false, "silent");
     let is_late = matches!(error, ConnectError::Handshake(HandshakeError::TimedOut { .. }));
     assert!(is_late, "{error:?}");
     says(&error, &["is it Partywall, is it alive", "handshake_timeout"]);
@@ -334,7 +334,7 @@ fn somebody_who_speaks_something_else() {
     });
     assert!(matches!(error, ConnectError::Handshake(HandshakeError::HungUp { .. })), "{error:?}");
     says(&error, &["look at its own log"]);
-    // It has sessions only, so nobody who wants a channel is sent to it.
+    // It has sessions only, so the error sends no user of channels to it.
     assert!(!error.to_string().contains("shmipc"), "{error}");
 }
 
@@ -350,21 +350,22 @@ fn an_address_that_others_can_reach() {
 /// Both sides' errors of a connection that does not come about.
 fn both_errors(listening: Config, connecting: &Config) -> (HandshakeError, String) {
     let (place, end) = (Directory::new(), within(millis(60_000)));
-    let told = Arc::new(Mutex::new(Vec::new()));
-    let list = Arc::clone(&told);
+    let refused = Arc::new(Mutex::new(Vec::new()));
+    let list = Arc::clone(&refused);
     let listening = listening.on_refused(move |error| list.lock().unwrap().push(error.to_string()));
     let mut listener = Listener::bind_with(place.address("stage"), &listening).unwrap();
     let address = place.address("stage");
     let error = std::thread::scope(|scope| {
         let client = scope.spawn(|| partywall::connect_with(&address, connecting).unwrap_err());
-        while (!client.is_finished() || told.lock().unwrap().is_empty()) && Instant::now() < end {
+        while (!client.is_finished() || refused.lock().unwrap().is_empty()) && Instant::now() < end
+        {
             assert!(listener.accept_deadline(within(millis(10))).is_err());
         }
         client.join().unwrap()
     });
     let ConnectError::Handshake(error) = error else { panic!("{error:?}") };
-    let told = told.lock().unwrap().join("; ");
-    (error, told)
+    let refused = refused.lock().unwrap().join("; ");
+    (error, refused)
 }
 
 #[test]

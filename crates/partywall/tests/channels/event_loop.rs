@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A foreign event loop, which polls a descriptor and never calls anything that waits, misses nothing.
+//! A foreign event loop, which polls a descriptor and never calls anything that waits, misses
+//! nothing.
 
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "a test")]
 
@@ -22,7 +23,8 @@ fn until_readable(descriptor: &impl AsFd, what: &str) {
     assert_ne!(ready.unwrap(), 0, "a lost wake-up: {what}");
 }
 
-/// Loses a little time, as a busy peer does; sometimes none, sometimes enough to let the other sleep.
+/// Loses a little time, as a busy peer does; sometimes none, sometimes enough to let the other
+/// sleep.
 fn dawdle(chance: &mut Random) {
     let pause = match chance.below(64) {
         0 => Duration::from_micros(200),
@@ -35,7 +37,7 @@ fn dawdle(chance: &mut Random) {
     }
 }
 
-/// Counts how often the loop was told to poll, and how often that was in vain.
+/// Counts the wake-ups of the loop, and those of them that brought no message.
 #[derive(Debug, Default)]
 struct Polls {
     done: u64,
@@ -123,7 +125,7 @@ fn polling_on_both_sides_misses_nothing() {
     }
 }
 
-/// Polls and tries until the sender learns that nobody receives any more.
+/// Polls and tries until the sender gets `Closed`.
 fn polls_until_closed(channel: &mut Channel, name: &str) -> u64 {
     for polls in 0..1000 {
         match channel.try_send(&[1; 200]) {
@@ -146,7 +148,7 @@ fn room_that_came_before_arming_is_not_missed() {
             let (mut client, mut server) = kind.pair(small);
             while client.try_send(&vec![1; len]).is_ok() {}
             while server.try_recv().is_ok_and(|message| message.is_some()) {}
-            // Nobody will ring again: the receiver waits for us.
+            // No notification follows: the receiver waits for this sender.
             assert!(matches!(server.receiver().arm(), Ok(Readiness::WillNotify)));
             let armed = client.sender().arm().unwrap();
             assert_eq!(armed, Readiness::Ready, "{}: {len} bytes", kind.name());
@@ -186,7 +188,7 @@ fn a_hang_up_reaches_a_sender_without_room() {
 #[test]
 fn a_receiver_that_left_reaches_a_sender_without_room() {
     for kind in Kind::ALL {
-        // A socket cannot tell: its other direction lives.
+        // A socket gives no sign of it: its other direction is open.
         if !kind.is_shared_memory() {
             continue;
         }
@@ -201,14 +203,14 @@ fn a_receiver_that_left_reaches_a_sender_without_room() {
 }
 
 #[test]
-fn waiting_for_room_sleeps_even_if_doorbells_lie_beside_the_shm() {
+fn wait_for_room_sleeps_although_notifications_lie_in_the_control_socket() {
     for kind in Kind::ALL {
         let (mut client, mut server) = kind.pair(small);
         while client.try_send(&[1; 200]).is_ok() {}
         // The receiver of this side is rung, which over a byte bell is news for its sender too.
         assert!(matches!(client.try_recv(), Err(TryRecvError::Empty)));
         assert_eq!(client.receiver().arm().unwrap(), Readiness::WillNotify);
-        server.send(b"bell").unwrap();
+        server.send(b"notified").unwrap();
         let mut polls = 0;
         while client.sender().arm().unwrap() == Readiness::Ready {
             assert!(matches!(client.try_send(&[1; 200]), Err(TrySendError::Full)));
@@ -224,7 +226,7 @@ fn waiting_for_room_sleeps_even_if_doorbells_lie_beside_the_shm() {
             assert!(polls < 10, "{}: readable for ever", kind.name());
             assert_eq!(client.sender().arm().unwrap(), Readiness::WillNotify);
         }
-        assert_eq!(client.recv_deadline(soon()).unwrap().unwrap(), b"bell", "{}", kind.name());
+        assert_eq!(client.recv_deadline(soon()).unwrap().unwrap(), b"notified", "{}", kind.name());
     }
 }
 
@@ -257,8 +259,8 @@ fn stalled_handshakes_hold_up_no_loop() {
     assert_eq!(listener.refused(), 8, "those that stalled, and nobody else");
 }
 
-/// On one processor a sleeper that is rung early runs before there is anything, and has to be rung again. A sender notices that, and
-/// rings the next ones once.
+/// On one processor a sleeper that is rung early runs before there is anything, and has to be rung
+/// again. A sender notices that, and rings the next ones once.
 #[test]
 fn an_early_ring_in_vain_is_not_repeated_at_once() {
     let (client, server) = Kind::SharedMemory.pair(|config| config);
@@ -282,7 +284,7 @@ fn an_early_ring_in_vain_is_not_repeated_at_once() {
             1 + u64::from(is_early),
             "message {number}"
         );
-        assert!(is_readable(&receiver), "message {number} is rung for when it is there");
+        assert!(is_readable(&receiver), "message {number} is notified when it is there");
         assert_eq!(receiver.try_recv().unwrap().unwrap()[..], number.to_le_bytes());
         notified_early.extend(is_early.then_some(number));
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Who speaks, who listens, and until when: what a handshake insists on.
+//! Rules of the handshake: the identity of both ends, order and deadlines.
 
 use partywall::{
     AcceptError, Admission, Config, ConnectError, HandshakeError, Listener, TransportPolicy,
@@ -36,14 +36,14 @@ impl Home {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("home");
         let refused = Arc::new(Mutex::new(Vec::new()));
-        let told = Arc::clone(&refused);
-        let config = config.on_refused(move |error| told.lock().unwrap().push(error.to_string()));
+        let list = Arc::clone(&refused);
+        let config = config.on_refused(move |error| list.lock().unwrap().push(error.to_string()));
         let address = format!("unix:{}", path.display());
         let listener = Listener::bind_with(address, &config).unwrap();
         Self { listener, path, refused, _directory: directory }
     }
 
-    /// Lets it go on until it has refused somebody; why.
+    /// Drives it until it has refused a peer, and returns the reason.
     fn refusal(&mut self) -> String {
         let until = soon();
         while self.refused.lock().unwrap().is_empty() {
@@ -63,7 +63,7 @@ fn nobody_finishes_the_hello_of_another() {
     let (first, rest) = hello.as_bytes().split_at(40);
     assert!(wire.send(first, &[]));
     foe::drive(&mut home.listener);
-    // What `cat` writes has its credentials.
+    // Bytes that `cat` writes carry the credentials of `cat`.
     let mut file = tempfile::tempfile().unwrap();
     file.write_all(rest).unwrap();
     file.rewind().unwrap();
@@ -85,7 +85,8 @@ fn a_hello_in_pieces_of_one_process_is_fine() {
     assert_eq!(wire.receive().0.len(), 128);
 }
 
-/// Comes to the point where both offers are known, and offers `transport`; unless the time for it was up before.
+/// Comes to the point where both offers are known, and offers `transport`; unless the time for it
+/// was up before.
 fn offering(home: &mut Home, transport: u32) -> Option<foe::Wire> {
     let wire = foe::Wire::connect(&home.path);
     assert!(wire.send_hello(&foe::hello(FEATURE_SOCKET | FEATURE_SHM)));
@@ -112,8 +113,8 @@ fn ready_for_a_shm_that_nobody_offered_breaks_a_rule() {
 #[test]
 fn after_ready_a_deadline_hangs_up_without_a_word() {
     // It has to become ready before its time is up, however busy the machine is.
-    let ready = [200, 2000, 20_000].into_iter().find_map(|patience_ms| {
-        let timeout = Duration::from_millis(patience_ms);
+    let ready = [200, 2000, 20_000].into_iter().find_map(|timeout_ms| {
+        let timeout = Duration::from_millis(timeout_ms);
         let mut home = Home::new(Config::default().handshake_timeout(timeout));
         let wire = offering(&mut home, TRANSPORT_SOCKET)?;
         foe::drive(&mut home.listener);
@@ -136,7 +137,7 @@ fn a_handshake_may_take_for_ever() {
     }
 }
 
-/// Whoever is refused comes again at once: there is something to do at any time.
+/// A refused peer connects again at once, so the listener always has work.
 #[test]
 fn a_flood_of_callers_does_not_hold_up_a_deadline() {
     let directory = tempfile::tempdir().unwrap();
@@ -196,7 +197,7 @@ fn whoever_took_an_abstract_name_is_not_believed() {
         println!("SKIPPED: only root can start a process of another user");
         return;
     }
-    // A copy that anybody may run, wherever this program lies.
+    // A copy that every user may execute, wherever this program is.
     let directory = tempfile::tempdir().unwrap();
     let anybody = std::os::unix::fs::PermissionsExt::from_mode(0o755);
     std::fs::set_permissions(directory.path(), anybody).unwrap();

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Channels between ends that keep the rules: messages, waiting, event loops, handshakes, bad input.
+//! Channels between ends that keep the rules: messages, waiting, event loops, handshakes, bad
+//! input.
 
 mod any_order_of_calls;
 mod bad_input;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Many messages of random sizes pass between two processes, in every way to send and to receive, and
-//! every byte is that which was sent.
+//! Many messages of random sizes pass between two processes, in every way to send and to receive,
+//! and every byte is that which was sent.
 //!
 //! Sizes are log-uniform from 0 B to 8 MiB: each order of magnitude as often as any other.
 
@@ -142,8 +142,8 @@ fn try_until_sent(sender: &mut Sender, bytes: &[u8]) {
     }
 }
 
-/// Sends the next few messages at once; how many they were. Sometimes a batch goes before it that is
-/// given up.
+/// Sends the next few messages at once; how many they were. Sometimes a batch goes before it that
+/// is given up.
 fn send_batch(
     sender: &mut Sender,
     chance: &mut Random,
@@ -214,7 +214,7 @@ fn send_together(sender: &SharedSender, thread: u64, count: u64) {
 
 // ---- the receiving process
 
-/// What is expected next, and what was received but not dropped yet.
+/// The next expected message, and those that were received and are still held.
 struct Reader {
     seed: u64,
     alone: u64,
@@ -309,8 +309,8 @@ fn receive_all(receiver: &mut Receiver, reader: &mut Reader) {
                 reader.hold(&mut chance, message);
                 last = Instant::now();
             }
-            // What is held may be what the sender waits for: sixty small ones can leave no place of 8 MiB
-            // in one piece.
+            // The sender may wait for the memory of held messages: sixty small ones can leave no 8
+            // MiB in one piece.
             Err(RecvError::TimedOut) if is_holding => reader.drop_one(&mut chance),
             Err(RecvError::TimedOut) => assert!(last.elapsed() < TIMEOUT, "nothing comes"),
             Ok(None) => return,

@@ -21,7 +21,7 @@ fn pair(address: &str, config: &Config) -> (Channel, Channel) {
 /// Every transport and trust, with a name.
 fn each(mut test: impl FnMut(&str, Channel, Channel)) {
     let directory = tempfile::tempdir().unwrap();
-    let path = format!("unix:{}/wall.sock", directory.path().display());
+    let path = format!("unix:{}/arrive.sock", directory.path().display());
     let config = Config::default();
     let kinds = [
         ("shm", &path[..], config.clone().transport(TransportPolicy::SharedMemory)),
@@ -129,7 +129,7 @@ fn a_deadline_ends_every_wait() {
             client.set_wait(wait);
             let soon = Instant::now() + Duration::from_millis(20);
             assert!(matches!(server.recv_deadline(soon), Err(RecvError::TimedOut)), "{name}");
-            // Nobody reads: in the end there is no room.
+            // No message is read: in the end there is no space.
             let soon = Instant::now() + Duration::from_millis(50);
             let result = std::iter::repeat_with(|| client.send_deadline(&[7; 1000], soon))
                 .find(Result::is_err);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! One sender, many threads: nothing is lost, doubled or out of its thread's order, and nobody is left
-//! waiting.
+//! One sender, many threads: no message is lost, doubled or out of its thread's order, and no
+//! thread waits for ever.
 
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "a test")]
 
@@ -57,13 +57,13 @@ fn send(sender: &SharedSender, chance: &mut Random, bytes: &[u8]) -> bool {
     let short = Instant::now() + Duration::from_micros(chance.below(300));
     match chance.below(8) {
         0 => sender.try_send(bytes).is_ok(),
-        1 => told(sender.send_deadline(bytes, short)),
+        1 => is_sent(sender.send_deadline(bytes, short)),
         2 => match sender.reserve_deadline(bytes.len(), short) {
             Ok(mut reserved) => {
                 reserved.copy_from_slice(bytes);
-                told(reserved.commit())
+                is_sent(reserved.commit())
             }
-            Err(error) => told(Err(error)),
+            Err(error) => is_sent(Err(error)),
         },
         3 => match sender.try_reserve(bytes.len()) {
             Ok(mut reserved) => {
@@ -72,16 +72,16 @@ fn send(sender: &SharedSender, chance: &mut Random, bytes: &[u8]) -> bool {
             }
             Err(_) => false,
         },
-        4 if bytes.len() < 2000 => told(sender.send_batch(&[bytes])),
+        4 if bytes.len() < 2000 => is_sent(sender.send_batch(&[bytes])),
         5 => {
             drop(sender.try_reserve(bytes.len()));
             false
         }
-        _ => told(sender.send_deadline(bytes, soon())),
+        _ => is_sent(sender.send_deadline(bytes, soon())),
     }
 }
 
-fn told(sent: Result<(), SendError>) -> bool {
+fn is_sent(sent: Result<(), SendError>) -> bool {
     match sent {
         Ok(()) => true,
         Err(SendError::TimedOut | SendError::Full) => false,
@@ -160,9 +160,9 @@ fn who_times_out_strands_nobody() {
                     timed_out.fetch_add(1, Ordering::Relaxed);
                 });
             }
-            let (told, sent) = mpsc::channel();
+            let (outcomes, sent) = mpsc::channel();
             let last = sender.clone();
-            scope.spawn(move || told.send(last.send(&message(7, 0, 500))));
+            scope.spawn(move || outcomes.send(last.send(&message(7, 0, 500))));
             let until = soon();
             while timed_out.load(Ordering::Relaxed) < 7 {
                 assert!(Instant::now() < until, "{}: nobody times out", kind.name());
@@ -178,11 +178,11 @@ fn who_times_out_strands_nobody() {
 #[test]
 fn room_for_one_wakes_the_next() {
     let (sender, _reply, mut receiver, _back) = full(Kind::SharedMemory);
-    let (told, sent) = mpsc::channel();
+    let (outcomes, sent) = mpsc::channel();
     std::thread::scope(|scope| {
         for thread in 1..THREADS {
-            let (sender, told) = (sender.clone(), told.clone());
-            scope.spawn(move || told.send(sender.send(&message(thread, 0, 500))));
+            let (sender, outcomes) = (sender.clone(), outcomes.clone());
+            scope.spawn(move || outcomes.send(sender.send(&message(thread, 0, 500))));
         }
         // One goes, one comes: each time another thread gets the room.
         let mut came = 1;
@@ -204,11 +204,11 @@ fn memory_that_comes_back_unsent_wakes_who_waits_for_it() {
         let sender = sender.shared();
         for round in 0..200 {
             let reserved = sender.reserve(900_000).unwrap();
-            let (told, sent) = mpsc::channel();
+            let (outcomes, sent) = mpsc::channel();
             let waiting = sender.clone();
             let thread = std::thread::spawn(move || {
-                told.send(None).unwrap();
-                told.send(Some(waiting.send(&message(1, round, 800_000)))).unwrap();
+                outcomes.send(None).unwrap();
+                outcomes.send(Some(waiting.send(&message(1, round, 800_000)))).unwrap();
             });
             assert!(sent.recv_timeout(TIMEOUT).unwrap().is_none());
             // Sometimes before it sleeps, sometimes after.
@@ -234,7 +234,7 @@ fn trying_waits_for_no_other_thread() {
         let sender = sender.shared();
         let (busy, is_done) = (AtomicU64::new(0), AtomicBool::new(false));
         std::thread::scope(|scope| {
-            // It goes in pieces, for as long as nobody reads.
+            // It goes in pieces, as long as the receiver does not read.
             let sending = sender.clone();
             scope.spawn(|| {
                 let sending = sending;
@@ -254,7 +254,8 @@ fn trying_waits_for_no_other_thread() {
                     }
                     Err(other) => panic!("{other}"),
                 }
-                // Nobody reads: whoever waits for the other thread waits until its deadline.
+                // No message is read: a thread that waits for the other one waits until its
+                // deadline.
                 assert!(start.elapsed() < TIMEOUT / 2, "it waited");
                 assert!(Instant::now() < until, "{}: never busy", kind.name());
             }

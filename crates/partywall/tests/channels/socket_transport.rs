@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The socket transport at its edges: large messages, full buffers, an end amid unread bytes, a death
-//! that a child hides, and bytes where none may be.
+//! The socket transport at its edges: large messages, full buffers, an end amid unread bytes, a
+//! death that a child hides, and bytes where none may be.
 
 use partywall::{
     Closed, Config, Fault, Listener, RecvError, SendError, TransportPolicy, TryRecvError,
@@ -56,8 +56,7 @@ fn write(socket: &Socket, bytes: &[u8]) {
     assert_eq!(socket.write(&[IoSlice::new(bytes)], false).unwrap(), bytes.len());
 }
 
-/// One who only tries reads so often in one go, and may stop in the very moment at which a message is
-/// complete.
+/// `try_recv` makes a bounded number of reads, and may stop just when a message is complete.
 #[test]
 fn a_stream_that_never_pauses_has_no_false_end() {
     let (mut client, mut server) = Kind::Tcp.pair(|config| config);
@@ -101,7 +100,7 @@ fn nothing_may_follow_close_write() {
     assert!(matches!(violation, Violation::Unexpected { position: 128, .. }), "{violation}");
 }
 
-/// What was sent last arrives although the sender goes away with unread bytes in its socket.
+/// The last messages arrive although the sender leaves with unread bytes in its socket.
 #[test]
 fn over_tcp_nothing_is_lost_at_an_end_amid_unread_bytes() {
     for _ in 0..5 {

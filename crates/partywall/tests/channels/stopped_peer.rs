@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A process that is stopped for half a minute is not dead: nothing is lost, and nobody is given up.
+//! A process that is stopped for half a minute is not dead: no message is lost, and no channel
+//! ends.
 
 use partywall::{Listener, RecvError};
 use partywall_sys::signal::{Signal, kill, stop};
@@ -42,7 +43,7 @@ fn survives(kind: Kind) {
     while receive(&mut channel, soon()).unwrap() < MESSAGES / 3 {}
     stop(second.pid(), soon()).unwrap();
     let stopped_until = Instant::now() + STOPPED;
-    // What it had sent still comes; then nothing, and no news of a death.
+    // Its earlier messages still come; then none does, and no death is reported.
     let end = loop {
         if let Err(end) = receive(&mut channel, stopped_until) {
             break end;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Values and plain structs arrive as they were sent, over every transport, and what is none is refused.
+//! Values and plain structs arrive as they were sent, over every transport, and what is none is
+//! refused.
 #![cfg(all(feature = "serde", feature = "zerocopy", feature = "tokio"))]
 
 use partywall::{RecvPlainError, RecvValueError, SendError, SendValueError};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A sender that waits for room, and the receiver goes away while the other direction stays open: the
-//! wait ends with `Closed`, for a waiting thread and for an event loop alike.
+//! A sender that waits for room, and the receiver goes away while the other direction stays open:
+//! the wait ends with `Closed`, for a waiting thread and for an event loop alike.
 
 use partywall::{
     Channel, Closed, Config, Listener, Readiness, SendError, TransportPolicy, TrySendError,
@@ -30,15 +30,15 @@ fn a_thread_in_send_does_not_wait_for_ever() {
         let (client, server) = pair(policy);
         let (mut sender, _keep) = client.split();
         let (_keep_sending, receiver) = server.split();
-        let (told, outcome) = mpsc::channel();
+        let (outcomes, outcome) = mpsc::channel();
         thread::spawn(move || {
             let ended = loop {
                 if let Err(error) = sender.send(&[7; 1000]) {
                     break error;
                 }
-                let _ = told.send(None);
+                let _ = outcomes.send(None);
             };
-            let _ = told.send(Some(ended));
+            let _ = outcomes.send(Some(ended));
         });
         // Full: nothing more is sent.
         while outcome.recv_timeout(Duration::from_millis(200)).is_ok() {}
@@ -70,7 +70,7 @@ fn an_event_loop_that_only_tries_learns_of_it() {
                 }
                 assert!(
                     Instant::now() < deadline,
-                    "{policy:?}: it is never told, whole: {is_whole}"
+                    "{policy:?}: it is never outcomes, whole: {is_whole}"
                 );
             }
         }
@@ -83,7 +83,7 @@ fn room_that_came_before_it_was_asked_for_is_seen() {
     let (mut sender, _keep) = client.split();
     let (_keep_sending, mut receiver) = server.split();
     while sender.try_send(&[7; 1000]).is_ok() {}
-    // The sender has not said that it waits, so nobody rings for this room.
+    // The sender has not announced that it waits, so this space causes no notification.
     while receiver.try_recv().is_ok_and(|message| message.is_some()) {}
     let soon = Instant::now() + Duration::from_millis(1);
     assert!(matches!(receiver.recv_deadline(soon), Err(partywall::RecvError::TimedOut)));
@@ -91,8 +91,7 @@ fn room_that_came_before_it_was_asked_for_is_seen() {
     sender.try_send(&[7; 1000]).unwrap();
 }
 
-/// What was received counts as sent, however soon after it the receiver left: only the next message is
-/// told of that.
+/// A received message counts as sent, however soon the receiver leaves: only the next send fails.
 #[test]
 fn a_message_that_was_received_was_sent() {
     let directory = tempfile::tempdir().unwrap();

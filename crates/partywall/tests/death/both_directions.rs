@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! kill -9 at a random instant while both directions are under load: the survivor receives everything that was
-//! committed, in order and whole, then learns of the end within a second; nothing is left behind.
+//! kill -9 at a random instant while both directions are under load: the survivor receives
+//! everything that was committed, in order and whole, then learns of the end within a second;
+//! nothing is left behind.
 //!
 //! ```text
 //!   survivor (this process)                    victim (a second process)
-//!   its receiver checks every message   ◀────  sends, and after each send stores its number in a file
+//!   its receiver checks every message   ◀────  sends, then stores the number in a file
 //!   its sender loads the victim         ────▶  receives, and checks
-//!   kills it at a random instant               (half of them only receive: then our sender must hear of it)
-//!   reads the file: all up to there arrived?
+//!   kills it at a random instant               (half of them only receive)
+//!   reads the file: all up to that number must have arrived
 //! ```
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 #![allow(clippy::cast_possible_truncation, reason = "numbers of tests are small")]
@@ -23,7 +24,7 @@ use std::os::unix::fs::FileExt;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-/// Who is killed.
+/// The end that is killed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Role {
     Sender,
@@ -34,7 +35,7 @@ enum Role {
 const ROLES: [Role; 3] = [Role::Sender, Role::Receiver, Role::Both];
 
 /// How soon after the kill the survivor must know.
-const NEWS_MAX: Duration = Duration::from_secs(1);
+const NOTICE_MAX: Duration = Duration::from_secs(1);
 /// Processes that wait to be killed next: starting one takes longer than killing it.
 const POOL: usize = 4;
 
@@ -110,11 +111,11 @@ fn receive_all(receiver: &mut Receiver) -> (u64, Option<RecvError>) {
     }
 }
 
-/// What a series of kills came to.
+/// The results of a series of kills.
 #[derive(Debug, Default)]
 struct Series {
     messages: u64,
-    latest_news: Duration,
+    latest_notice: Duration,
     before: Option<Footprint>,
 }
 
@@ -177,13 +178,13 @@ impl Stage {
             std::thread::sleep(work);
             let killed = Instant::now();
             victim.kill();
-            let (last, error, heard) = receiving.join().unwrap();
+            let (last, error, noticed) = receiving.join().unwrap();
             assert!(matches!(error, Some(RecvError::Disconnected)), "{error:?}");
-            let mut latest = heard.saturating_duration_since(killed);
+            let mut latest = noticed.saturating_duration_since(killed);
             if let Some(sending) = sending {
-                let (error, heard) = sending.join().unwrap();
+                let (error, noticed) = sending.join().unwrap();
                 assert!(matches!(error, SendError::Closed(_)), "{error:?}");
-                latest = latest.max(heard.saturating_duration_since(killed));
+                latest = latest.max(noticed.saturating_duration_since(killed));
             }
             let mut committed = [0; 8];
             log.read_exact_at(&mut committed, 0).unwrap();
@@ -205,9 +206,9 @@ impl Stage {
             let victim = pool.pop_front().unwrap();
             pool.push_back(self.start(role_of(index + POOL)));
             let work = Duration::from_micros(random.below(12_000));
-            let (messages, news) = self.kill_one(role_of(index), victim, work);
+            let (messages, notice) = self.kill_one(role_of(index), victim, work);
             series.messages += messages;
-            series.latest_news = series.latest_news.max(news);
+            series.latest_notice = series.latest_notice.max(notice);
             if index == kills / 5 {
                 series.before = Some(Footprint::now());
             }
@@ -217,12 +218,12 @@ impl Stage {
         assert_eq!(after.descriptors, before.descriptors);
         assert_eq!(after.shared_mappings, before.shared_mappings);
         assert!(after.resident_bytes < before.resident_bytes + (16 << 20));
-        assert!(series.latest_news < NEWS_MAX);
+        assert!(series.latest_notice < NOTICE_MAX);
         series
     }
 }
 
-/// Nothing but the socket's path, and the files in which the victims told us where they were.
+/// Nothing but the socket's path, and the files in which the victims reported their progress.
 fn nothing_is_left(place: &Directory) {
     let mut files = place.files();
     files.retain(|name| !name.starts_with("log"));

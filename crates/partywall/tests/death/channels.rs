@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Whoever is killed at any instant: the other side first receives all that was committed before, in
-//! order and whole, then learns of the end within a second; and nothing stays behind.
+//! A process is killed at any instant. Its peer receives all messages that were committed before,
+//! in order and whole, then learns of the end within a second. No resource stays behind.
 //!
-//! 1,000 processes are killed with SIGKILL under load, half of them sending, half receiving, and 200
-//! more over the socket transport.
+//! 1,000 processes are killed with SIGKILL under load, half of them sending, half receiving, and
+//! 200 more over the socket transport.
 
 use partywall::{Channel, Closed, Config, Listener, RecvError, SendError};
 use partywall_sys::process::{self, Process};
@@ -21,7 +21,7 @@ const ADDRESS: &str = "PARTYWALL_DEATH_ADDRESS";
 const KIND: &str = "PARTYWALL_DEATH_KIND";
 const LOG: &str = "PARTYWALL_DEATH_LOG";
 
-/// The victim: sends or receives for ever. Ends by itself if nobody kills it.
+/// The victim: sends or receives for ever. Ends by itself if it is not killed.
 #[test]
 fn victim() {
     let Some(role) = variable(ROLE) else { return };
@@ -199,7 +199,7 @@ impl Series {
     }
 }
 
-/// What must not grow: descriptors, mappings, resident bytes.
+/// Counts that must not grow: descriptors, mappings, resident bytes.
 fn footprint() -> (usize, usize, u64) {
     (
         process::open_descriptors(Process::Own).unwrap().len(),

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A process with many streams is killed at any instant: the other side first receives all that was
-//! committed before, of each stream in order and whole; then every call that waits ends with an error; and
-//! nothing stays behind.
+//! committed before, of each stream in order and whole; then every call that waits ends with an
+//! error; and nothing stays behind.
 #![cfg(feature = "tokio")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 #![allow(clippy::cast_possible_truncation, reason = "numbers of tests are small")]
@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 
 const DEATHS: u64 = 300;
 const STREAMS: u64 = 16;
-/// What the survivor may grow by, in bytes.
+/// The memory by which the survivor may grow, in bytes.
 const GROWTH_MAX: u64 = 16 << 20;
 
 const KIND: &str = "PARTYWALL_SESSION_DEATH_KIND";
@@ -110,7 +110,8 @@ async fn one_death(
         let mut committed = [0; 8];
         log.as_file().read_exact_at(&mut committed, id as u64 * 8).unwrap();
         let committed = u64::from_le_bytes(committed);
-        // The last may have been committed and not yet been noted. A socket's tail is lost with its process.
+        // The last may have been committed and not yet been noted. A socket's tail is lost with its
+        // process.
         let is_right = if kind.is_shared_memory() {
             (committed..=committed + 1).contains(&received)
         } else {
@@ -140,7 +141,8 @@ async fn deaths(kind: Kind, count: u64) {
     for seed in 10..count {
         received += one_death(kind, &listener, &log, seed).await;
     }
-    // On a busy machine most die before they have said much: then some more do, until the limit of the whole test.
+    // On a busy machine most die before they have said much: then some more do, until the limit of
+    // the whole test.
     let mut seed = count;
     while received <= 10 * count {
         received += one_death(kind, &listener, &log, seed).await;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A forked child cannot use, and cannot harm, what it inherited; and it does not hide that its parent
-//! died.
+//! A forked child cannot use, and cannot harm, what it inherited; and it does not hide that its
+//! parent died.
 
 use partywall::{
     AcceptError, Channel, Fault, Listener, RecvError, SendError, TryRecvError, TrySendError,
@@ -181,7 +181,7 @@ fn open_reservations_batches_and_looks_do_no_harm_either() {
 const ADDRESS: &str = "PARTYWALL_FORK_ADDRESS";
 const KIND: &str = "PARTYWALL_FORK_KIND";
 
-/// Longer than anybody waits for the news of a death.
+/// Longer than the detection of a death takes.
 const SURVIVAL: Duration = partywall_testkit::TIMEOUT.saturating_mul(2);
 
 /// Connects, and leaves a child behind that holds everything open, and whose number it sends.

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Forked children. They have an executable of their own because a child inherits every descriptor.
+//! Forked children of processes with channels and sessions. They have an executable of their own
+//! because a child inherits every descriptor.
 
 mod channels;
 mod sessions;

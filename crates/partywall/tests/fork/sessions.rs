@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A forked child cannot use, and cannot harm, the sessions that it inherited, and none of its calls waits for
-//! a driver that is not there; and it does not hide that its parent died.
+//! A forked child cannot use, and cannot harm, the sessions that it inherited, and none of its
+//! calls waits for a driver that is not there; and it does not hide that its parent died.
 //!
-//! A child has every lock as it was, also those that another thread held. So what it inherits here is driven by the
-//! very thread that forks, and not while it does.
+//! A child has every lock as it was, also those that another thread held. So what it inherits here
+//! is driven by the very thread that forks, and not while it does.
 #![cfg(feature = "tokio")]
 
 use partywall::blocking;
@@ -18,7 +18,8 @@ use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 use tokio::runtime::Runtime;
 
-/// Both sides of a session in this process, both ends of a stream of it, and the thread that drives them: ours.
+/// Both sides of a session in this process, both ends of a stream of it, and the thread that drives
+/// them: ours.
 struct Ends {
     runtime: Runtime,
     sessions: (Session, Session),
@@ -74,7 +75,7 @@ impl Ends {
     }
 }
 
-/// One look; nobody would ever wake a child.
+/// Polls once: nothing would ever wake a child.
 fn now<T>(future: impl Future<Output = T>) -> Option<T> {
     match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(value) => Some(value),
@@ -138,8 +139,8 @@ fn no_verb_of_a_session_works_in_a_child_and_none_waits() {
         for (name, act) in USES {
             let Ends { sessions: (client, server), streams: (ours, theirs), .. } = &mut ends;
             for (session, stream) in [(client, ours), (server, theirs)] {
-                let is_told = || act(session, stream).is_some_and(|error| is_forked(&error));
-                assert!(in_a_fork(is_told), "{name} over {}", kind.name());
+                let is_refused = || act(session, stream).is_some_and(|error| is_forked(&error));
+                assert!(in_a_fork(is_refused), "{name} over {}", kind.name());
             }
         }
         // There is nothing to wait for, and nothing to fail.
@@ -187,7 +188,7 @@ fn what_a_child_drops_closes_and_asks_harms_nobody() {
     }
 }
 
-/// What the kernel has not taken of a message is its sender's to write, and not its child's as well.
+/// The sender writes the part of a message that the kernel has not taken, and its child does not.
 #[test]
 fn a_child_writes_nothing_of_what_its_parent_has_left_to_write() {
     for kind in [Kind::Unix, Kind::Tcp] {
@@ -210,7 +211,7 @@ fn a_child_writes_nothing_of_what_its_parent_has_left_to_write() {
             (session, stream)
         });
         stream.try_send(&pattern(8 << 20, 3)).unwrap();
-        // What the kernel has taken is read meanwhile.
+        // The part that the kernel has taken is read meanwhile.
         std::thread::sleep(Duration::from_millis(50));
         let mut all = Some((session, stream));
         assert!(in_a_fork(|| {

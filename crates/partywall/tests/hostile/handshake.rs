@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A neighbour that breaks the rules of the handshake, frame by frame and descriptor by descriptor: the
-//! listener says which rule, goes on with everybody else, and keeps nothing of it.
+//! A neighbour that breaks the rules of the handshake, frame by frame and descriptor by descriptor:
+//! the listener says which rule, goes on with everybody else, and keeps nothing of it.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 #![allow(clippy::cast_possible_truncation, reason = "numbers of tests are small")]
 
@@ -114,7 +114,7 @@ fn frames_out_of_order_short_huge_and_repeated_are_named() {
         ("OFFER too long", vec![long_offer.as_bytes(), b"x"], VIOLATION),
         ("no tag", vec![&[0; 64]], VIOLATION),
         ("a refusal with a lying length", vec![&reject], VIOLATION),
-        ("READY for the wall without one", vec![offer.as_bytes(), shm.as_bytes()], VIOLATION),
+        ("READY for shared memory without any", vec![offer.as_bytes(), shm.as_bytes()], VIOLATION),
     ];
     for (what, frames, code) in cases {
         let (wire, _) = home.greeted(&hello);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Peers that stall at any frame, flood the listener, send too many or too few descriptors, or speak for
-//! somebody else: everybody else is served meanwhile, deadlines hold, and nothing is kept.
+//! Peers that stall at any frame, flood the listener, send too many or too few descriptors, or
+//! speak for somebody else: everybody else is served meanwhile, deadlines hold, and nothing is
+//! kept.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 #![allow(clippy::cast_possible_truncation, reason = "numbers of tests are small")]
 
@@ -64,7 +65,7 @@ fn a_stall_at_any_byte_holds_up_nobody_and_ends_in_time() {
 }
 
 #[test]
-fn silent_peers_make_room_for_those_who_speak_the_oldest_first() {
+fn oldest_silent_peer_is_dropped_for_one_that_sends() {
     let _together = partywall_testkit::together();
     let _watchdog = Watchdog::new("silent peers", Duration::from_secs(60));
     // Nobody's time is up before the test is over.
@@ -77,8 +78,8 @@ fn silent_peers_make_room_for_those_who_speak_the_oldest_first() {
     let (frame, _) = silent[0].receive();
     assert!(frame.starts_with(&REJECT_TAG) && frame[16] == Refusal::Busy.number() as u8);
     for wire in &silent[1..] {
-        let heard = wire.socket.read(&mut [0; 1], true);
-        assert_eq!(heard.unwrap_err().kind(), ErrorKind::WouldBlock, "given up without need");
+        let read = wire.socket.read(&mut [0; 1], true);
+        assert_eq!(read.unwrap_err().kind(), ErrorKind::WouldBlock, "given up without need");
     }
 }
 
@@ -104,7 +105,7 @@ fn whoever_has_sent_a_byte_keeps_its_place() {
 }
 
 #[test]
-fn a_foreign_event_loop_is_told_when_a_handshake_ran_out_of_time() {
+fn external_event_loop_is_woken_at_handshake_timeout() {
     let _together = partywall_testkit::together();
     let mut home = Home::new(Config::default().handshake_timeout(millis(50)));
     let _silent = home.wire();
@@ -207,12 +208,12 @@ fn too_many_too_few_and_wrong_descriptors_are_named() {
     alias.set_nonblocking(false).unwrap();
     let (doorbell, pipe, blocking) = (doorbell.as_fd(), pipe.as_fd(), blocking.as_fd());
     let cases: [(&str, u32, Vec<BorrowedFd<'_>>, u32); 6] = [
-        ("no bells", OFFER_DOORBELLS, vec![], VIOLATION),
-        ("one bell", OFFER_DOORBELLS, vec![doorbell], VIOLATION),
-        ("bells nobody told of", 0, vec![doorbell, doorbell], VIOLATION),
-        ("three bells", OFFER_DOORBELLS, vec![doorbell, doorbell, doorbell], VIOLATION),
-        ("pipes for bells", OFFER_DOORBELLS, vec![pipe, pipe], DESCRIPTOR),
-        ("blocking bells", OFFER_DOORBELLS, vec![blocking, doorbell], DESCRIPTOR),
+        ("no doorbells", OFFER_DOORBELLS, vec![], VIOLATION),
+        ("one doorbell", OFFER_DOORBELLS, vec![doorbell], VIOLATION),
+        ("doorbells without the flag", 0, vec![doorbell, doorbell], VIOLATION),
+        ("three doorbells", OFFER_DOORBELLS, vec![doorbell, doorbell, doorbell], VIOLATION),
+        ("pipes for doorbells", OFFER_DOORBELLS, vec![pipe, pipe], DESCRIPTOR),
+        ("blocking doorbells", OFFER_DOORBELLS, vec![blocking, doorbell], DESCRIPTOR),
     ];
     for (what, flags, doorbells, code) in cases {
         let (wire, session_id) = home.greeted(&hello(BOTH));
@@ -258,7 +259,7 @@ fn nobody_is_admitted_for_whoever_ends_its_hello() {
 }
 
 #[test]
-fn odd_limits_in_hello_lead_to_small_channels_not_to_trouble() {
+fn odd_limits_in_hello_lead_to_small_channels() {
     let _alone = partywall_testkit::alone();
     let _watchdog = Watchdog::new("odd limits", Duration::from_secs(60));
     let mut home = Home::new(Config::default());

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The hostile images of the specification, fed to the library itself: each half, ring and socket stream is
-//! refused with the violation that its row in `spec/hostile/INDEX.md` names.
+//! The hostile images of the specification, fed to the library itself: each half, ring and socket
+//! stream is refused with the violation that its row in `spec/hostile/INDEX.md` names.
 //!
 //! ```text
-//!   half     a listener that is a foe offers it        ─▶ connect fails
-//!   ring     a foe comes in, brings the reader to `from` by honest records, and puts the image into its ring
-//!   socket   a foe comes in without a wall, and writes the bytes
+//!   region   a hostile listener offers it        ─▶ connect fails
+//!   ring     a foe connects, publishes honest records up to `from`, then the image
+//!   socket   a foe connects without shared memory, and writes the bytes
 //! ```
 //! Frames are in `hostile_handshake.rs`: what one means depends on the frames before it.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The other side of a session keeps no rule of streams: ours names the rule it broke, or goes on; it
-//! never panics, hangs, or grows.
+//! The other side of a session keeps no rule of streams: ours names the rule it broke, or goes on;
+//! it never panics, hangs, or grows.
 #![cfg(feature = "tokio")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 #![allow(clippy::cast_possible_truncation, reason = "numbers of tests are small")]
@@ -237,7 +237,8 @@ fn a_stream_that_was_never_accepted_is_not_opened_again() {
     }
 }
 
-/// What was sent and never read is waited for a little, but not by those who have other things to do.
+/// What was sent and never read is waited for a little, but not by those who have other things to
+/// do.
 #[test]
 fn one_who_ends_without_reading_holds_up_no_thread_of_the_runtime() {
     let _together = together();

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Credit that rides in a BLOB (SPEC 5.2, 11.4) keeps the rules of CREDIT, and so must the neighbour.
+//! Credit that rides in a BLOB (SPEC 5.2, 11.4) keeps the rules of CREDIT, and so must the
+//! neighbour.
 #![cfg(feature = "tokio")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 #![allow(clippy::cast_possible_truncation, reason = "numbers of tests are small")]
@@ -84,7 +85,7 @@ fn a_blob_with_credit_is_a_message_like_any_other() {
 
 /// The credit would let it go on, and the violation that the same record makes ends the session.
 #[test]
-fn one_who_waits_to_send_is_told_of_a_violation_that_comes_with_credit() {
+fn waiting_sender_gets_violation_that_comes_with_credit() {
     let _together = together();
     let _watchdog = Watchdog::new("a violation with credit", Duration::from_secs(60));
     for role in Role::ALL.into_iter().filter(|role| role.is_shared_memory) {

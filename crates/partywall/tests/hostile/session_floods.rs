@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The other side of a session floods ours with records that are cheap for it: what ours holds stays bounded, and
-//! what exceeds a bound is a violation with the number that the specification gives it.
+//! The other side of a session floods ours with records that are cheap for it: what ours holds
+//! stays bounded, and what exceeds a bound is a violation with the number that the specification
+//! gives it.
 #![cfg(feature = "tokio")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 #![allow(clippy::cast_possible_truncation, reason = "numbers of tests are small")]
@@ -85,8 +86,8 @@ fn a_flood_of_opens_ends_at_the_number_agreed() {
     }
 }
 
-/// Opens and resets without ever reading our answers. Nobody accepts: then no number is free again, and the
-/// first that comes twice is a violation.
+/// Opens and resets without ever reading our answers. Nobody accepts: then no number is free again,
+/// and the first that comes twice is a violation.
 #[test]
 fn opens_and_resets_without_pause_end_at_the_number_agreed_while_nobody_accepts() {
     let _together = together();
@@ -107,8 +108,8 @@ fn opens_and_resets_without_pause_end_at_the_number_agreed_while_nobody_accepts(
     }
 }
 
-/// The same while streams are accepted at once. Whether a number is free when it comes again is a race, which
-/// only the foe can lose: by a violation.
+/// The same while streams are accepted at once. Whether a number is free when it comes again is a
+/// race, which only the foe can lose: by a violation.
 #[test]
 fn opens_and_resets_without_pause_take_bounded_memory_while_all_are_accepted() {
     const ROUNDS: u32 = 20_000;
@@ -120,18 +121,18 @@ fn opens_and_resets_without_pause_take_bounded_memory_while_all_are_accepted() {
         for _ in 0..20 {
             let (mut foe, session) = home.meet();
             drop_all(&home, &session);
-            let mut is_heard = true;
+            let mut is_open = true;
             for round in 0..ROUNDS {
                 let number = 2 * (round % STREAMS_MAX) + 1;
-                is_heard = foe.send(Kind::Open, number, &[9; 1008]) && foe.reset(number, 3);
+                is_open = foe.send(Kind::Open, number, &[9; 1008]) && foe.reset(number, 3);
                 // One that has ended may be counted for a moment longer.
                 assert!(session.streams() <= 2 * STREAMS_MAX as usize, "{role:?}");
-                if !is_heard || session.close_reason().is_some() {
-                    is_heard = false;
+                if !is_open || session.close_reason().is_some() {
+                    is_open = false;
                     break;
                 }
             }
-            if !is_heard {
+            if !is_open {
                 assert_eq!(home.code(&session), STREAM, "{role:?}");
             }
             drop((foe, session));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A neighbour that abuses what lies beside the halves: the socket of a wall, the bells, the payload it
-//! has sent already, and the records of a channel that is all socket.
+//! A neighbour that abuses what lies beside the halves: the socket of a wall, the bells, the
+//! payload it has sent already, and the records of a channel that is all socket.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 #![allow(clippy::cast_possible_truncation, reason = "numbers of tests are small")]
 
@@ -52,9 +52,9 @@ fn code(channel: &mut Channel) -> u32 {
 type Act = fn(&mut Foe);
 
 #[test]
-fn what_cannot_be_beside_a_shm_is_named() {
+fn invalid_bytes_on_control_socket_are_named() {
     let _together = partywall_testkit::together();
-    let _watchdog = Watchdog::new("beside the wall", Duration::from_secs(60));
+    let _watchdog = Watchdog::new("control socket", Duration::from_secs(60));
     let cases: &[(&str, u32, Act)] = &[
         ("an unknown byte", 15, |foe| {
             foe.wire.send(&[9], &[]);
@@ -65,7 +65,7 @@ fn what_cannot_be_beside_a_shm_is_named() {
         ("a late frame", 15, |foe| {
             foe.wire.send(hello(BOTH).as_bytes(), &[]);
         }),
-        ("a descriptor with a bell", 15, |foe| {
+        ("a descriptor with a notification", 15, |foe| {
             foe.wire.send(&[1], &[pipe().as_fd()]);
         }),
         ("descriptors with a segment", 15, |foe| {
@@ -113,7 +113,7 @@ fn what_cannot_be_beside_a_shm_is_named() {
 }
 
 #[test]
-fn half_a_frame_beside_a_shm_holds_up_nothing() {
+fn half_a_frame_on_control_socket_blocks_no_message() {
     let _together = partywall_testkit::together();
     let (mut foe, mut channel) = meet(&config(), BOTH);
     foe.wire.send(&[2, 1, 0], &[pipe().as_fd()]);
@@ -126,7 +126,7 @@ fn half_a_frame_beside_a_shm_holds_up_nothing() {
 #[test]
 fn a_flood_of_doorbells_only_wakes() {
     let _alone = partywall_testkit::alone();
-    let _watchdog = Watchdog::new("flood of bells", Duration::from_secs(60));
+    let _watchdog = Watchdog::new("flood of doorbells", Duration::from_secs(60));
     for trust in [TrustPolicy::Peer, TrustPolicy::Untrusted] {
         let (mut foe, mut channel) = meet(&config().trust(trust).wait(Wait::Park), BOTH);
         let over = AtomicBool::new(false);
@@ -181,12 +181,12 @@ fn fill_and_block(doorbell: &Doorbell) {
 #[test]
 fn full_blocking_doorbells_of_an_isolated_peer_never_block_us() {
     let _alone = partywall_testkit::alone();
-    let _watchdog = Watchdog::new("blocking bells", Duration::from_secs(60));
+    let _watchdog = Watchdog::new("blocking doorbells", Duration::from_secs(60));
     let (mut foe, mut channel) = meet(&config(), BOTH);
     assert_eq!(channel.transport(), Transport::SharedMemory);
-    assert!(foe.doorbells.is_empty(), "it has no bell of ours");
+    assert!(foe.doorbells.is_empty(), "it has no doorbell of ours");
     for doorbell in &foe.own_doorbells {
-        assert_eq!(holders(doorbell), 1, "only itself holds its bells");
+        assert_eq!(holders(doorbell), 1, "only itself holds its doorbells");
         fill_and_block(doorbell);
     }
     // It sleeps anew before each message, for both reasons, and reads no bell: the socket fills up.
@@ -203,7 +203,7 @@ fn full_blocking_doorbells_of_an_isolated_peer_never_block_us() {
 #[test]
 fn doorbells_that_were_handed_out_in_vain_are_not_used() {
     let _together = partywall_testkit::together();
-    let _watchdog = Watchdog::new("bells handed out", Duration::from_secs(30));
+    let _watchdog = Watchdog::new("doorbells handed out", Duration::from_secs(30));
     let place = Directory::new();
     let config = Config::default().trust(TrustPolicy::Peer).wait(Wait::Park);
     let mut listener = Listener::bind_with(place.address("home"), &config).unwrap();
@@ -236,9 +236,9 @@ fn what_an_isolated_peer_changes_afterwards_changes_no_message() {
     foe.publish_blob(5, 0, 0, 4096);
     let messages = [channel.recv().unwrap().unwrap(), channel.recv().unwrap().unwrap()];
     {
-        let shown = channel.recv_ref().unwrap().unwrap();
+        let borrowed = channel.recv_ref().unwrap().unwrap();
         foe.region.as_mut_slice()[ring + 16..ring + 640].fill(2);
-        assert_eq!(&*shown, [1; 48]);
+        assert_eq!(&*borrowed, [1; 48]);
     }
     // The header of the blob was overwritten, too: write it again.
     foe.position -= 64;

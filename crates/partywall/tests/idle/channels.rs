@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Whoever waits for a message, or for room, sleeps until it comes: an idle channel wakes nobody.
+//! A thread that waits for a message or for space sleeps until it comes: an idle channel wakes no
+//! thread.
 
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "a test")]
 
@@ -50,7 +51,7 @@ fn until_asleep(thread: &str, name: &str) -> (char, u64, u64) {
 
 #[test]
 fn while_nothing_comes_nobody_wakes() {
-    let (told, threads) = mpsc::channel();
+    let (senders, threads) = mpsc::channel();
     let mut keep = Vec::new();
     let mut waiting = Vec::new();
     for kind in Kind::ALL {
@@ -58,9 +59,9 @@ fn while_nothing_comes_nobody_wakes() {
             let (client, server) = kind.pair(|config| config.ring_bytes(8192).wait(wait));
             let ((mut sender, back), (reply, mut receiver)) = (client.split(), server.split());
             // One waits for a message …
-            let (told_receiver, mut other) = (told.clone(), back);
+            let (threads_sender, mut other) = (senders.clone(), back);
             waiting.push(std::thread::spawn(move || {
-                told_receiver
+                threads_sender
                     .send((format!("{} {wait:?} receiver", kind.name()), thread_number()))
                     .unwrap();
                 assert_eq!(other.recv_deadline(soon()).unwrap().unwrap(), b"wake up");
@@ -70,10 +71,10 @@ fn while_nothing_comes_nobody_wakes() {
                 keep.push((reply, None));
                 continue;
             }
-            let told_sender = told.clone();
+            let other_sender = senders.clone();
             waiting.push(std::thread::spawn(move || {
                 while sender.try_send(&[0; 1000]).is_ok() {}
-                told_sender
+                other_sender
                     .send((format!("{} {wait:?} sender", kind.name()), thread_number()))
                     .unwrap();
                 sender.send_deadline(&[1; 1000], soon()).unwrap();

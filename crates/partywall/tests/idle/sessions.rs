@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A thousand idle sessions wake nobody and take no CPU time, and each end of one costs little memory and
-//! few descriptors.
+//! A thousand idle sessions wake no thread and take no CPU time. Each end of one costs little
+//! memory and few descriptors.
 //!
 //! ```text
 //!   this process ── go ──▶ acceptor process ◀── 1,000 sessions ──▶ connector process
 //!        └── /proc: switches, CPU time, memory, descriptors of both, read from outside
 //! ```
 //!
-//! The two processes are started with the descriptor limit raised to what this one may have at most; with
-//! less than 1,000 sessions need, there are fewer.
+//! The two processes are started with the descriptor limit raised to what this one may have at
+//! most; with less than 1,000 sessions need, there are fewer.
 #![cfg(feature = "tokio")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 #![allow(clippy::cast_possible_truncation, reason = "numbers of tests are small")]
@@ -26,14 +26,14 @@ const SESSIONS_MAX: u64 = 1000;
 const SILENCE: Duration = Duration::from_secs(5);
 const LONG_SILENCE: Duration = Duration::from_secs(60);
 
-/// What the two processes may take together while nothing comes.
+/// The bounds of both processes together while no message comes.
 const CPU_TIME_MAX: Duration = Duration::from_millis(5);
 const SWITCHES_MAX: u64 = 50;
 
-/// What an end of a session may cost.
+/// The bounds of one end of a session.
 const DESCRIPTORS_PER_END_MAX: u64 = 12;
 const PRIVATE_BYTES_PER_END_MAX: u64 = 48 << 10;
-/// What is read from a socket goes through a buffer of 64 KiB.
+/// Bytes from a socket pass through a buffer of 64 KiB.
 const PRIVATE_BYTES_PER_SOCKET_END_MAX: u64 = 96 << 10;
 const SHARED_BYTES_PER_END_MAX: u64 = 48 << 10;
 
@@ -41,7 +41,7 @@ const KIND: &str = "PARTYWALL_SESSION_IDLE_KIND";
 const ADDRESS: &str = "PARTYWALL_SESSION_IDLE_ADDRESS";
 const SESSIONS: &str = "PARTYWALL_SESSION_IDLE_SESSIONS";
 
-/// What the parent reads between what the test program prints itself.
+/// Lines for the parent, between those that the test harness prints.
 fn tell(word: &str) {
     println!("\n{word}");
     std::io::stdout().flush().unwrap();
@@ -52,8 +52,8 @@ fn await_word() {
     std::io::stdin().read_line(&mut String::new()).unwrap();
 }
 
-/// Runs a future on a runtime whose spare threads end at once: they are not ours, and would wake to end
-/// while nothing is to happen. A parent that has had enough kills this process.
+/// Runs a future on a runtime whose spare threads end at once: they are not ours, and would wake to
+/// end while nothing is to happen. A parent that has had enough kills this process.
 fn hold(future: impl Future<Output = ()>) {
     let mut runtime = tokio::runtime::Builder::new_multi_thread();
     let runtime = runtime.worker_threads(2).thread_keep_alive(Duration::from_millis(1));
@@ -89,7 +89,7 @@ fn connector() {
     let config = Kind::from_name(&variable(KIND).unwrap()).config();
     let count: u64 = variable(SESSIONS).unwrap().parse().unwrap();
     hold(async {
-        // What a runtime needs for itself is there before the first session.
+        // The runtime has its own resources before the first session.
         tokio::task::yield_now().await;
         tell("begun");
         await_word();
@@ -209,7 +209,7 @@ struct Footprint {
 }
 
 impl Footprint {
-    /// What each of `sessions` has added, rounded up.
+    /// The growth for each of `sessions`, rounded up.
     fn per_session(self, before: Self, sessions: u64) -> Self {
         let each = |after: u64, before: u64| after.saturating_sub(before).div_ceil(sessions);
         Self {

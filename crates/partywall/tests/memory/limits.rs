@@ -47,7 +47,7 @@ fn too_large(channel: &mut Channel, len: usize) -> TooLarge {
 }
 
 #[test]
-fn what_is_too_large_is_told_with_the_limit_and_its_remedy() {
+fn error_of_too_large_message_names_limit_and_remedy() {
     let _alone = alone();
     let small = Kind::SharedMemory.config().memory_max(2 * MIB);
     let large = Kind::SharedMemory.config().memory_max(64 * MIB);
@@ -293,7 +293,7 @@ fn half_a_message_is_never_seen() {
     });
     let ((mut sender, _back), (_reply, mut receiver)) = (client.split(), server.split());
     for seed in 0..20 {
-        // Too long for memory; the ring takes a part of it, and nobody reads.
+        // Too long for memory; the ring takes a part of it, and the receiver does not read.
         let sent =
             sender.send_deadline(&pattern(2 << 20, 99), Instant::now() + Duration::from_millis(5));
         assert!(matches!(sent, Err(SendError::TimedOut)), "{sent:?}");
@@ -326,7 +326,7 @@ fn fragments_in_a_batch_come_whole_or_not_at_all() {
         client.try_send(&pattern(12_000, held.len() as u64)).unwrap();
         held.push(server.recv_deadline(soon()).unwrap().unwrap());
     }
-    // Arming tells the sender how far the receiver is.
+    // Arming reports the receiver's progress.
     let _ = server.receiver().arm().unwrap();
     let mut queued = 0;
     while client.try_send(&[3; 900]).is_ok() {
@@ -348,7 +348,7 @@ fn fragments_in_a_batch_come_whole_or_not_at_all() {
     for _ in 0..committed {
         assert!(server.recv_deadline(soon()).unwrap().unwrap() == whole);
     }
-    // What was left behind would be in the way of this one.
+    // Remains of the batch would leave no space for this one.
     client.send_deadline(&whole, soon()).unwrap();
     assert!(server.recv_deadline(soon()).unwrap().unwrap() == whole);
 }
@@ -361,9 +361,9 @@ fn a_batch_refuses_what_fits_neither_memory_nor_ring() {
     });
     let mut batch = client.sender().batch_deadline(soon());
     let added = batch.send(&pattern(5 << 20, 1));
-    let is_told =
+    let is_explained =
         matches!(&added, Err(SendError::TooLarge(found)) if found.limit == Limit::OwnMemory);
-    assert!(is_told, "{added:?}");
+    assert!(is_explained, "{added:?}");
 }
 
 /// Resident memory of the shared memory that is mapped here, as its writer and as its reader.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A million streams, one after the other and up to 500 at once, leave nothing behind: no memory, no
-//! descriptors, no blocks.
+//! A million streams, one after the other and up to 500 at once, leave nothing behind: no memory,
+//! no descriptors, no blocks.
 #![cfg(feature = "tokio")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
@@ -12,16 +12,16 @@ use std::time::Duration;
 const STREAMS: u32 = 1_000_000;
 const AT_ONCE: u32 = 500;
 
-/// Memory comes in steps, with the most that was ever under way at a time, which is a matter of chance: a process
-/// that has opened three million streams holds what it held after one. What each stream left behind would come
-/// with every phase. So the least of what the phases took counts.
+/// Memory comes in steps, with the most that was ever under way at a time, which is a matter of
+/// chance: a process that has opened three million streams holds what it held after one. Remains of
+/// streams would grow with every phase. So the least of what the phases took counts.
 const PHASES: u32 = 4;
-/// What that may be, in bytes. A stream that left 16 bytes behind would come to more.
+/// The bound of that growth, in bytes. A stream that left 16 bytes behind would come to more.
 const LEAST_GROWTH_MAX: u64 = 3 << 20;
-/// What all of it may come to: large messages of all streams at once, both ways.
+/// The bound of all growth, in bytes: large messages of all streams at once, in both directions.
 const GROWTH_MAX: u64 = 32 << 20;
 
-/// What the process holds.
+/// Resources of this process.
 #[derive(Clone, Copy, Debug)]
 struct Held {
     descriptors: usize,
@@ -89,7 +89,7 @@ async fn settle(client: &Session, server: &Session) {
         session.trim();
     }
     for session in [client, server] {
-        // Behind what the other side was told of segments.
+        // After the announcements of segments to the peer.
         session.ping().await.unwrap();
         assert_eq!(session.stats().blocks_in_flight, 0);
     }

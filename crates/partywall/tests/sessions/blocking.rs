@@ -88,7 +88,7 @@ fn whoever_waits_has_a_deadline() {
         assert!(matches!(client.try_accept(), Err(WaitError::WouldBlock)));
         let mut there = server.accept_deadline(soon()).unwrap().unwrap();
         assert_eq!(there.metadata(), b"hello");
-        // Nobody reads: credit ends, and waiting for it does, too.
+        // No message is read: credit ends, and so does the wait for it.
         let mut sent = 0;
         let full = loop {
             match stream.try_send(&[7; 1000]) {
@@ -137,14 +137,14 @@ fn bytes_go_both_ways_and_end() {
 /// Calls that wait, made while a thread ends: its other thread-local values are gone by then.
 struct Farewell {
     stream: Stream,
-    told: std::sync::mpsc::Sender<Vec<u8>>,
+    answers: std::sync::mpsc::Sender<Vec<u8>>,
 }
 
 impl Drop for Farewell {
     fn drop(&mut self) {
         self.stream.send(b"farewell").unwrap();
         let answer = self.stream.recv_deadline(soon()).unwrap().unwrap();
-        self.told.send(answer.to_vec()).unwrap();
+        self.answers.send(answer.to_vec()).unwrap();
     }
 }
 
@@ -155,14 +155,14 @@ thread_local! {
 #[test]
 fn a_stream_is_used_and_dropped_by_the_destructor_of_a_thread_local_value() {
     each(|name, client, server| {
-        let (told, heard) = std::sync::mpsc::channel();
+        let (answers, answered) = std::sync::mpsc::channel();
         let leaving = std::thread::spawn(move || {
             // The first value of this thread, and so the last to be destroyed.
             FAREWELL.with_borrow_mut(|farewell| {
                 let mut stream = client.open(&[]).unwrap();
                 stream.send(b"hello").unwrap();
                 stream.recv().unwrap().unwrap();
-                *farewell = Some(Farewell { stream, told });
+                *farewell = Some(Farewell { stream, answers });
             });
         });
         let mut there = server.accept_deadline(soon()).unwrap().unwrap();
@@ -171,7 +171,7 @@ fn a_stream_is_used_and_dropped_by_the_destructor_of_a_thread_local_value() {
         assert_eq!(there.recv_deadline(soon()).unwrap().unwrap(), b"farewell");
         there.send(b"and to you").unwrap();
         leaving.join().unwrap();
-        assert_eq!(heard.recv().unwrap(), b"and to you", "{name}");
+        assert_eq!(answered.recv().unwrap(), b"and to you", "{name}");
     });
 }
 

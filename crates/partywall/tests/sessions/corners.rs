@@ -35,8 +35,8 @@ fn one_who_never_sleeps_finds_room_and_a_dead_peer() {
 }
 
 #[test]
-fn more_records_owed_than_a_small_ring_holds_are_all_written() {
-    run("owed", TIMEOUT, async {
+fn more_pending_records_than_a_small_ring_holds_are_all_written() {
+    run("pending records", TIMEOUT, async {
         for kind in KINDS {
             let small = |config: partywall::Config| config.ring_bytes(4096).inline_max(512);
             let (client, server) = session_pair(kind, small).await;
@@ -85,7 +85,7 @@ fn those_who_gave_up_waiting_do_not_keep_others_from_being_woken() {
         for kind in KINDS {
             let (client, server) = session_pair(kind, |config| config).await;
             let accepting = server.clone();
-            let patient = tokio::spawn(async move { accepting.accept().await.map(drop) });
+            let waiting = tokio::spawn(async move { accepting.accept().await.map(drop) });
             for _ in 0..1000 {
                 let session = server.clone();
                 let given_up =
@@ -93,7 +93,7 @@ fn those_who_gave_up_waiting_do_not_keep_others_from_being_woken() {
                 assert!(given_up.await.unwrap().is_none());
             }
             let _stream = client.open(b"").await.unwrap();
-            patient.await.unwrap().unwrap();
+            waiting.await.unwrap().unwrap();
         }
     });
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Credit that is due goes along with the next message, in whatever way that one travels, or is told by one
-//! who waits (SPEC 11.4).
+//! Pending credit goes with the next message, by every way of sending it, or is sent by an end that
+//! waits (SPEC 11.4).
 #![cfg(feature = "tokio")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
@@ -10,7 +10,8 @@ use partywall_testkit::TIMEOUT;
 use partywall_testkit::{Kind, run, session_pair};
 
 const WINDOW: u64 = 64 << 10;
-/// Eleven of these cost about the window; of six, credit is due, but need not be told at once.
+/// Eleven of these cost about the window; the credit of six is pending, and need not be sent at
+/// once.
 const LEN: usize = 6000;
 const DUE: usize = 6;
 /// Without credit for those six, the other side could send four more.
@@ -42,7 +43,7 @@ impl Way {
     }
 }
 
-/// Fills all memory that `client` may use, with messages that nobody reads.
+/// Fills all memory that `client` may use, with messages that are not read.
 async fn exhaust(client: &Session, server: &Session) -> Vec<(Stream, Stream)> {
     let mut hogs = Vec::new();
     while client.stats().overflows == 0 {
@@ -55,7 +56,7 @@ async fn exhaust(client: &Session, server: &Session) -> Vec<(Stream, Stream)> {
     hogs
 }
 
-/// Nothing but the one message of `way` tells the other side that it may go on.
+/// Only the one message of `way` carries the credit that the peer waits for.
 async fn carry(way: Way, client: &Session, server: &Session) {
     let mut ours = client.open(b"").await.unwrap();
     let mut theirs = server.accept().await.unwrap().unwrap();
@@ -105,8 +106,8 @@ fn credit_goes_along_with_messages_in_pieces() {
     });
 }
 
-/// Both sides send ahead, take some, and send again: each waits for credit that the other owes and has not
-/// told, because it waits itself.
+/// Both ends send ahead, receive some, and send again: each waits for credit that the other has
+/// pending, and has not sent because it waits itself.
 #[test]
 fn two_who_wait_to_send_do_not_wait_for_each_other() {
     run("both wait to send", TIMEOUT, async {

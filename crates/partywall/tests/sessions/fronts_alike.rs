@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Both fronts of a session have the same names for the same things, and what never waits on one never
-//! waits on the other.
+//! Both fronts of a session have the same names for the same things, and what never waits on one
+//! never waits on the other.
 #![cfg(feature = "tokio")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
@@ -49,7 +49,7 @@ fn what_never_waits_says_so_on_tokio() {
             stream.sender().send(b"one").await.unwrap();
             assert_eq!(there.receiver().recv().await.unwrap().unwrap(), b"one");
             assert_eq!(there.receiver().received(), 1);
-            // What was tried in vain holds no number.
+            // A failed attempt holds no stream number.
             drop((stream, there));
             until_async("the other front agrees", || client.try_open(b"third").is_ok()).await;
             client.close(9, "the test is done");
@@ -130,7 +130,7 @@ fn a_blocking_stream_has_the_deadlines_of_its_halves() {
         assert_eq!(there.recv_deadline(soon()).unwrap().unwrap(), b"two");
         assert!(matches!(there.try_recv(), Err(StreamRecvError::Empty)));
         assert_eq!(there.receiver().received(), 2);
-        // More than the window, while nobody reads: the second one waits for credit.
+        // More than the window, and it is not read: the second message waits for credit.
         let long = vec![1; 300_000];
         stream.send_deadline(&long, soon()).unwrap();
         let late = stream.send_deadline(&long, Instant::now());
@@ -256,7 +256,7 @@ fn reply_with_says_which_direction_failed() {
     assert!(panics(|| drop(there.reply_with_deadline(3, |_, _| 4, soon()))));
 }
 
-/// What an application does that gives a code of the protocol.
+/// An application that passes a code of the protocol makes a mistake.
 fn panics(give: impl FnOnce()) -> bool {
     catch_unwind(AssertUnwindSafe(give)).is_err()
 }
@@ -270,7 +270,7 @@ fn no_front_gives_up_a_stream_with_a_code_of_the_protocol() {
     assert!(panics(|| stream.reset(FIRST)));
     assert!(panics(|| stream.sender().reset(REFUSED)));
     assert!(panics(|| stream.receiver().stop(DROPPED)));
-    // Nothing was told, and the last one of the application's own is.
+    // That sent nothing, and the largest code of an application is sent.
     stream.send(b"goes on").unwrap();
     assert_eq!(there.recv().unwrap().unwrap(), b"goes on");
     stream.reset(FIRST - 1);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The other process of a session is killed, or stopped for a while: every call that waits ends with an
-//! error that says so, and a pause is no death.
+//! The other process of a session is killed, or stopped for a while: every call that waits ends
+//! with an error that says so, and a pause is no death.
 #![cfg(feature = "tokio")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
@@ -106,10 +106,10 @@ fn senders_under_load_learn_promptly_that_the_receiver_was_killed() {
     run("load", TIMEOUT, async {
         for kind in KINDS {
             let (second, session) = start("half_dead::reader", kind).await;
-            let (told, mut sent) = tokio::sync::mpsc::unbounded_channel();
+            let (sends, mut sent) = tokio::sync::mpsc::unbounded_channel();
             let mut tasks = Vec::new();
             for id in 0..16 {
-                let (session, told) = (session.clone(), told.clone());
+                let (session, sends) = (session.clone(), sends.clone());
                 tasks.push(tokio::spawn(async move {
                     let mut stream = session.open(b"").await.unwrap();
                     for number in 0.. {
@@ -117,7 +117,7 @@ fn senders_under_load_learn_promptly_that_the_receiver_was_killed() {
                         if let Err(error) = stream.send(&pattern(len, id)).await {
                             return error;
                         }
-                        let _ = told.send(());
+                        let _ = sends.send(());
                     }
                     unreachable!("it sends for ever");
                 }));
@@ -220,7 +220,7 @@ fn five_seconds_of_being_stopped_lose_nothing() {
             stop(second.pid(), Instant::now() + TIMEOUT).unwrap();
             let until = tokio::time::Instant::from_std(Instant::now() + STOPPED);
             let mut number = MESSAGES / 3;
-            // What it had sent still comes; then nothing, and no news of a death.
+            // Its earlier messages still come; then none does, and no death is reported.
             while let Ok(message) = tokio::time::timeout_at(until, stream.recv()).await {
                 assert!(is_pattern(&message.unwrap().unwrap(), number), "message {number}");
                 number += 1;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Two threads use the two halves of a stream while the ring is full most of the time: what the receiving
-//! half owes and what the sending half sends must not overtake each other. That they did needed a thread that was
-//! interrupted within a few instructions, so one run that passes says little.
+//! Two threads use the two halves of a stream while the ring is full most of the time: what the
+//! receiving half owes and what the sending half sends must not overtake each other. That they did
+//! needed a thread that was interrupted within a few instructions, so one run that passes says
+//! little.
 
 use partywall::blocking::{Listener, SendStream, Session, connect_with};
 use partywall::{Config, StreamSendError, TransportPolicy, Wait};
@@ -33,7 +34,8 @@ fn send_on(mut send: SendStream, stop: &AtomicBool) {
     }
 }
 
-/// Both directions of all streams as fast as they go; now and then a stream is stopped and another opened.
+/// Both directions of all streams as fast as they go; now and then a stream is stopped and another
+/// opened.
 fn both_ways(session: &Session, opens: bool, lives: usize, stop: &AtomicBool) {
     std::thread::scope(|scope| {
         for _ in 0..STREAMS {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A session that has ended here says what it still has to say, also when its process exits right after; for
-//! one who lives and never reads it waits a bounded time, and then nothing of it is left.
+//! A session that has ended here says what it still has to say, also when its process exits right
+//! after; for one who lives and never reads it waits a bounded time, and then nothing of it is
+//! left.
 #![cfg(feature = "tokio")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
@@ -26,14 +27,14 @@ fn config(kind: Kind) -> Config {
 }
 
 /// The same for one who leaves, and gives nothing up because the other side has no time to read.
-fn patient(kind: Kind) -> Config {
+fn long_idle(kind: Kind) -> Config {
     config(kind).linger(2 * TIMEOUT)
 }
 
 /// Connects as a second process does.
 fn reach() -> Option<blocking::Session> {
     let kind = Kind::from_name(&variable(KIND)?);
-    Some(blocking::connect_with(variable(ADDRESS)?, &patient(kind)).unwrap())
+    Some(blocking::connect_with(variable(ADDRESS)?, &long_idle(kind)).unwrap())
 }
 
 /// A second process that plays this role, and our end of its session.
@@ -80,7 +81,7 @@ fn tokio_and_gone() {
     on_a_runtime(false);
 }
 
-/// The same, with the session closed and finished, and a runtime that nobody shuts down.
+/// The same, with the session closed and finished, and a runtime that is not shut down.
 #[test]
 fn tokio_finished_and_gone() {
     on_a_runtime(true);
@@ -91,9 +92,10 @@ fn on_a_runtime(finishes: bool) {
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     runtime.block_on(async {
-        // A runtime that ends does not wait for room: without any, ends of streams would not be said.
+        // A runtime that ends does not wait for room: without any, ends of streams would not be
+        // said.
         let ring_bytes = if finishes { 4096 } else { 64 << 10 };
-        let config = patient(Kind::from_name(&kind)).ring_bytes(ring_bytes);
+        let config = long_idle(Kind::from_name(&kind)).ring_bytes(ring_bytes);
         let address = variable(ADDRESS).unwrap();
         let session = partywall::tokio::connect_with(address, &config).await.unwrap();
         let mut stream = session.open(b"").await.unwrap();
@@ -152,7 +154,7 @@ fn long_and_gone() {
     exit(0);
 }
 
-/// What comes for a TCP socket that is closed makes its kernel drop what it has not delivered yet.
+/// Bytes that reach a closed TCP socket make its kernel drop bytes that it has not delivered.
 #[test]
 fn what_was_sent_arrives_although_its_receiver_talks_all_the_time() {
     if variable(KIND).is_some() {
@@ -246,7 +248,7 @@ fn a_session_with_one_who_never_reads_ends_all_the_same() {
         session.close(0, "");
         let finished = session.finished(Some(soon()));
         assert!(finished.is_ok(), "{kind:?}: {finished:?}");
-        // Nobody waits for what was given up.
+        // No call waits for dropped streams.
         drop(session);
         drop(second);
     }
@@ -260,7 +262,7 @@ fn the_same_on_a_runtime_that_has_no_timers() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build().unwrap();
     for kind in SMALL {
         let config = config(kind).linger(LINGER);
-        let (told, received) = std::sync::mpsc::channel();
+        let (ended, received) = std::sync::mpsc::channel();
         let guard = runtime.enter();
         let listener = partywall::tokio::Listener::bind_with(kind.address(), &config).unwrap();
         drop(guard);
@@ -290,7 +292,7 @@ fn the_same_on_a_runtime_that_has_no_timers() {
             session.close(0, "");
             session.finished().await;
         });
-        told.send(()).unwrap();
+        ended.send(()).unwrap();
         watch.join().unwrap();
     }
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A task whose operations never have to wait shares its thread all the same: others run in between.
+//! A task whose operations never have to wait shares its thread all the same: others run in
+//! between.
 #![cfg(feature = "tokio")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
@@ -20,10 +21,10 @@ struct Others(Arc<AtomicBool>);
 impl Others {
     fn start() -> Self {
         let ran = Arc::new(AtomicBool::new(false));
-        let told = Arc::clone(&ran);
+        let flag = Arc::clone(&ran);
         tokio::spawn(async move {
             tokio::task::yield_now().await;
-            told.store(true, Ordering::Relaxed);
+            flag.store(true, Ordering::Relaxed);
         });
         Self(ran)
     }
@@ -139,7 +140,8 @@ fn one_who_accepts_streams_that_were_opened() {
     });
 }
 
-/// As long as the flood comes from elsewhere, it never ends: a timer of the flooded runtime fires all the same.
+/// As long as the flood comes from elsewhere, it never ends: a timer of the flooded runtime fires
+/// all the same.
 #[test]
 fn a_timer_fires_amid_a_flood() {
     let flooding =

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Sessions between ends that keep the rules: streams, credit, both fronts, foreign protocols, endings.
+//! Sessions between ends that keep the rules: streams, credit, both fronts, foreign protocols,
+//! endings.
 
 #[cfg(feature = "tokio")]
 #[path = "../support_protocol/mod.rs"]

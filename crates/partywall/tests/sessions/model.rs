@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Sessions against a simple model: every stream is two queues. Both sides open streams at random, send
-//! in every way there is, give futures up, close, reset, stop and drop; whatever happens, a message comes
-//! once, whole, in order, on its own stream, and each end is seen as what it was.
+//! Sessions against a simple model: every stream is two queues. Both ends open streams at random,
+//! send in every way, drop futures, close, reset, stop and drop. A message always comes once,
+//! whole, in order, on its own stream, and each end is seen as what it was.
 //!
 //! A failure names its seed; `PARTYWALL_MODEL_SEED=…` repeats that run alone.
 #![cfg(feature = "tokio")]
@@ -18,10 +18,10 @@ use std::time::Duration;
 
 /// So many seeds for each kind of transport.
 const SEEDS: u64 = 40;
-/// A run takes milliseconds; on a busy machine much more, because those who give up, or may not wait, try again. The
-/// dearest are those where both drivers spin, senders get an error for want of credit, and openers for want of numbers
-/// (over a Unix socket, seed 4): nobody ever sleeps, and what a run takes is processor time, most of it wasted. That
-/// is half a second of it, in all.
+/// A run takes milliseconds, and much more on a busy machine, because calls that do not wait are
+/// repeated. The most expensive one is over a Unix socket with seed 4: both drivers spin, sends
+/// fail for lack of credit, and opens for lack of numbers. It takes half a second of processor
+/// time.
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// How a sending direction ends.
@@ -79,19 +79,19 @@ impl Direction {
     }
 }
 
-/// What both sides share: the model.
+/// The model, which both ends share.
 struct World {
     seed: u64,
     size_max: u64,
-    /// Where nothing goes another way when memory is exhausted, one who keeps messages while it waits for
-    /// the next would wait for itself.
+    /// Where nothing goes another way when memory is exhausted, one who keeps messages while it
+    /// waits for the next would wait for itself.
     lets_go: bool,
     /// The session is closed at some time in between.
     is_cut: bool,
     streams: Mutex<HashMap<u64, [Arc<Direction>; 2]>>,
 }
 
-/// What a run is made with.
+/// The parameters of a run.
 fn config(seed: u64, base: Config, is_shared_memory: bool) -> (Config, u64, bool) {
     let mut chance = Random::new(seed);
     let policy = [BackPressure::Block, BackPressure::Error, BackPressure::Overflow]
@@ -167,8 +167,8 @@ async fn send_one(
     }
     match sent {
         Err(StreamSendError::Full) => Ok(false),
-        // What goes whole or not at all has less room than what goes in pieces, and a reservation may
-        // have been for more.
+        // A message that goes whole has less space than one that goes in pieces, and a reservation
+        // may be larger than its message.
         Err(StreamSendError::TooLarge(_)) if way < 6 && len > 500 => Ok(false),
         other => other,
     }
@@ -341,7 +341,7 @@ async fn accept_all(world: Arc<World>, session: Session, side: u64) -> SessionEr
         match accepted {
             None => tokio::task::yield_now().await,
             Some(Err(end)) => break end,
-            // Of the two good ends, this tells which.
+            // Distinguishes the two good ends.
             Some(Ok(None)) => break session.close_reason().unwrap(),
             Some(Ok(Some(stream))) => {
                 let id = u64::from_le_bytes(stream.metadata().try_into().unwrap());
@@ -381,7 +381,7 @@ async fn one_run(kind: Kind, seed: u64) {
         client.drained().await.unwrap();
         server.drained().await.unwrap();
         assert_eq!((client.streams(), server.streams()), (0, 0));
-        // What the other side gave back is found by the next message, or by nobody.
+        // The next message finds the blocks that the peer released.
         client.close(0, "");
     }
     let [at_client, at_server] = accepting;

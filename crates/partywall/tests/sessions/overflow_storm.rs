@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Memory is exhausted a thousand times under load, with `BackPressure::Overflow`: order is kept, every
-//! byte is right, and after each recovery the next message is zero-copy again.
+//! Memory is exhausted a thousand times under load, with `BackPressure::Overflow`: order is kept,
+//! every byte is right, and after each recovery the next message is zero-copy again.
 #![cfg(feature = "tokio")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
@@ -21,12 +21,12 @@ fn after_each_storm_messages_are_zero_copy_again() {
         })
         .await;
         let mut noise = client.open(b"noise").await.unwrap();
-        let mut heard = server.accept().await.unwrap().unwrap();
+        let mut incoming = server.accept().await.unwrap().unwrap();
         let mut stream = client.open(b"storm").await.unwrap();
         let mut received = server.accept().await.unwrap().unwrap();
         let chatter = tokio::spawn(async move {
             let mut count = 0u64;
-            while let Ok(Some(_)) = heard.recv().await {
+            while let Ok(Some(_)) = incoming.recv().await {
                 count += 1;
             }
             count

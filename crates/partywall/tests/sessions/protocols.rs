@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Sessions over a protocol: the same streams, for listeners that speak two protocols at one address, and what a
-//! protocol has no words for.
+//! Sessions over a protocol: the same streams, for listeners that speak two protocols at one
+//! address, and what a protocol has no words for.
 #![cfg(feature = "tokio")]
 
 use crate::support_protocol;
@@ -286,11 +286,11 @@ fn channel_listener_refuses_other_protocol() {
 
 #[test]
 fn first_words_may_come_byte_by_byte_and_strangers_are_refused() {
-    let told = Arc::new(Mutex::new(Vec::new()));
-    let telling = Arc::clone(&told);
+    let refused = Arc::new(Mutex::new(Vec::new()));
+    let list = Arc::clone(&refused);
     let (directory, _, mut listener) = home(|both| {
         both.on_refused(move |error| {
-            telling.lock().unwrap().push(matches!(error, HandshakeError::NotPartywall { .. }));
+            list.lock().unwrap().push(matches!(error, HandshakeError::NotPartywall { .. }));
         })
     });
     let mut slow = UnixStream::connect(directory.path().join("s.sock")).unwrap();
@@ -306,13 +306,13 @@ fn first_words_may_come_byte_by_byte_and_strangers_are_refused() {
         let mut client = UnixStream::connect(directory.path().join("s.sock")).unwrap();
         client.write_all(stranger).unwrap();
         let deadline = soon();
-        while told.lock().unwrap().len() <= count {
+        while refused.lock().unwrap().len() <= count {
             assert!(Instant::now() < deadline, "it is not refused");
             assert!(listener.accept_deadline(briefly()).is_err());
         }
         assert_eq!(client.read(&mut [0; 8]).unwrap_or(0), 0);
     }
-    assert_eq!(*told.lock().unwrap(), [true, true]);
+    assert_eq!(*refused.lock().unwrap(), [true, true]);
 }
 
 #[test]

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What is told along with a message is told all the same when the message never fits.
+//! Credit that would go with a message is sent although the message never fits.
 #![cfg(feature = "tokio")]
 
 use partywall::StreamSendError;
@@ -7,10 +7,11 @@ use partywall_testkit::{Kind, run, session_pair};
 use std::time::Duration;
 
 const WINDOW: u64 = 1024;
-/// Three of them fill the window; two taken are told with the next message that goes the other way.
+/// Three of them fill the window. The credit of two goes with the next message in the other
+/// direction.
 const LEN: usize = 300;
 
-async fn credit_is_told(kind: Kind) {
+async fn credit_is_sent(kind: Kind) {
     let (client, server) =
         session_pair(kind, |config| config.stream_window(WINDOW).message_max(64 << 10)).await;
     let mut ours = client.open(b"").await.unwrap();
@@ -34,6 +35,6 @@ async fn credit_is_told(kind: Kind) {
 #[test]
 fn credit_goes_alone_where_its_message_is_too_large() {
     for kind in [Kind::SharedMemory, Kind::Untrusted, Kind::Unix, Kind::Tcp] {
-        run(kind.name(), Duration::from_secs(30), credit_is_told(kind));
+        run(kind.name(), Duration::from_secs(30), credit_is_sent(kind));
     }
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A stream that nobody reads, with a sender that never stops: the others go on, and what lies unread
-//! stays within the window.
+//! A stream that is not read, with a sender that never stops: other streams go on, and the unread
+//! bytes stay within the window.
 #![cfg(feature = "tokio")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
@@ -15,23 +15,23 @@ use std::time::Duration;
 use tokio::task::JoinHandle;
 
 const WINDOW: u64 = 64 << 10;
-/// What a message of 1 KiB costs: header and rest of a slot count.
+/// The cost of a message of 1 KiB: header and padding count.
 const MESSAGE_COST: u64 = 1024 + 64;
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// So many streams go on beside the one that nobody reads, and so often each asks and is answered.
+/// The number of streams besides the unread one, and of requests on each.
 const OTHERS: u64 = 198;
 const ROUNDS: u64 = 50;
 /// Longer than what is copied into the ring: each message takes memory that all streams share.
 const LEN: usize = 4096;
-/// What the sending side may have of such memory. All streams together need less than half.
+/// The memory that the sending end may use, in bytes. All streams together need less than half.
 const MEMORY_MAX: u64 = 2 << 20;
 
-/// The name of the stream that nobody reads.
+/// The name of the unread stream.
 const NOBODY: &[u8] = b"nobody reads";
 
-/// Sends on without pause, whatever the answer, until the others are done; how many messages went. What the
-/// session takes of memory is looked at each time.
+/// Sends on without pause, whatever the answer, until the others are done; how many messages went.
+/// The memory of the session is checked each time.
 async fn never_stop(
     session: Session,
     mut stream: Stream,
@@ -100,7 +100,7 @@ async fn ask(session: Session, id: u64) {
 
 /// How fast the others are then is a figure, not a test: `partywall bench parallel --unread 1`.
 #[test]
-fn many_streams_go_on_beside_one_that_nobody_reads_and_whose_sender_never_stops() {
+fn other_streams_go_on_while_one_is_full_and_unread() {
     for kind in Kind::ALL {
         run(kind.name(), LIMIT, async move {
             let adapt = |config: Config| config.stream_window(WINDOW).memory_max(MEMORY_MAX);
@@ -121,7 +121,7 @@ fn many_streams_go_on_beside_one_that_nobody_reads_and_whose_sender_never_stops(
             is_over.store(true, Ordering::Relaxed);
             let (mut stuck, sent) = sending.await.unwrap();
             assert_eq!(sent, WINDOW / footprint(LEN as u64), "its window is full");
-            // What is not unread has come home; nothing else is out.
+            // Blocks of all other messages are free again.
             client.trim();
             let stats = client.stats();
             assert!(
@@ -178,7 +178,7 @@ fn a_stream_that_nobody_reads_holds_up_no_other() {
     }
 }
 
-/// What lies unread is bounded only if a number is not free before its stream was accepted.
+/// Unread bytes are bounded only if a number stays taken until its stream is accepted.
 #[test]
 fn streams_ended_but_not_accepted_count_against_the_most_there_may_be() {
     run("not accepted", LIMIT, async {
@@ -201,7 +201,7 @@ fn streams_ended_but_not_accepted_count_against_the_most_there_may_be() {
     });
 }
 
-/// What the kernel does not take at once is written by the driver, whoever else sends.
+/// The driver writes the bytes that the kernel does not take at once, also while others send.
 #[test]
 fn the_tail_of_a_message_on_a_socket_is_not_forgotten() {
     for kind in [Kind::Unix, Kind::Tcp] {

@@ -52,12 +52,12 @@ pub type Numbers = Pin<Box<dyn Stream<Item = Result<Number, Status>> + Send>>;
 /// The service; clones share their count.
 #[derive(Clone, Debug, Default)]
 pub struct Echo {
-    /// Calls that hang.
+    /// Calls that never end by themselves.
     pub hanging: Arc<AtomicU64>,
 }
 
 impl NamedService for Echo {
-    const NAME: &'static str = "wall.Echo";
+    const NAME: &'static str = "test.Echo";
 }
 
 impl tower_service::Service<HttpRequest<Body>> for Echo {
@@ -75,12 +75,12 @@ impl tower_service::Service<HttpRequest<Body>> for Echo {
             let mut grpc = Grpc::new(ProstCodec::<Number, Number>::default())
                 .max_decoding_message_size(32 << 20);
             Ok(match request.uri().path() {
-                "/wall.Echo/Unary" => grpc.unary(Unary(echo), request).await,
-                "/wall.Echo/Peer" => grpc.unary(Peer, request).await,
-                "/wall.Echo/Hanging" => grpc.unary(Hanging(echo), request).await,
-                "/wall.Echo/Count" => grpc.server_streaming(Count(echo), request).await,
-                "/wall.Echo/Sum" => grpc.client_streaming(Sum, request).await,
-                "/wall.Echo/Chat" => grpc.streaming(Chat, request).await,
+                "/test.Echo/Unary" => grpc.unary(Unary(echo), request).await,
+                "/test.Echo/Peer" => grpc.unary(Peer, request).await,
+                "/test.Echo/Hanging" => grpc.unary(Hanging(echo), request).await,
+                "/test.Echo/Count" => grpc.server_streaming(Count(echo), request).await,
+                "/test.Echo/Sum" => grpc.client_streaming(Sum, request).await,
+                "/test.Echo/Chat" => grpc.streaming(Chat, request).await,
                 other => Status::unimplemented(other).into_http(),
             })
         })
@@ -215,13 +215,13 @@ impl Client {
     }
 
     pub async fn unary(&mut self, number: Number) -> Result<Number, Status> {
-        self.call("/wall.Echo/Unary", number).await
+        self.call("/test.Echo/Unary", number).await
     }
 
     pub async fn count(&mut self, end: u64) -> Result<Streaming<Number>, Status> {
         self.ready().await?;
         let asked = Request::new(Number::new(end));
-        let path = path("/wall.Echo/Count");
+        let path = path("/test.Echo/Count");
         Ok(self.grpc.server_streaming(asked, path, codec()).await?.into_inner())
     }
 
@@ -230,7 +230,7 @@ impl Client {
         numbers: impl Stream<Item = Number> + Send + 'static,
     ) -> Result<u64, Status> {
         self.ready().await?;
-        let path = path("/wall.Echo/Sum");
+        let path = path("/test.Echo/Sum");
         let sum = self.grpc.client_streaming(Request::new(numbers), path, codec()).await?;
         Ok(sum.into_inner().value)
     }
@@ -240,7 +240,7 @@ impl Client {
         numbers: impl Stream<Item = Number> + Send + 'static,
     ) -> Result<Streaming<Number>, Status> {
         self.ready().await?;
-        let path = path("/wall.Echo/Chat");
+        let path = path("/test.Echo/Chat");
         Ok(self.grpc.streaming(Request::new(numbers), path, codec()).await?.into_inner())
     }
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the tests of frameworks share: the ways two ends can meet, and a gRPC service written by hand.
+//! Scaffolding of the tests of frameworks: the ways to connect two ends, and a gRPC service written
+//! by hand.
 #![allow(dead_code, reason = "no test program uses all of it")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
@@ -11,7 +12,7 @@ use partywall::{Config, TransportPolicy};
 use std::future::Future;
 use std::time::{Duration, Instant};
 
-/// What takes longer than this has failed.
+/// A wait that takes longer has failed.
 pub const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// How two ends meet.
@@ -65,7 +66,7 @@ fn unix(directory: &tempfile::TempDir, name: &str) -> String {
     format!("unix:{}/{name}.sock", directory.path().display())
 }
 
-/// What `future` comes to, in time.
+/// The output of `future`, within [`TIMEOUT`].
 pub async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
     let waited = tokio::time::timeout(TIMEOUT, future).await;
     waited.unwrap_or_else(|_| panic!("{what}: nothing for {TIMEOUT:?}"))
@@ -80,7 +81,7 @@ pub async fn until(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-/// Bytes of which no two places nearby are alike; `seed` tells two bodies apart.
+/// Bytes of which no two neighbouring ones are alike; `seed` distinguishes two bodies.
 pub fn body(len: usize, seed: u8) -> Vec<u8> {
     (0..len).map(|at| (at as u32).wrapping_mul(2_654_435_761).to_be_bytes()[0] ^ seed).collect()
 }

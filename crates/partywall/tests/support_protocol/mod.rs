@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The smallest protocol that there can be: `#wire1\n` once from whoever connects, then frames on the socket.
+//! The smallest protocol that there can be: `#wire1\n` once from whoever connects, then frames on
+//! the socket.
 //!
 //! ```text
-//!   name u32 | kind u32: 0 opens, 1 brings `len` bytes, 2 closes | len u32 | bytes        big-endian
+//!   name u32 | kind u32: 0 opens, 1 brings bytes, 2 closes | len u32 | bytes
 //! ```
 
 use partywall::protocol::{
@@ -25,7 +26,7 @@ const HEAD: usize = 12;
 
 #[derive(Debug, Default)]
 pub struct Plain {
-    /// What was sent counts as not taken.
+    /// Bytes that were sent count as not taken.
     pub is_behind: Arc<AtomicBool>,
 }
 
@@ -93,7 +94,7 @@ impl Negotiation for Ready {
             next: u32::from(opens_odd),
             rest: Vec::new(),
             closed: Arc::clone(&closed),
-            room: Arc::new(Room(set)),
+            room: Arc::new(Space(set)),
             is_behind,
         };
         let receiver =
@@ -114,7 +115,7 @@ struct Sender {
     next: u32,
     rest: Vec<u8>,
     closed: Arc<Mutex<HashSet<u32>>>,
-    room: Arc<Room>,
+    room: Arc<Space>,
     is_behind: Arc<AtomicBool>,
 }
 
@@ -208,9 +209,9 @@ impl ConnectionSender for Sender {
 }
 
 #[derive(Debug)]
-struct Room(EpollSet);
+struct Space(EpollSet);
 
-impl ConnectionSpace for Room {
+impl ConnectionSpace for Space {
     fn snapshot(&self) -> [u64; 3] {
         [0; 3]
     }

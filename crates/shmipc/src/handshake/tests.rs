@@ -323,7 +323,7 @@ fn a_client_refuses_answers_of_another_type_version_or_length() {
 }
 
 #[test]
-fn what_follows_glued_is_not_asked_for() {
+fn following_traffic_is_not_requested() {
     let mut bytes = encode::by_path(2, "/dev/shm/q", "/dev/shm/b");
     let length = bytes.len();
     bytes.extend_from_slice(&encode::polling(2));

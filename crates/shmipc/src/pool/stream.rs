@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn what_failed_stays_dirty() {
+    fn failed_stream_stays_dirty() {
         let mut condition = Expecting;
         let before = condition.begin();
         condition.end(before, false);

@@ -234,7 +234,7 @@ fn read_list(
         return Err(Damage::new("a list has no slices", header));
     }
     if capacity == 0 || capacity % 4 != 0 {
-        let what = "a slice capacity must be a multiple of 4 (round up ShareMemory slice sizes on the other side)";
+        let what = "a slice capacity must be a multiple of 4 (round up ShareMemory slice sizes on the peer)";
         return Err(Damage::new(what, capacity));
     }
     let stride = u64::from(capacity) + u64::from(SLICE_HEADER_BYTES);

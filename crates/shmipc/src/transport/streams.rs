@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_behind_the_end_of_a_stream_opens_no_ghost() {
+    fn data_after_close_opens_no_ghost() {
         let streams = Streams::new(false, 16);
         let mut table = streams.lock();
         assert_eq!(table.owner(7), Owner::New);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Sessions are closed in every order, with data unread, messages held and senders at work: what was sent before
-//! arrives, every call ends, and what is held stays as it was; by descriptors and files, over Unix sockets and TCP.
+//! Sessions are closed in every order, with unread data, held messages and active senders. Earlier
+//! messages arrive, every call ends, and held messages stay unchanged. With descriptors and files,
+//! over Unix sockets and TCP.
 
 use crate::support_foe;
 
@@ -11,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use support_foe::{TIMEOUT, address, alone, assert_footprint, footprint, small, soon};
 
-/// How two sessions share their memory, and where they meet.
+/// How two sessions share their memory, and their address.
 #[derive(Clone, Copy, Debug)]
 enum Transport {
     UnixMemfd,
@@ -23,7 +24,7 @@ impl Transport {
     const ALL: [Self; 3] = [Self::UnixMemfd, Self::UnixFile, Self::TcpFile];
 }
 
-/// Sessions that wait a little for one who does not read.
+/// Sessions that linger briefly for a peer that does not read.
 fn pair(transport: Transport) -> (Session, Session) {
     pair_with(transport, Duration::from_millis(200))
 }
@@ -55,7 +56,7 @@ fn pair_with(transport: Transport, linger: Duration) -> (Session, Session) {
     })
 }
 
-/// In which order two sessions end, and by what.
+/// Orders in which two sessions end, and how.
 const ORDERS: [&[(bool, bool)]; 6] = [
     &[(true, false), (false, false)],
     &[(false, false), (true, false)],
@@ -108,14 +109,14 @@ fn every_order_with_data_unread_and_messages_held() {
 }
 
 #[test]
-fn what_was_sent_before_a_stream_and_its_session_were_closed_arrives() {
+fn messages_before_close_of_stream_and_session_arrive() {
     let _alone = alone();
     Transport::ALL.into_iter().for_each(closed_at_once);
 }
 
 fn closed_at_once(transport: Transport) {
     for round in 0..50_usize {
-        // All is read: also on a busy machine nothing is given up.
+        // Everything is read; on a busy machine nothing is given up either.
         let (client, server) = pair_with(transport, TIMEOUT);
         let mut out = client.open(&[]).unwrap();
         for number in 0..20_usize {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Clients that break off, or break the rules of, the handshake: each is refused for a reason that is told, the
-//! listener serves on, and nothing stays behind.
+//! Clients that abort the handshake or break its rules. Each is refused with a reason, the listener
+//! serves on, and nothing remains.
 
 use crate::support_foe;
 
@@ -13,7 +13,7 @@ use std::os::unix::fs::symlink;
 use std::process::{ChildStdin, Command, Stdio};
 use support_foe::{Foe, Home, Memory, Wire, alone, assert_footprint, footprint};
 
-/// As far as the descriptors.
+/// Sends everything up to the descriptors.
 fn up_to_descriptors(home: &Home) -> Wire {
     let wire = Wire::connect(&home.path());
     assert!(wire.send(&encode::exchange(3)));
@@ -112,7 +112,7 @@ fn every_other_message_in_place_of_the_names_is_refused() {
     assert_serves(&home);
 }
 
-/// Pipes are had from children in the oldest Rust that this is built with.
+/// The oldest supported Rust has pipes only of children.
 fn pipe_of_a_child() -> ChildStdin {
     let mut child = Command::new("true").stdin(Stdio::piped()).spawn().unwrap();
     let pipe = child.stdin.take().unwrap();
@@ -120,7 +120,7 @@ fn pipe_of_a_child() -> ChildStdin {
     pipe
 }
 
-/// One by one: what is sent in place of buffers and queue, and why it is refused.
+/// Wrong descriptors in place of buffers and queue, each with the reason of its refusal.
 fn wrong_descriptors(home: &Home) -> Vec<(Vec<OwnedFd>, &'static str)> {
     let own = |fd: std::os::fd::BorrowedFd<'_>| fd.try_clone_to_owned().unwrap();
     let memory = Memory::client(1 << 20, 64, true);
@@ -253,7 +253,7 @@ fn paths_that_lead_elsewhere_are_refused() {
             assert!(!home.refusal().is_empty());
         }
     }
-    // Nothing of it was removed or written.
+    // None of the files was removed or written.
     for name in ["link", "up", "empty", "directory", "fifo", "huge", "noise", "ring"] {
         assert!(fs::symlink_metadata(home.file(name)).is_ok(), "{name}");
     }
@@ -262,7 +262,7 @@ fn paths_that_lead_elsewhere_are_refused() {
     assert_serves(&home);
 }
 
-/// The same from the other side: servers that break the handshake off, or its rules.
+/// The same with servers that abort the handshake or break its rules.
 #[test]
 fn a_client_gives_up_a_server_that_breaks_the_rules() {
     let _alone = alone();
@@ -284,7 +284,7 @@ fn a_client_gives_up_a_server_that_breaks_the_rules() {
         b"HTTP/1.1 400 Bad Request\r\n\r\n",
         b"\0\0\0\x08\x77\x58\x03\x04\0\0\0\x08\x77\x58\x03\x06",
     ];
-    // The error; none if it gave up before it was answered, as on a busy machine.
+    // The error; `None` if the client gave up before the answer, as on a busy machine.
     let error = |closes: bool, reply: &[u8]| {
         std::thread::scope(|scope| {
             let connecting = scope.spawn(|| {

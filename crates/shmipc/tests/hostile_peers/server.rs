@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Servers that keep the rules until the handshake is over: they have our region mapped, and corrupt its lists while we
-//! take from them. Our session goes on or ends with what was broken; the next one has memory that nobody spoilt.
+//! Servers that follow the rules until the handshake is over. Then they have our region mapped, and
+//! corrupt its lists during allocations. Our session goes on or ends with a report of the damage;
+//! the next one has undamaged memory.
 
 use crate::support_foe;
 
@@ -17,7 +18,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use support_foe::{Foe, alone, any_word, assert_footprint, footprint, small, soon};
 
-/// Where foes serve, and a client of theirs.
+/// Where hostile servers and our client meet.
 struct Den {
     _directory: tempfile::TempDir,
     path: PathBuf,
@@ -53,7 +54,7 @@ impl Den {
     }
 }
 
-/// Our side's traffic, whatever comes of it.
+/// Traffic of our side, with any result.
 fn talk(session: &Session, rounds: usize) {
     for round in 0..rounds {
         let deadline = Instant::now() + Duration::from_millis(50);
@@ -118,7 +119,7 @@ fn lists_that_the_server_spoils_while_we_take_from_them() {
         one(&den, seed);
     }
     assert_footprint(before);
-    // Spoilt memory is not used again.
+    // Damaged memory is not reused.
     let (session, mut foe) = den.pair();
     assert!(foe.memory.region.is_all_free());
     let mut stream = session.open(&[]).unwrap();
@@ -126,7 +127,7 @@ fn lists_that_the_server_spoils_while_we_take_from_them() {
     assert_eq!(foe.hear(), (foe_stream(), Some(vec![7; 100_000])));
 }
 
-/// The first stream of a session, as the protocol counts.
+/// Id of the first stream of a session.
 const fn foe_stream() -> u32 {
     2
 }
@@ -150,7 +151,7 @@ fn a_server_opens_no_streams_and_its_data_for_none_is_given_back() {
 }
 
 #[test]
-fn one_who_takes_nothing_from_the_ring_is_waited_for_or_an_error_as_was_chosen() {
+fn full_ring_blocks_or_fails_as_configured() {
     let _alone = alone();
     for policy in [BackPressure::Block, BackPressure::Error] {
         let den = Den::new(|config| config.back_pressure(policy));
@@ -192,7 +193,7 @@ fn a_region_of_which_a_server_kept_something_gets_no_new_sessions() {
     assert_eq!(name(&foe), name(&other), "sessions share their buffers");
     let mut stream = first.open(&[]).unwrap();
     stream.send(&[7; 10_000]).unwrap();
-    // It took the element and keeps the slices, and is gone.
+    // It took the element, keeps the slices, and is gone.
     assert!(foe.memory.consumer.pop().unwrap().is_some());
     let spoilt = name(&foe);
     foe.wire.socket.shutdown_both().unwrap();
@@ -202,7 +203,7 @@ fn a_region_of_which_a_server_kept_something_gets_no_new_sessions() {
     let (third, another) = den.pair();
     assert_ne!(name(&another), spoilt);
     assert!(another.memory.region.is_all_free());
-    // The one that had it has it still.
+    // The session that had the region still has it.
     let mut stream = second.open(&[]).unwrap();
     stream.send(b"hello").unwrap();
     drop((second, other, third, another));
@@ -217,7 +218,7 @@ fn a_region_of_which_nothing_is_missing_is_used_again() {
     session.close(0, "");
     session.finished(Some(soon())).unwrap();
     drop((session, foe));
-    // The session's memory is given up by its driver, a moment after it has finished.
+    // The driver releases the session's memory a moment after the session has finished.
     support_foe::until("it is used again", || {
         let (session, foe) = den.pair();
         let now = foe.memory.identity();
@@ -232,7 +233,7 @@ fn files_of_killed_processes_are_swept_and_no_others() {
     let _alone = alone();
     let directory = tempfile::tempdir().unwrap();
     let file = |name: &str| directory.path().join(name);
-    // The largest process that there can be is none.
+    // The largest possible process id, which no process has.
     let stale = file("shm_0123456789abcdef_4194303_buffer");
     let kept = [
         "shm_0123456789abcdef_1_buffer",

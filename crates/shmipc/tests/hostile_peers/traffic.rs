@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Clients that keep the rules until the handshake is over, and none afterwards: words of the rings and lists,
-//! elements, frames, memory that is taken away. Each session ends with what was broken, or goes on; the process lives,
-//! other sessions are served, and nothing stays behind.
+//! Clients that follow the rules until the handshake is over, and none afterwards. They corrupt
+//! words of rings and lists, elements and frames, and truncate memory. Each session goes on or ends
+//! with a report of the damage. The process lives, other sessions are served, and nothing remains.
 
 use crate::support_foe;
 
@@ -11,7 +11,7 @@ use partywall_testkit::Random;
 use std::time::Instant;
 use support_foe::{Foe, Home, Memory, alone, any_word, assert_footprint, footprint, until};
 
-/// A foe with a stream that was echoed once.
+/// A hostile client with a stream that was echoed once.
 fn begin(home: &Home) -> Foe {
     let mut foe = Foe::client(&home.path());
     foe.say(2, b"hello");
@@ -24,7 +24,7 @@ fn assert_serves(home: &Home) {
     home.end();
 }
 
-/// What the session ends with when a foe does that.
+/// Why the session ends after `act`.
 fn end_after<T>(home: &Home, act: impl FnOnce(&mut Foe) -> T) -> String {
     let mut foe = begin(home);
     act(&mut foe);
@@ -89,7 +89,7 @@ fn elements_that_name_no_message_end_the_session_and_say_so() {
 fn a_slice_that_is_being_read_is_not_taken_a_second_time() {
     let _alone = alone();
     let home = Home::new();
-    // Twice in the ring before anybody reads: the second finds it free or in use, never shared.
+    // Twice in the ring before it is read: the second message is free or in use, but never shared.
     for _ in 0..50 {
         let mut foe = begin(&home);
         let offset = foe.memory.message(&[7; 4096]);
@@ -112,16 +112,16 @@ fn statuses_that_nobody_knows_are_given_back_and_the_session_goes_on() {
         let offset = foe.memory.message(b"of no stream");
         until("there is room", || foe.put(9, offset, status));
     }
-    // Only eight bits mean anything.
+    // Only eight bits of the status count.
     let offset = foe.memory.message(b"data");
     assert!(foe.put(2, offset, 0xabcd_ef00));
     assert_eq!(foe.hear(), (2, Some(b"data".to_vec())));
-    // A few, of so many, lie ready for the next that they send.
+    // A few of many are cached for the client's next messages.
     until("the slices are back", || {
         let free = foe.memory.region.free_counts();
         free.iter().zip(&before).all(|(free, before)| free + 15 >= *before)
     });
-    // A close of what was never open, with an offset that is nowhere.
+    // A close of a stream that was never open, with an offset out of range.
     assert!(foe.put(77, u32::MAX, 1));
     foe.say(2, b"still here");
     assert_eq!(foe.hear(), (2, Some(b"still here".to_vec())));
@@ -138,7 +138,7 @@ fn counters_of_the_ring_that_cannot_be_end_the_session() {
         let end = end_after(&home, |foe| {
             foe.memory.queue_map.store(at, value);
             foe.wire.send(&encode::polling(3));
-            // Its echo goes by the ring that we look at then.
+            // Its echo uses the ring, which is read then.
             foe.wire.send(&[&encode::fallback_header(3, 2, 1)[..], b"x"].concat());
         });
         assert!(end.contains("more elements than it can"), "{value:#x} at {at}: {end}");
@@ -155,7 +155,7 @@ fn geometry_is_not_read_twice() {
     for base in [0, half] {
         foe.memory.queue_map.store(base, 0);
     }
-    // Lists, their capacities and sizes of slices.
+    // Number of lists, their capacities and slice counts.
     for at in [0, 4, 8 + 4, 8 + 16] {
         foe.memory.buffer_map.store(at, u32::MAX);
     }
@@ -221,10 +221,10 @@ fn frames_that_mean_nothing_here_are_passed_over() {
 }
 
 #[test]
-fn whoever_never_stops_talking_keeps_nobody_from_anything() {
+fn endless_sender_blocks_no_other_call() {
     let _alone = alone();
     let home = Home::new();
-    let flood = |frame: Vec<u8>| {
+    let stream_of_frames = |frame: Vec<u8>| {
         let foe = begin(&home);
         let many = frame.repeat(4096);
         std::thread::scope(|scope| {
@@ -237,10 +237,10 @@ fn whoever_never_stops_talking_keeps_nobody_from_anything() {
         });
         home.end();
     };
-    flood(encode::polling(3).to_vec());
-    flood(encode::stream_close(3, 99).to_vec());
-    flood(encode::hot_restart(3, 1).to_vec());
-    flood(encode::fallback_header(3, 99, 0).to_vec());
+    stream_of_frames(encode::polling(3).to_vec());
+    stream_of_frames(encode::stream_close(3, 99).to_vec());
+    stream_of_frames(encode::hot_restart(3, 1).to_vec());
+    stream_of_frames(encode::fallback_header(3, 99, 0).to_vec());
 }
 
 #[test]
@@ -249,7 +249,7 @@ fn small_fallback_data_that_nobody_reads_is_bounded_with_all_that_it_takes() {
     let config = partywall_shmipc::Config::default()
         .fallback_message_max(1 << 20)
         .fallback_unread_max(4 << 20);
-    // The echo's answers fill the ring, and are not taken.
+    // The echoed answers fill the ring, and are not taken.
     let home = Home::with(config, partywall::Config::default());
     let foe = begin(&home);
     let before = footprint().2;
@@ -314,7 +314,7 @@ fn memory_that_is_taken_away_ends_the_session_and_says_so() {
     assert_serves(&home);
 }
 
-/// Words anywhere in both regions, while messages go to and fro.
+/// Corrupts random words in both regions during traffic.
 fn scribbled(home: &Home, random: &mut Random, is_sealed: bool) {
     let mut foe = Foe::client_with(&home.path(), Memory::client(1 << 20, 64, is_sealed));
     let queue_words = foe.memory.queue_map.len() / 4;
@@ -363,7 +363,7 @@ fn scribbled(home: &Home, random: &mut Random, is_sealed: bool) {
         foe.memory.truncate(random.below(2) == 0, random.below(2) == 0);
     }
     drop(foe);
-    // One that scribbled before we looked for the first time is refused.
+    // A client that corrupted them before the first check is refused.
     home.is_rid_of_one();
 }
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a peer names or sends is opened only where, whose and as large as allowed, and not removed by who only opens it.
+//! Files and descriptors of a peer are opened only within the rules for place, owner and size. A
+//! process that only opens them does not remove them.
 
 use partywall_shmipc::regions::{
     Backing, BackingError, Class, MemoryRules, PeerMemory, create_buffer, create_queue,
@@ -44,7 +45,7 @@ fn a_file_is_made_for_its_user_alone_and_shared_by_identity() {
     drop((region, backing));
     assert!(!path.exists() && hard_link.exists());
 
-    // Whoever only opened it removes nothing.
+    // A process that only opened it removes nothing.
     let given = PeerMemory::path(&hard_link, &allowed(directory.path())).unwrap();
     drop(open_buffer(&given).unwrap());
     drop(given);
@@ -113,7 +114,7 @@ fn descriptors_of_other_kinds_are_refused() {
 }
 
 #[test]
-fn what_we_make_in_memory_is_sealed_and_stays_writable() {
+fn own_memfd_is_sealed_and_stays_writable() {
     let name = format!("/dev/shm/{}", "n".repeat(400));
     let (backing, map) = Backing::create_memfd(&name, 1 << 20).unwrap();
     let region = create_buffer(&backing, map, &CLASSES).unwrap();
@@ -136,7 +137,7 @@ fn what_we_make_in_memory_is_sealed_and_stays_writable() {
 fn memory_that_one_session_does_not_guard_is_guarded_for_the_next() {
     let (backing, map) = Backing::create_memfd("/guarded", 1 << 20).unwrap();
     drop(create_buffer(&backing, map, &CLASSES).unwrap());
-    // As the peers make it: the same content, in memory that nobody has sealed.
+    // As peers make it: the same content, in memory without seals.
     let unsealed = create_memfd("unsealed", 1 << 20).unwrap();
     let mut content = Vec::new();
     File::from(backing.fd().try_clone_to_owned().unwrap()).read_to_end(&mut content).unwrap();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Regions looked at from outside, in the middle of their work and broken.
+//! Reports of regions, during operations and with damage.
 
 use partywall_shmipc::regions::{
     Backing, BufferRegion, Class, Element, Queue, QueueLayout, Report, Side, inspect, read_memory,
@@ -22,7 +22,7 @@ fn look_at(region: &Backing, queue: &Backing) -> Report {
 }
 
 #[test]
-fn pending_held_and_lost_slices_are_told_apart() {
+fn pending_held_and_lost_slices_are_distinguished() {
     let (region_memory, map) = Backing::create_memfd("/region", 4096).unwrap();
     let region = BufferRegion::create(map, &CLASSES).unwrap();
     let (queue_memory, map) =
@@ -53,7 +53,7 @@ fn pending_held_and_lost_slices_are_told_apart() {
     assert!(text.contains(r"held\n\x00ok"), "{text}");
     assert!(text.contains("pending on stream 5: \"aaaa"), "{text}");
     assert!(text.contains("1 slices are neither free nor in a pending message"), "{text}");
-    // Nobody knows whether a process has it, unless one says so.
+    // Whether a process has it is unknown without `with_owners`.
     assert_eq!(text.matches("held or leaked").count(), 2, "{text}");
     for (has, what) in [(true, "held by a process, or kept by it for reuse"), (false, "leaked")] {
         let known = report.with_owners(has).to_string();

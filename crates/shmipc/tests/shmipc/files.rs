@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The files that a client named are gone when the last session that has them has ended, though the client removes
-//! nothing; what is not theirs, or still somebody's, is left alone.
+//! The files that a client named are removed with the last session that uses them, though the
+//! client removes nothing. Files of other users, and files still in use, are left alone.
 //!
 //! ```text
 //!   FileFoe ── queue, buffer: paths ──▶ Home        hangs up, and leaves both files
@@ -22,7 +22,7 @@ use support_foe::{Foe, Home, Memory, Wire, address, small, until};
 const BUFFER_BYTES: u64 = 1 << 20;
 const QUEUE_ENTRIES: u32 = 64;
 
-/// Makes a file as peers do: nothing locks it, and there must be none of its name.
+/// Creates a file as peers do: it is not locked, and must not exist.
 fn made(path: &Path, bytes: u64) -> File {
     let mut options = OpenOptions::new();
     let file = options.read(true).write(true).create_new(true).open(path).unwrap();
@@ -30,14 +30,14 @@ fn made(path: &Path, bytes: u64) -> File {
     file
 }
 
-/// The memory of a client that lies in these two files.
+/// The memory of a client in these two files.
 fn memory(queue: &Path, buffer: &Path) -> Memory {
     let queue_bytes = Queue::size_bytes(QUEUE_ENTRIES).unwrap() as u64;
     let (buffer, queue) = (made(buffer, BUFFER_BYTES), made(queue, queue_bytes));
     Memory::client_of(buffer.into(), queue.into(), QUEUE_ENTRIES)
 }
 
-/// A session that has these files; the server has said so.
+/// A session with these files that the server has answered.
 fn named(home: &Home, queue: &Path, buffer: &Path) -> Wire {
     let wire = Wire::connect(&home.path());
     assert!(wire.send(&encode::exchange(3)));
@@ -57,7 +57,7 @@ fn is_gone(path: &Path) -> bool {
 }
 
 #[test]
-fn what_a_client_leaves_is_gone_after_its_session_and_can_be_made_again() {
+fn files_of_client_are_removed_after_session_and_can_be_recreated() {
     let home = Home::new();
     let (queue, buffer) = paths(&home);
     for _ in 0..3 {
@@ -86,7 +86,7 @@ fn a_client_of_the_second_version_that_vanishes_leaves_nothing() {
 }
 
 #[test]
-fn what_the_client_removed_itself_is_nobodys_business() {
+fn files_removed_by_client_are_ignored() {
     let home = Home::new();
     let (queue, buffer) = paths(&home);
     drop(memory(&queue, &buffer));
@@ -114,7 +114,7 @@ fn a_name_that_means_another_file_now_is_left_alone() {
         fs::rename(&buffer, &kept).unwrap();
         replace(&buffer, &kept);
         drop(wire);
-        // It is the last that is looked at.
+        // The queue's file is removed last.
         until("the queue is gone", || is_gone(&queue));
         assert!(!is_gone(&buffer) && !is_gone(&kept));
     }
@@ -132,7 +132,7 @@ fn a_buffer_stays_until_the_second_of_two_sessions_ends() {
     drop(first);
     until("the first queue is gone", || is_gone(&queue));
     assert!(!is_gone(&buffer) && !is_gone(&second_queue));
-    // A third finds it by its name.
+    // A third session finds it by its name.
     drop(memory(&queue, &home.file("unused_too")));
     let third = named(&home, &queue, &buffer);
     drop(second);
@@ -165,7 +165,7 @@ fn files_of_strangers_are_left_to_them() {
     assert!(!is_gone(&queue) && !is_gone(&buffer));
 }
 
-/// A client of ours, whose files lie in the directory of `home`.
+/// A client of ours, with files in the directory of `home`.
 fn own(home: &Home) -> Arc<Shmipc> {
     let config = small()
         .mem_map_type(MemMapType::DevShmFile)
@@ -188,7 +188,7 @@ fn connected(home: &Home, protocol: &Arc<Shmipc>) -> Session {
     session
 }
 
-/// The files of our client's with this in their names.
+/// Files of our client with this in their names.
 fn files(home: &Home, part: &str) -> Vec<PathBuf> {
     let entries = fs::read_dir(home.directory.path()).unwrap();
     let paths = entries.map(|entry| entry.unwrap().path());
@@ -226,7 +226,7 @@ fn a_client_of_ours_makes_a_new_buffer_where_a_server_removed_the_last() {
     let second = connected(&home, &config);
     let found = files(&home, "_buffer");
     assert!(found.len() == 1 && found != removed);
-    // Who has the old one goes on.
+    // A session with the old file goes on.
     let mut stream = first.open(&[]).unwrap();
     stream.send(b"still").unwrap();
     assert_eq!(stream.recv().unwrap().unwrap(), b"still");

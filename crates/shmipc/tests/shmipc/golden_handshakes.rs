@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Ours says byte for byte what published peers were recorded to say, in both roles and both versions: the same
-//! messages, the same descriptors beside the same byte, in the same order, up to the first wake-ups.
+//! Our handshakes equal those recorded of published peers, byte by byte, in both roles and both
+//! versions: the same messages, and the same descriptors with the same byte, in the same order, up
+//! to the first wake-ups.
 //!
 //! ```text
-//!   ours as client     ◀── lines of the recorded server       ours as server    ◀── lines of the recorded client
-//!                      ──▶ has to be the recorded client's                      ──▶ has to be the recorded server's
+//!   our client  ◀── lines of the recorded server      our server  ◀── lines of the recorded client
+//!               ──▶ must equal the client's                       ──▶ must equal the server's
 //! ```
 //!
-//! The recordings are `spec/shmipc/*.txt`; the last test proves that each byte of them matters.
+//! The recordings are `spec/shmipc/*.txt`. The last test proves that each byte of them matters.
 
 use crate::support_foe;
 use crate::support_golden;
@@ -36,7 +37,7 @@ struct Ends {
 }
 
 impl Ends {
-    /// What our client made.
+    /// Opens the memory that our client created.
     fn opened(buffer: BorrowedFd<'_>, queue: BorrowedFd<'_>) -> Self {
         let region = BufferRegion::map(map(buffer)).unwrap();
         let queue = Queue::map(map(queue), QueueLayout::NATIVE).unwrap();
@@ -44,7 +45,7 @@ impl Ends {
         Self { region, producer, consumer }
     }
 
-    /// What a peer's client makes, in memory that is zero, of the peers' default shape.
+    /// Creates the memory of a peer's client, zeroed and of the peers' default shape.
     fn made(buffer: BorrowedFd<'_>, queue: BorrowedFd<'_>) -> Self {
         let classes = [(8172, 50), (32_748, 30), (131_052, 20)];
         let classes = classes.map(|(size, percent)| Class { size, percent });
@@ -54,7 +55,7 @@ impl Ends {
         Self { region, producer, consumer }
     }
 
-    /// Puts a message, of which a wake-up has to tell.
+    /// Adds a message, which needs a wake-up.
     fn put(&mut self, bytes: &[u8]) {
         let mut slice = self.region.reserve(bytes.len()).unwrap();
         slice.as_mut_slice()[..bytes.len()].copy_from_slice(bytes);
@@ -63,7 +64,7 @@ impl Ends {
         until("it sleeps", || self.producer.mark_working());
     }
 
-    /// Takes the message of which a wake-up told.
+    /// Takes the message that a wake-up announced.
     fn take(&mut self) -> Vec<u8> {
         let Element { stream, offset, .. } = self.consumer.pop().unwrap().expect("a message");
         assert_eq!(stream, STREAM);
@@ -76,12 +77,13 @@ fn map(fd: BorrowedFd<'_>) -> SharedMap {
     SharedMap::map(fd, usize::try_from(size).unwrap()).unwrap()
 }
 
-/// Ours connects to a server that says what the recorded one said; what passed, or why ours gave up.
+/// Our client connects to a server that sends the recorded messages. Returns the transcript, or why
+/// our client gave up.
 fn replay_to_our_client(recording: &Recording) -> Result<String, String> {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("s.sock");
     let listener = Listener::listen_unix_path(&path, 0o600, 1).unwrap();
-    // The name of a memfd is a word; a file has to lie somewhere.
+    // The name of a memfd is only text; a file needs a directory.
     let (prefix, mapping) = match recording.is_memfd() {
         true => (recording.start.rsplit_once('_').unwrap().0.to_owned(), MemMapType::MemFd),
         false => (directory.path().join("shm").to_str().unwrap().into(), MemMapType::DevShmFile),
@@ -119,13 +121,14 @@ fn replay_to_our_client(recording: &Recording) -> Result<String, String> {
     })
 }
 
-/// Says the server's lines, and writes down what a client of ours says; `None` if it hangs up before the end.
+/// Sends the server's lines, and records the messages of our client; `None` if it hangs up before
+/// the end.
 fn serve_as_recorded(socket: &Socket, recording: &Recording, mask: &Mask) -> Option<String> {
     let mut transcript = Transcript::default();
     let mut ends = None;
     for line in &recording.lines {
         if line.from == From::Server {
-            // Nobody speaks before his turn.
+            // Neither side sends before its turn.
             if ends.is_none() && !is_silent(socket) {
                 return None;
             }
@@ -159,7 +162,8 @@ fn open(path: &Path) -> File {
     File::options().read(true).write(true).open(path).unwrap()
 }
 
-/// A client that says what the recorded one said connects to ours; what passed, or `None` if ours hung up.
+/// A client that sends the recorded messages connects to our server. Returns the transcript, or
+/// `None` if our server hung up.
 fn replay_to_our_server(recording: &Recording) -> Option<String> {
     let home = Home::new();
     let wire = Wire::connect(&home.path());
@@ -187,7 +191,7 @@ fn replay_to_our_server(recording: &Recording) -> Option<String> {
                 say(&wire.socket, &line.bytes, &descriptors);
             }
             Some(BY_PATH) => {
-                // The recorded files, in a directory of the test's.
+                // The recorded files, in a directory of this test.
                 let both = names(&line.bytes).unwrap();
                 let both = both.map(|name| moved(&name, home.directory.path()));
                 let sizes = [Queue::size_bytes(QUEUE_ENTRIES).unwrap(), BUFFER_BYTES];
@@ -245,12 +249,13 @@ fn our_server_says_what_theirs_say() {
     }
 }
 
-/// What ours hears is compared as strictly as what it says: another byte there, and nothing is agreed.
+/// Received messages are checked as strictly as sent ones: with any other byte, no handshake
+/// succeeds.
 #[test]
 fn our_client_agrees_to_nothing_else() {
     for (name, recording) in recordings() {
-        let heard = |line: &Line| line.from == From::Server && line.kind() != Some(WAKE_UP);
-        for (index, at) in bytes_of(&recording, heard) {
+        let is_received = |line: &Line| line.from == From::Server && line.kind() != Some(WAKE_UP);
+        for (index, at) in bytes_of(&recording, is_received) {
             let mut other = recording.clone();
             other.lines[index].bytes[at] ^= 1;
             let passed = replay_to_our_client(&other);
@@ -259,16 +264,16 @@ fn our_client_agrees_to_nothing_else() {
     }
 }
 
-/// Names are words, so it is the headers that count.
+/// Names are only text, so the headers count.
 #[test]
 fn our_server_agrees_to_nothing_else() {
     for (name, recording) in recordings() {
-        let heard = |line: &Line| {
+        let is_received = |line: &Line| {
             line.from == From::Client && ![None, Some(WAKE_UP)].contains(&line.kind())
         };
-        for (index, at) in bytes_of(&recording, heard).filter(|(_, at)| *at < 8) {
+        for (index, at) in bytes_of(&recording, is_received).filter(|(_, at)| *at < 8) {
             let mut other = recording.clone();
-            // A message that says that it is a little longer is waited for, and newer versions are welcome.
+            // A message with a slightly greater length is awaited, and newer versions are accepted.
             other.lines[index].bytes[at] ^= if at == 3 || at == 6 { 1 } else { 0x80 };
             let passed = replay_to_our_server(&other);
             assert_eq!(passed, None, "{name}: line {index}, byte {at}");
@@ -276,7 +281,7 @@ fn our_server_agrees_to_nothing_else() {
     }
 }
 
-/// Index of the line and of the byte in it.
+/// Index of the line, and of the byte in it.
 fn bytes_of(
     recording: &Recording,
     is_meant: impl Fn(&Line) -> bool,

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What went by the socket arrives although its sender ends the session at once: it is waited for, as long as
-//! `Config::linger` says, until the other side has read it, or, over TCP, has hung up as well.
+//! Messages over the socket arrive although their sender ends the session at once. It lingers, up
+//! to `Config::linger`, until the peer has read them or, over TCP, has hung up as well.
 //!
 //! ```text
-//!   sender    fallback data, close ───▶ waits ──────────────────────▶ hangs up
+//!   sender    fallback data, close ───▶ lingers ────────────────────▶ hangs up
 //!   receiver            still writes, reads nothing … ─▶ reads all of it
 //! ```
 //!
-//! Whoever said that nothing more will come from there, and reads nothing, is waited for by nobody.
+//! A peer that shut down its write direction, and reads nothing, is not waited for.
 
 use crate::support_foe;
 
@@ -22,12 +22,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use support_foe::{Foe, Wire, small, soon};
 
-/// More than the region has, so that it goes by the socket; and less than a TCP socket takes that nobody reads.
+/// More than the region has, so that it uses the socket; less than a TCP socket accepts without a
+/// reader.
 const MESSAGE_BYTES: usize = (1 << 20) + 4096;
-/// Less than a Unix socket takes.
+/// Less than a Unix socket accepts.
 const LAST_BYTES: usize = 16 << 10;
 
-/// How long one looks whether something happens that must not.
+/// How long to check that something does not happen.
 const A_WHILE: Duration = Duration::from_millis(100);
 
 fn accepted(listener: &Listener) -> Socket {
@@ -39,7 +40,7 @@ fn accepted(listener: &Listener) -> Socket {
     socket.unwrap()
 }
 
-/// A session of ours over TCP, and the connection of the one who accepted it: version 2 answers nothing.
+/// A session of ours over TCP, and the connection of its acceptor. Version 2 answers nothing.
 fn over_tcp(linger: Duration, directory: &tempfile::TempDir) -> (Session, Wire) {
     let listener = Listener::listen_tcp("127.0.0.1:0".parse().unwrap(), 16).unwrap();
     let address = format!("tcp:{}", listener.local_addr().unwrap().unwrap());
@@ -69,7 +70,7 @@ fn over_unix(linger: Duration, directory: &tempfile::TempDir) -> (Session, Foe) 
     })
 }
 
-/// Sends what no slices have room for, then ends stream and session.
+/// Sends a message that no slices have room for, then ends stream and session.
 fn send_and_close(session: &Session) {
     let mut stream = session.open(&[]).unwrap();
     stream.send_deadline(&[7; MESSAGE_BYTES], soon()).unwrap();
@@ -101,7 +102,7 @@ fn is_message(wire: &Wire, bytes: usize) {
     assert!(bytes.iter().all(|byte| *byte == 7));
 }
 
-/// Things to read for one who has closed its session.
+/// Writes messages to a peer that has closed its session.
 fn write_on(wire: &Wire, version: u8) {
     for _ in 0..10 {
         assert!(wire.send(&encode::polling(version)), "the connection was reset");
@@ -119,7 +120,7 @@ fn over_tcp_nothing_that_is_under_way_is_destroyed() {
     has_not_finished(&session);
     read_the_last(&wire);
     assert!(wire.receive(1).is_none());
-    // One who reads to the end may write meanwhile, and is not told that nobody is there.
+    // A peer that reads to the end may write meanwhile, and gets no error.
     write_on(&wire, 2);
     has_not_finished(&session);
     write_on(&wire, 2);
@@ -142,7 +143,7 @@ fn on_a_unix_socket_it_is_waited_for_until_it_is_read() {
 }
 
 #[test]
-fn one_who_never_reads_is_waited_for_no_longer_than_was_said() {
+fn peer_that_never_reads_is_waited_for_up_to_linger() {
     let directory = tempfile::tempdir().unwrap();
     let linger = Duration::from_millis(300);
     let before = Instant::now();
@@ -158,7 +159,7 @@ fn one_who_never_reads_is_waited_for_no_longer_than_was_said() {
 }
 
 #[test]
-fn one_who_has_gone_is_not_waited_for() {
+fn peer_that_hung_up_is_not_waited_for() {
     let directory = tempfile::tempdir().unwrap();
     let linger = Duration::from_secs(3600);
     let (session, wire) = over_tcp(linger, &directory);
@@ -171,7 +172,8 @@ fn one_who_has_gone_is_not_waited_for() {
     session.finished(Some(soon())).unwrap();
 }
 
-/// Their slices are all taken, so that we answer by the socket; and of theirs lies there more than may lie unread.
+/// All slices of its region are allocated, so our answers use the socket; and more of its data is
+/// unread than the limit allows.
 fn silent(path: &Path) -> (Foe, Vec<Slice>) {
     let foe = Foe::client(path);
     let region = Arc::clone(&foe.memory.region);
@@ -188,7 +190,7 @@ fn silent(path: &Path) -> (Foe, Vec<Slice>) {
 }
 
 #[test]
-fn one_who_only_stops_writing_is_waited_for_by_no_sender_and_by_no_end() {
+fn peer_that_shut_down_writing_is_not_waited_for() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("s.sock");
     let protocol = partywall_shmipc::Config::default()
@@ -204,7 +206,7 @@ fn one_who_only_stops_writing_is_waited_for_by_no_sender_and_by_no_end() {
     let mut first = session.accept_deadline(soon()).unwrap().unwrap();
     let mut second = session.accept_deadline(soon()).unwrap().unwrap();
     while first.send_deadline(&[1; 60_000], Instant::now() + A_WHILE).is_ok() {}
-    let is_told = |sent: Result<(), StreamSendError>| {
+    let is_reported = |sent: Result<(), StreamSendError>| {
         let timed_out = matches!(sent, Err(StreamSendError::TimedOut));
         assert!(sent.is_err() && !timed_out, "{sent:?}");
     };
@@ -214,14 +216,14 @@ fn one_who_only_stops_writing_is_waited_for_by_no_sender_and_by_no_end() {
         let waiting = scope.spawn(move || first.send_deadline(&[2; 60_000], later));
         std::thread::sleep(A_WHILE);
         foe.wire.socket.shutdown_write().unwrap();
-        support_foe::until("it is told", || waiting.is_finished());
-        is_told(waiting.join().unwrap());
+        support_foe::until("it is reported", || waiting.is_finished());
+        is_reported(waiting.join().unwrap());
     });
-    is_told(second.send_deadline(&[3; 60_000], soon()));
+    is_reported(second.send_deadline(&[3; 60_000], soon()));
     session.close(0, "");
     session.finished(Some(soon())).unwrap();
     drop((foe, taken));
 }
 
-/// Of fallback data, before the socket is not read any more.
+/// Limit of unread fallback data, above which the socket is not read.
 const UNREAD_BYTES: u64 = 1 << 20;

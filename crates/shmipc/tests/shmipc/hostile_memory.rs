@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Whatever a peer writes into shared memory, and even if it truncates it: no panic, no loop, no byte twice.
+//! A peer writes anything into shared memory, or truncates it: no panic, no endless loop, no byte
+//! with two owners.
 
 use crate::support_hostile;
 
@@ -31,7 +32,7 @@ proptest! {
         support_hostile::image(&input);
     }
 
-    /// Headers that make sense one by one.
+    /// Headers that are plausible one by one.
     #[test]
     fn lists_that_the_peer_made_up(
         lists in 0_u16..5,
@@ -54,7 +55,7 @@ proptest! {
     }
 }
 
-/// Two slices of a message, and what the peer changes of them.
+/// Two slices of a message, and the peer's change of them.
 fn received_after(change: impl FnOnce(&SharedMap, usize, usize)) -> (String, Vec<usize>) {
     let (ours, theirs) = support_hostile::mappings(4096);
     let classes = [Class { size: 60, percent: 50 }, Class { size: 252, percent: 50 }];
@@ -67,7 +68,7 @@ fn received_after(change: impl FnOnce(&SharedMap, usize, usize)) -> (String, Vec
 }
 
 #[test]
-fn each_lie_about_a_message_is_told_apart_and_nothing_stays_claimed() {
+fn each_false_header_has_its_own_error_and_no_slice_stays_claimed() {
     type Change = fn(&SharedMap, usize, usize);
     let lies: [(Change, &str); 9] = [
         (|map, first, _| map.store(first, 60), "another capacity"),
@@ -99,7 +100,7 @@ fn a_list_that_is_seen_to_be_wrong_is_not_taken_from_again() {
     let classes = [Class { size: 60, percent: 50 }, Class { size: 252, percent: 50 }];
     let region = BufferRegion::create(ours, &classes).unwrap();
     let held = region.reserve(60).unwrap();
-    // As a stale head after ABA: the slice that we have is free once more.
+    // Like a stale head after ABA: an allocated slice is free once more.
     let list = region.geometry().lists()[0];
     theirs.store(list.header as usize + 8, 0);
     theirs.store_byte(list.area() as usize + 16, 1);
@@ -107,14 +108,14 @@ fn a_list_that_is_seen_to_be_wrong_is_not_taken_from_again() {
     assert_eq!(other.capacity(), 252);
     let counts = region.counts();
     assert!(counts[0].is_stopped && counts[0].violations == 1 && !counts[1].is_stopped);
-    // A head that leads nowhere.
+    // A head out of range.
     theirs.store(region.geometry().lists()[1].header as usize + 8, 3);
     assert!(region.reserve(60).is_none());
     assert!(region.counts()[1].is_stopped);
     drop((held, other));
 }
 
-/// The peer writes from a thread of its own, at any moment.
+/// The peer writes from its own thread, at any moment.
 #[test]
 fn a_region_is_used_while_the_peer_scribbles() {
     let (ours, theirs) = support_hostile::mappings(1 << 16);
@@ -161,7 +162,7 @@ fn truncated_memory_ends_the_session_and_nothing_else() {
     let mut ours = region.reserve(10).unwrap();
 
     file.set_len(0).unwrap();
-    // The other side is unguarded here, and not touched any more.
+    // The peer's mapping is unguarded here, and not accessed any more.
     std::mem::forget(theirs);
     ours.as_mut_slice().fill(1);
     assert_eq!(chain.as_slice(), [0; 4096]);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Hot restart: an old server hands its clients over to a new one at the same address, and no call fails.
+//! Hot restart: an old server hands its clients over to a new one at the same address, and no call
+//! fails.
 
 #![cfg(feature = "tokio")]
 
@@ -60,7 +61,7 @@ impl Server {
         Self { shmipc, sessions, answers, accepting }
     }
 
-    /// Nobody connects to it any more; its sessions go on.
+    /// Stops accepting connections; its sessions go on.
     async fn stop_listening(&mut self) {
         self.accepting.abort();
         let _ = (&mut self.accepting).await;
@@ -116,7 +117,7 @@ async fn manager(place: &Place, sessions: usize) -> SessionManager {
     within("connecting", made).await.unwrap()
 }
 
-/// Calls without pause, each on a stream of the manager's, until told to stop; how many calls there were.
+/// Calls without pause, each on a stream of the manager, until stopped; returns their number.
 fn load(manager: &SessionManager, tasks: usize, stop: &Arc<AtomicBool>) -> Vec<Calling> {
     let calling = |_| {
         let (manager, stop) = (manager.clone(), Arc::clone(stop));
@@ -146,7 +147,7 @@ async fn under_load_no_call_fails_restart_after_restart() {
     restart_under_load(server, &manager, next).await;
 }
 
-/// Of a port, nobody else can listen before the old server stops to; its sessions go on meanwhile.
+/// No other server can listen on a port before the old one stops; its sessions go on meanwhile.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn under_load_over_tcp_no_call_fails_restart_after_restart() {
     let (shmipc, listener) = Server::bind("tcp:127.0.0.1:0").unwrap();
@@ -286,7 +287,7 @@ async fn a_server_that_keeps_the_address_is_not_followed_for_ever() {
         calls += 1;
     }
     assert!(calls > 0);
-    // It is over.
+    // The hot restart is over.
     let sessions = old.sessions();
     assert!(sessions < 60, "{sessions} sessions");
     let started = Instant::now();

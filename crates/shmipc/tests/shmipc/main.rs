@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Sessions over shmipc with peers that keep the rules, and its files, regions and queues.
+//! Sessions over shmipc with peers that follow the rules, and its files, regions and queues.
 
 #[cfg(feature = "tokio")]
 #[path = "../support_async/mod.rs"]

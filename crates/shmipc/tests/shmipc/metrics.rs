@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Statistics: the right figures after a known exchange, and a monitor that hears of idle sessions as well.
+//! Metrics: exact figures after a known exchange, and a monitor that gets reports of idle sessions
+//! too.
 
 #![cfg(feature = "tokio")]
 
@@ -16,7 +17,7 @@ use support_async::until;
 
 #[derive(Default)]
 struct Notes {
-    told: Mutex<Vec<(PerformanceMetrics, StabilityMetrics, ShareMemoryMetrics)>>,
+    reports: Mutex<Vec<(PerformanceMetrics, StabilityMetrics, ShareMemoryMetrics)>>,
     flushed: Mutex<usize>,
 }
 
@@ -27,7 +28,7 @@ impl Monitor for Notes {
         stability: &StabilityMetrics,
         share_memory: &ShareMemoryMetrics,
     ) {
-        self.told.lock().unwrap().push((*performance, *stability, *share_memory));
+        self.reports.lock().unwrap().push((*performance, *stability, *share_memory));
     }
 
     fn flush(&self) {
@@ -35,7 +36,7 @@ impl Monitor for Notes {
     }
 }
 
-/// Whether both sides have read all that was sent.
+/// Whether both sides have read everything that was sent.
 fn is_settled(here: &PerformanceMetrics, there: &PerformanceMetrics) -> bool {
     let pending = |one: &PerformanceMetrics| one.send_queue_count + one.receive_queue_count;
     let is_read = there.receive_sync_event_count == here.send_sync_event_count;
@@ -60,7 +61,7 @@ async fn a_known_exchange_has_the_right_figures_on_both_sides() {
     stream.send(&[7; 1000]).await.unwrap();
     let mut there = accepted.accept().await.unwrap().unwrap();
     let question = there.recv().await.unwrap().unwrap();
-    // One slice of the smallest class is lent while the message is held.
+    // One slice of the smallest class is allocated while the message is held.
     let held = shmipc.metrics()[0].share_memory;
     assert_eq!(held.capacity_of_share_memory_in_bytes, 32 << 20);
     assert_eq!(held.all_in_used_share_memory_in_bytes, 8172);
@@ -68,7 +69,7 @@ async fn a_known_exchange_has_the_right_figures_on_both_sides() {
     there.send(&[8; 300]).await.unwrap();
     assert_eq!(stream.recv().await.unwrap().unwrap().len(), 300);
 
-    // What was taken is told when nothing is left, and a wake-up may be read behind the message that it came with.
+    // The head is stored when the ring is empty, and a wake-up may be read after its message.
     until("empty queues, and a wake-up read", || {
         is_settled(&manager.stats().total.performance, &shmipc.metrics()[0].performance)
     })
@@ -92,10 +93,10 @@ async fn a_known_exchange_has_the_right_figures_on_both_sides() {
     }
     assert_eq!(here.total, client);
 
-    // Nothing happens any more, and the monitor is told all the same.
-    let told = notes.told.lock().unwrap().len();
-    until("the monitor", || notes.told.lock().unwrap().len() >= told + 3).await;
-    let (performance, stability, memory) = *notes.told.lock().unwrap().last().unwrap();
+    // Nothing happens any more, and the monitor gets reports all the same.
+    let reports = notes.reports.lock().unwrap().len();
+    until("the monitor", || notes.reports.lock().unwrap().len() >= reports + 3).await;
+    let (performance, stability, memory) = *notes.reports.lock().unwrap().last().unwrap();
     assert_eq!((performance.out_flow_bytes, performance.in_flow_bytes), (1000, 300));
     assert_eq!((stability, memory), (client.stability, client.share_memory));
 
@@ -103,7 +104,7 @@ async fn a_known_exchange_has_the_right_figures_on_both_sides() {
     assert_eq!(*notes.flushed.lock().unwrap(), 0);
     manager.close().await;
     until("the last figures", || *notes.flushed.lock().unwrap() == 1).await;
-    let (performance, stability, _) = *notes.told.lock().unwrap().last().unwrap();
+    let (performance, stability, _) = *notes.reports.lock().unwrap().last().unwrap();
     assert_eq!(performance.out_flow_bytes, 1000);
     assert_eq!(stability.active_stream_count, 0);
     let after = manager.stats();
@@ -125,7 +126,7 @@ async fn a_servers_monitor_hears_of_idle_sessions_when_it_is_asked_to() {
     let (manager, accepted) = (manager.unwrap(), accepted.unwrap());
     until("the monitor", || {
         shmipc.tell_monitor();
-        notes.told.lock().unwrap().len() >= 3
+        notes.reports.lock().unwrap().len() >= 3
     })
     .await;
     drop((manager, accepted));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What comes late, or in another order than it was sent: no ghost of a closed stream, no slice lost, no end before
-//! the data.
+//! Messages that come late, or in another order than they were sent: no ghost of a closed stream,
+//! no lost slice, no end before the data.
 
 use crate::support_foe;
 
@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use support_foe::{Foe, Memory, Wire, soon, until};
 
-/// A foe, and our side of its session.
+/// A hostile client, and our side of its session.
 fn pair() -> (Foe, Session) {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("s.sock");
@@ -89,7 +89,7 @@ fn an_end_in_the_ring_waits_for_the_data_on_the_socket() {
 fn an_end_on_the_socket_waits_for_the_data_in_the_ring() {
     for _ in 0..50 {
         let (mut foe, session) = pair();
-        // Put without a word, as by a peer whose other thread is about to tell.
+        // Added without a wake-up, as by a peer whose other thread is about to send it.
         for index in 0..60_u32 {
             let offset = foe.memory.message(&index.to_le_bytes());
             foe.memory.producer.put(Element { stream: 2, offset, status: 0 }).unwrap();
@@ -119,7 +119,7 @@ fn a_ring_that_is_never_empty_holds_up_no_end() {
         let talking = scope.spawn(move || {
             let (mut round, mut has_closed) = (0_u32, false);
             while !over.load(Ordering::Relaxed) {
-                // Filled up to the brim, all the time.
+                // The ring is full all the time.
                 if let Some(slice) = foe.memory.region.reserve(8) {
                     let offset = foe.memory.region.send_one(slice).unwrap();
                     while !foe.put(4, offset, 0) {
@@ -130,7 +130,7 @@ fn a_ring_that_is_never_empty_holds_up_no_end() {
                 if round == 500 {
                     assert!(foe.wire.send(&encode::stream_close(3, 3)));
                 }
-                // Only then: an end in the ring is a reason to look at the socket.
+                // Only then: a close in the ring is a reason to read the socket.
                 if !has_closed && third_over.load(Ordering::Relaxed) {
                     has_closed = true;
                     while !foe.put(2, 0, 1) {}
@@ -158,16 +158,16 @@ fn wake_ups_without_anything_and_anything_without_wake_ups() {
     foe.say(2, b"hello");
     let mut ours = session.accept_deadline(soon()).unwrap().unwrap();
     assert_eq!(ours.recv_deadline(soon()).unwrap().unwrap(), b"hello");
-    // Put while the flag says that somebody looks: whoever set it tells, a little later.
+    // Added while the flag is set by another thread, which sends the wake-up a little later.
     foe.memory.producer.mark_working();
-    let offset = foe.memory.message(b"untold");
+    let offset = foe.memory.message(b"unnotified");
     foe.memory.producer.put(Element { stream: 2, offset, status: 0 }).unwrap();
     foe.wire.send(&encode::polling(3));
-    assert_eq!(ours.recv_deadline(soon()).unwrap().unwrap(), b"untold");
+    assert_eq!(ours.recv_deadline(soon()).unwrap().unwrap(), b"unnotified");
 }
 
 #[test]
-fn what_was_sent_before_a_hang_up_arrives_and_the_rest_is_given_back() {
+fn messages_before_hang_up_arrive_and_the_rest_is_freed() {
     let (mut foe, session) = pair();
     let region = Arc::clone(&foe.memory.region);
     let before = region.free_counts();
@@ -175,7 +175,7 @@ fn what_was_sent_before_a_hang_up_arrives_and_the_rest_is_given_back() {
         let offset = foe.memory.message(&index.to_le_bytes());
         foe.memory.producer.put(Element { stream: 2, offset, status: 0 }).unwrap();
     }
-    // Not a word, and gone.
+    // Hangs up without a message.
     foe.wire.socket.shutdown_both().unwrap();
     let mut ours = session.accept_deadline(soon()).unwrap().unwrap();
     for index in 0..20_u32 {
@@ -186,9 +186,9 @@ fn what_was_sent_before_a_hang_up_arrives_and_the_rest_is_given_back() {
     drop(foe);
 }
 
-/// More lies unread than may, so the socket is not read; and the ring is full.
+/// More is unread than the limit allows, so the socket is not read; and the ring is full.
 #[test]
-fn one_who_waits_to_send_learns_of_the_end_while_nothing_is_read() {
+fn blocked_sender_learns_of_the_end_while_nothing_is_read() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("s.sock");
     let little = partywall_shmipc::Config::default()
@@ -202,7 +202,7 @@ fn one_who_waits_to_send_learns_of_the_end_while_nothing_is_read() {
         let session = listener.accept_deadline(soon()).unwrap();
         (connecting.join().unwrap(), session)
     });
-    // As many as may lie unread, and what is more fits into the socket.
+    // Unread up to the limit, and what is more fits into the socket.
     for _ in 0..11 {
         foe.wire.send(&fallback(2, &[7; 100_000]));
     }
@@ -218,7 +218,7 @@ fn one_who_waits_to_send_learns_of_the_end_while_nothing_is_read() {
     });
 }
 
-/// A stream of ours over TCP, whose other end is a foe.
+/// A stream of ours over TCP to a hostile peer.
 fn over_tcp(directory: &std::path::Path) -> (Session, Foe) {
     let listener = partywall_sys::Listener::listen_tcp("127.0.0.1:0".parse().unwrap(), 16).unwrap();
     let address = format!("tcp:{}", listener.local_addr().unwrap().unwrap());
@@ -247,8 +247,8 @@ fn over_tcp(directory: &std::path::Path) -> (Session, Foe) {
     (session, Foe { wire, memory })
 }
 
-/// A Unix socket has nothing in between; but a message may be written in two parts, and the end put meanwhile. Behind it there may be
-/// others at the sender.
+/// A Unix socket buffers nothing in between. But a message may be written in two parts, with the
+/// close added between them. The sender may have others after it.
 #[test]
 fn an_end_in_the_ring_waits_for_the_rest_of_a_message_on_the_socket() {
     for cut in [3, 10, 500] {
@@ -267,7 +267,7 @@ fn an_end_in_the_ring_waits_for_the_rest_of_a_message_on_the_socket() {
         for stream in [3, 2] {
             foe.memory.producer.put(Element { stream, offset: 0, status: 1 }).unwrap();
         }
-        // Told by the next byte: there is no place for a word within a message.
+        // The next byte wakes us: no wake-up fits within a message.
         let _ = foe.memory.producer.mark_working();
         let (next, rest) = rest.split_at(1);
         assert!(foe.wire.send(next));
@@ -281,9 +281,9 @@ fn an_end_in_the_ring_waits_for_the_rest_of_a_message_on_the_socket() {
     }
 }
 
-/// A word and data come by one read, at the moment when an end in the ring is the only reason to read.
+/// A wake-up and data arrive in one read, when a close in the ring is the only reason to read.
 #[test]
-fn what_one_read_has_brought_is_not_left_lying() {
+fn all_frames_of_one_read_are_processed() {
     let (mut foe, session) = pair();
     for stream in 2..2000 {
         foe.say(stream, b"hello");
@@ -314,7 +314,7 @@ fn what_one_read_has_brought_is_not_left_lying() {
     }
 }
 
-/// A stream of which a message was cut short did not end in good order, whatever the ring says.
+/// A stream with a message that was cut did not end in good order, whatever the ring says.
 #[test]
 fn an_end_in_the_ring_is_not_believed_where_the_connection_was_cut_within_a_message() {
     let directory = tempfile::tempdir().unwrap();
@@ -339,12 +339,12 @@ fn an_end_in_the_ring_is_not_believed_where_the_connection_was_cut_within_a_mess
         let _ = foe.memory.producer.mark_working();
         foe.wire.socket.shutdown_both().unwrap();
         let end = ours.recv_deadline(soon());
-        let is_told = matches!(&end, Err(StreamRecvError::Session(_)));
-        assert!(is_told, "over TCP: {is_tcp}: {end:?}");
+        let is_reported = matches!(&end, Err(StreamRecvError::Session(_)));
+        assert!(is_reported, "over TCP: {is_tcp}: {end:?}");
     }
 }
 
-/// What TCP has taken may still be in its sender's buffers, while the end is in the ring already.
+/// TCP may still have data in its sender's buffers when the close is already in the ring.
 #[test]
 fn over_tcp_an_end_in_the_ring_waits_for_the_rest_of_a_message() {
     let directory = tempfile::tempdir().unwrap();

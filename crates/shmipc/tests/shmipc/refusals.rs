@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What goes wrong at first: one side speaks the protocol and the other does not, a message is too long, a stream is
-//! opened from the wrong side. Each error names the setting, or the side, that mends it, and says so once.
+//! First mistakes: only one side uses the protocol, a message is too long, the wrong side opens a
+//! stream. Each error names the setting or the side that corrects it, and says so once.
 
 use partywall::blocking::{Listener, Session, connect_with, connect_with_protocol};
 use partywall::{BackPressure, Config, ConnectError, OpenError, SessionError};
@@ -30,7 +30,7 @@ fn pair(directory: &tempfile::TempDir, config: &Config) -> (Session, Session) {
     })
 }
 
-/// No error of the chain repeats one that is in its words already.
+/// No error of the chain repeats the text of another.
 fn says_once(error: &dyn Error) {
     let whole = error.to_string();
     let mut source = error.source();
@@ -45,22 +45,22 @@ fn listener_without_protocol_names_what_to_configure() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("s.sock");
     let address = format!("unix:{}", path.display());
-    let (tell, told) = mpsc::channel();
+    let (tell, refusals) = mpsc::channel();
     let config = Config::default().on_refused(move |error| {
         let _ = tell.send(error.to_string());
     });
     let mut listener = Listener::bind_with(&*address, &config).unwrap();
     std::thread::scope(|scope| {
         let connecting = scope.spawn(|| connect(&address, &Config::default()).unwrap_err());
-        // It is told while somebody waits for a connection.
+        // The refusal is reported during a call of accept.
         let mut refused = None;
         while refused.is_none() {
             assert!(listener.accept_deadline(Instant::now() + Duration::from_millis(50)).is_err());
-            refused = told.try_recv().ok();
+            refused = refusals.try_recv().ok();
         }
         let refused = refused.unwrap();
         assert!(
-            refused.contains("it speaks shmipc: give the listener of sessions that protocol"),
+            refused.contains("it uses shmipc: give the listener of sessions that protocol"),
             "{refused}"
         );
         assert!(refused.starts_with(&format!("client of {address} ")), "{refused}");
@@ -76,7 +76,7 @@ fn client_without_protocol_names_what_to_configure() {
     let path = directory.path().join("s.sock");
     let listener = UnixListener::bind(&path).unwrap();
     let error = std::thread::scope(|scope| {
-        // What a peer does with what it does not understand.
+        // What a peer does with an unknown message.
         scope.spawn(|| listener.accept().unwrap().0.read_exact(&mut [0; 8]).unwrap());
         connect_with(&*format!("unix:{}", path.display()), &Config::default()).unwrap_err()
     });
@@ -91,7 +91,7 @@ fn only_the_connecting_side_opens_streams() {
     let error = server.open(&[]).unwrap_err();
     let is_unsupported = matches!(error, OpenError::Session(SessionError::Unsupported { .. }));
     assert!(is_unsupported && error.to_string().contains("of the connecting side"), "{error}");
-    // So nothing would ever come to the other one, which is told at once.
+    // No stream would ever come, so accepting one fails at once.
     let error = client.accept().unwrap_err();
     assert!(matches!(error, SessionError::Unsupported { .. }), "{error}");
     assert!(error.to_string().contains("of the connecting side"), "{error}");
@@ -100,10 +100,13 @@ fn only_the_connecting_side_opens_streams() {
     stream.send(b"there").unwrap();
     let mut accepted = server.accept_deadline(soon()).unwrap().unwrap();
     assert_eq!(accepted.recv_deadline(soon()).unwrap().unwrap(), b"there");
-    // Over, it says that.
+    // After the end, accepting returns the end, and opening says why.
     drop((stream, accepted));
     client.close(0, "");
-    assert!(matches!(client.accept(), Err(SessionError::ClosedHere { .. })));
+    assert!(matches!(client.accept(), Ok(None)));
+    let opened = client.open(&[]);
+    let is_closed = matches!(opened, Err(OpenError::Session(SessionError::ClosedHere { .. })));
+    assert!(is_closed, "{opened:?}");
 }
 
 #[test]

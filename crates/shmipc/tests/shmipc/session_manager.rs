@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The session manager: whose turn it is, which streams are used again, and what becomes of sessions that break.
+//! The session manager: turns of sessions, reuse of streams, and replacement of broken sessions.
 
 #![cfg(feature = "tokio")]
 
@@ -17,7 +17,8 @@ use std::time::Duration;
 use support_async::{until, within};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-/// A server: `!` in front of a message asks for no answer, `2` for two, `x` closes the stream.
+/// A server. A message that begins with `!` gets no answer, `2` two answers, and `x` closes the
+/// stream.
 struct Server {
     address: String,
     sessions: Arc<Mutex<Vec<Session>>>,
@@ -118,7 +119,7 @@ async fn a_stream_that_is_put_back_is_the_next_one_and_one_stream_to_the_server(
         assert!(stream.put_back());
     }
     assert_eq!((server.sessions(), server.streams()), (1, 1));
-    // Two at a time are two, and the first that was put back is the first to be used.
+    // Two at a time are different, and the one that was put back first is reused first.
     let (mut first, mut second) = (get(&manager).await, get(&manager).await);
     call(&mut first, b"a").await;
     call(&mut second, b"b").await;
@@ -142,7 +143,7 @@ async fn sessions_take_turns_of_thirty_two() {
         call(&mut stream, b"here").await;
         streams.push(stream);
     }
-    // The first turn begins with 1, as with the peers.
+    // The first turn begins with 1, as with peers.
     let mut counts = server.streams_of_sessions();
     counts.sort_unstable();
     assert_eq!(counts, [31, 32, 32, 32]);
@@ -172,7 +173,8 @@ async fn dirty_streams_are_closed_and_not_kept() {
     let mut unread = get(&manager).await;
     unread.send(b"2").await.unwrap();
     within("an answer", unread.recv()).await.unwrap().unwrap();
-    // The second answer is there, or will be when the next one asks: it is not handed out in either case.
+    // The second answer has arrived, or arrives before the next call: the stream is not reused in
+    // either case.
     until("the second answer", || manager.stats().total.performance.in_flow_bytes == 2).await;
     assert!(!unread.put_back());
 
@@ -199,10 +201,11 @@ async fn dirty_streams_are_closed_and_not_kept() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_the_other_side_did_to_a_kept_stream_is_seen_before_it_is_used() {
+async fn peer_event_on_idle_stream_is_seen_before_reuse() {
     let server = Server::start();
     let manager = manager(&server, Config::default()).await;
-    // An answer that nobody waited for comes after the stream was put back; and one closes it.
+    // An answer that was not awaited arrives after the stream was put back; another message closes
+    // it.
     for text in [&b"late"[..], b"x"] {
         let mut other = get(&manager).await;
         let mut stream = get(&manager).await;
@@ -215,7 +218,7 @@ async fn what_the_other_side_did_to_a_kept_stream_is_seen_before_it_is_used() {
                 || now.stability.active_stream_count < before.stability.active_stream_count
         })
         .await;
-        // Whatever came before the answer to this is where it belongs.
+        // Everything before the answer to this has been processed.
         call(&mut other, b"settled").await;
         let mut next = get(&manager).await;
         call(&mut next, b"mine").await;
@@ -283,7 +286,7 @@ async fn while_one_session_is_broken_another_serves_and_it_comes_back_after_the_
     let manager = manager(&server, config).await;
     until("two sessions", || server.sessions() == 2).await;
     server.sessions.lock().unwrap().remove(0).close(0, "");
-    // On a busy machine it may have come back before anybody looks.
+    // On a busy machine it may have been replaced before this check.
     until("one session", || manager.live() == 1 || server.sessions() == 2).await;
     for _ in 0..64 {
         let mut stream = get(&manager).await;

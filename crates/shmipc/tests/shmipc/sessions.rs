@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Sessions of ours with ourselves in this protocol: every size, every line, both fronts, and memory that runs out.
+//! Sessions of ours on both sides of this protocol: every size, every transport, both fronts, and
+//! exhausted memory.
 
 use partywall::tokio::{Listener, Session, connect_with_protocol};
 use partywall::{BackPressure, Config, Trust, TrustPolicy};
@@ -138,7 +139,7 @@ fn small() -> partywall_shmipc::Config {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_finds_no_memory_goes_by_the_socket_in_order_and_before_the_end() {
+async fn messages_without_memory_use_the_socket_in_order() {
     let directory = tempfile::tempdir().unwrap();
     for mut kind in kinds(&directory) {
         kind.protocol =
@@ -148,20 +149,20 @@ async fn what_finds_no_memory_goes_by_the_socket_in_order_and_before_the_end() {
                 MemMapType::DevShmFile
             });
         let (client, server) = pair(&kind).await;
-        let isolates = server.peer().trust == Trust::Untrusted;
+        let is_copied = server.peer().trust == Trust::Untrusted;
         let sending = tokio::spawn(async move {
             let mut stream = client.open(&[]).await.unwrap();
             for index in 0..200usize {
                 stream.send(&payload(20_000 + index, index)).await.unwrap();
             }
-            // Where messages are copied as they come, the memory is free again at once, or not quite.
-            assert!(isolates || client.stats().overflows > 0, "{:?}", client.stats());
+            // If messages are copied on arrival, their memory is free again almost at once.
+            assert!(is_copied || client.stats().overflows > 0, "{:?}", client.stats());
             drop(stream);
             within("draining", client.drained()).await.unwrap();
             client
         });
         let mut there = within("accepting", server.accept()).await.unwrap().unwrap();
-        // Unread, the memory runs out.
+        // Unread messages exhaust the memory.
         let client = within("sending", sending).await.unwrap();
         for index in 0..200usize {
             let message = within("receiving", there.recv()).await.unwrap().unwrap();
@@ -170,7 +171,7 @@ async fn what_finds_no_memory_goes_by_the_socket_in_order_and_before_the_end() {
         let end = within("receiving", there.recv()).await;
         assert!(matches!(end, Ok(None)), "{end:?}");
         drop(there);
-        // With the next stream it is shared memory again.
+        // The next stream uses shared memory again.
         let before = client.stats().overflows;
         let mut stream = client.open(&[]).await.unwrap();
         stream.send(&payload(20_000, 1)).await.unwrap();
@@ -243,7 +244,7 @@ async fn a_full_queue_makes_senders_wait_and_loses_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_was_sent_before_a_session_closed_is_received() {
+async fn messages_before_session_close_are_received() {
     let directory = tempfile::tempdir().unwrap();
     for kind in kinds(&directory) {
         let (client, server) = pair(&kind).await;
@@ -273,7 +274,7 @@ async fn files_of_clients_that_nobody_vouches_for_are_not_opened() {
     let listener = listener.with_protocol(Arc::new(Shmipc::new(files.clone()).unwrap()));
     let address = listener.local_address().to_string();
     let accepting = tokio::spawn(async move { listener.accept().await.map(|_| ()) });
-    // Version 2 has no answer: a client believes that it is connected.
+    // Version 2 has no answer, so connecting succeeds.
     let protocol = Arc::new(Shmipc::new(files).unwrap());
     let _session = connect_with_protocol(address, &Config::default(), protocol).await;
     let why = within("refusing", refused.recv()).await.unwrap();

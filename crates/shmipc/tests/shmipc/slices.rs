@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Two sides exchange messages: each arrives as it was sent, and at the end every slice is free on both sides.
+//! Two sides exchange messages: each arrives unchanged, and at the end every slice is free on both
+//! sides.
 
 use partywall_shmipc::regions::{
     Backing, BufferRegion, Chain, Class, Element, Queue, QueueLayout, Side, Slice,
@@ -16,11 +17,11 @@ const CLASSES: [Class; 3] = [
     Class { size: 252, percent: 40 },
 ];
 
-/// So many slices that none comes round to the head again while a thread is held up between two instructions: the
-/// one thing that the protocol cannot bear.
+/// With so many slices, none returns to the head while a thread is delayed between two
+/// instructions. That is the one case that the protocol does not survive.
 const LARGE: usize = 1 << 17;
 
-/// The region as its maker and as the other side sees it.
+/// The region as seen by its creator and by the peer.
 fn sides(size: usize) -> [Arc<BufferRegion>; 2] {
     let (backing, map) = Backing::create_memfd("/pair", size).unwrap();
     let creator = BufferRegion::create(map, &CLASSES).unwrap();
@@ -62,7 +63,7 @@ fn act() -> impl Strategy<Value = Act> {
     ]
 }
 
-/// What one side has, and what is on its way from it.
+/// Slices of one side, and messages in flight from it.
 #[derive(Default)]
 struct Holding {
     slices: VecDeque<Vec<Slice>>,
@@ -150,7 +151,7 @@ proptest! {
         assert_all_free(&regions);
     }
 
-    /// A ring against a plain queue, from counters anywhere in their 64 bits.
+    /// A ring against a plain queue, with counters starting anywhere in 64 bits.
     #[test]
     fn elements_come_in_order(
         is_legacy: bool,
@@ -172,7 +173,7 @@ proptest! {
         let (mut sender, _) = client.split(Side::Client).unwrap();
         let (_, mut receiver) = server.split(Side::Server).unwrap();
         let mut model = VecDeque::new();
-        // Of what was taken the other side is told by eighths, and when nothing is left.
+        // The consumer stores its head after each eighth of the ring, and when it is empty.
         let mut unreported = 0;
         for (number, is_put) in acts.into_iter().enumerate() {
             let element = Element { stream: number as u32, offset: 1, status: 2 };
@@ -188,7 +189,7 @@ proptest! {
             }
             prop_assert_eq!(sender.room(), Ok(16 - (model.len() + unreported) as u32));
             prop_assert_eq!(receiver.pending(), Ok(model.len() as u32));
-            // The peers read all 64 bits, and calculate slots from them.
+            // Peers read all 64 bits, and calculate slots from them.
             let count = |at| u64::from(seen.load(at)) | u64::from(seen.load(at + 4)) << 32;
             prop_assert_eq!(count(tail).wrapping_sub(count(head)), (model.len() + unreported) as u64);
         }
@@ -227,7 +228,7 @@ fn pump(region: &Arc<BufferRegion>, queue: Queue, side: Side, messages: u32, see
             received += 1;
             kept.push_back(chain);
         }
-        // Given back out of order with what comes, and at the latest when nothing is left to send with.
+        // Freed out of order on arrival, and at the latest when no slice is left to send with.
         if kept.len() > 3 || (sent < messages && sender.room().unwrap() > 0) {
             kept.pop_front();
         }
@@ -301,14 +302,14 @@ fn empty_slices_are_left_out_and_the_last_one_stays() {
 }
 
 #[test]
-fn what_is_in_use_here_cannot_be_received() {
+fn slice_in_use_cannot_be_received() {
     let regions = sides(4096);
     let [creator, mapper] = &regions;
     let offset = creator.send_one(creator.reserve(8).unwrap()).unwrap();
     let chain = mapper.receive(offset).unwrap();
     assert!(mapper.receive(offset).is_err());
     drop(chain);
-    // What was not told is taken back.
+    // A message that was not sent is taken back.
     let offset = creator.send(creator.reserve_chain(600).unwrap()).unwrap();
     drop(creator.receive(offset).unwrap());
     assert_all_free(&regions);

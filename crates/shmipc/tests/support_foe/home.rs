@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A listener of ours with an echo behind each stream, and what it tells of each session.
+//! A listener of ours that echoes each stream, and reports the end of each session.
 
 use super::{TIMEOUT, soon};
 use partywall::blocking::{Listener, Session};
@@ -25,7 +25,7 @@ impl Home {
         Self::with(partywall_shmipc::Config::default(), Config::default())
     }
 
-    /// With settings; files may lie in its directory.
+    /// With settings; files may be in its directory.
     pub fn with(protocol: partywall_shmipc::Config, config: Config) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let protocol = Arc::new(Shmipc::new(protocol.directory(directory.path())).unwrap());
@@ -47,7 +47,7 @@ impl Home {
                 sessions.retain(|session: &JoinHandle<()>| !session.is_finished());
                 sessions.push(std::thread::spawn(move || {
                     let why = echo(&session);
-                    // What it keeps of its region goes back before anybody hears of its end.
+                    // Its cached slices are freed before the end is reported.
                     drop(session);
                     let _ = tell.send(why);
                 }));
@@ -65,12 +65,12 @@ impl Home {
         self.directory.path().join(name)
     }
 
-    /// Why the next connection was not let in.
+    /// Why the next connection was refused.
     pub fn refusal(&self) -> String {
         self.refused.recv_timeout(TIMEOUT).expect("it was not refused")
     }
 
-    /// Waits until one connection more has come to nothing, or to an end.
+    /// Waits until one more connection was refused or has ended.
     pub fn is_rid_of_one(&self) {
         super::until("a session ends", || {
             self.ended.try_recv().is_ok() || self.refused.try_recv().is_ok()
@@ -93,7 +93,7 @@ impl Drop for Home {
     }
 }
 
-/// Echoes all streams of a session, and says why it ended.
+/// Echoes all streams of a session, and returns why it ended.
 pub fn echo(session: &Session) -> SessionError {
     std::thread::scope(|scope| {
         loop {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The shared memory of a foe: used by the rules through `region`, `producer` and `consumer`, and against them
-//! through the maps.
+//! The shared memory of a hostile peer: used by the rules through `region`, `producer` and
+//! `consumer`, and against them through the maps.
 
 use partywall_shmipc::regions::{
     BufferRegion, Class, Consumer, Producer, Queue, QueueLayout, Side,
@@ -24,7 +24,7 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// What a client makes.
+    /// Creates the memory of a client.
     pub fn client(buffer_bytes: usize, queue_entries: u32, is_sealed: bool) -> Self {
         let queue_bytes = Queue::size_bytes(queue_entries).unwrap();
         let buffer = create_memfd("foe-buffer", buffer_bytes).unwrap();
@@ -37,7 +37,7 @@ impl Memory {
         memory
     }
 
-    /// What a client makes of zeros.
+    /// Creates the memory of a client in zeroed descriptors.
     pub fn client_of(buffer: OwnedFd, queue: OwnedFd, queue_entries: u32) -> Self {
         let classes = [Class { size: 4096, percent: 50 }, Class { size: 65_536, percent: 50 }];
         let region = BufferRegion::create(map(&buffer), &classes).unwrap();
@@ -45,7 +45,7 @@ impl Memory {
         Self::new((buffer, queue), region, made.split(Side::Client).unwrap())
     }
 
-    /// What a server gets.
+    /// Opens the memory that a server received.
     pub fn server(buffer: OwnedFd, queue: OwnedFd) -> Self {
         let region = BufferRegion::map(map(&buffer)).unwrap();
         let made = Queue::map(map(&queue), QueueLayout::NATIVE).unwrap();
@@ -70,12 +70,12 @@ impl Memory {
         self.queue_file.as_fd()
     }
 
-    /// Which region of buffers it is.
+    /// Identity of the region of buffers.
     pub fn identity(&self) -> partywall_sys::FileIdentity {
         SharedFileStat::of(self.buffer()).unwrap().identity
     }
 
-    /// A message as the rules have it; where it begins.
+    /// A message that follows the rules; returns its offset.
     pub fn message(&self, bytes: &[u8]) -> u32 {
         let mut slices = self.region.reserve_chain(bytes.len()).unwrap();
         let mut rest = bytes;
@@ -87,7 +87,7 @@ impl Memory {
         self.region.send(slices).unwrap()
     }
 
-    /// Takes the memory away from under everybody.
+    /// Truncates the memory while it is mapped.
     pub fn truncate(&self, buffer: bool, queue: bool) {
         if buffer {
             self.buffer_file.set_len(0).unwrap();
@@ -101,7 +101,7 @@ impl Memory {
 fn map(fd: &OwnedFd) -> SharedMap {
     let size = SharedFileStat::of(fd.as_fd()).unwrap().size;
     let map = SharedMap::map(fd.as_fd(), usize::try_from(size).unwrap()).unwrap();
-    // A foe that truncates goes on in the same process.
+    // A peer that truncates goes on in the same process.
     map.guard().unwrap();
     map
 }

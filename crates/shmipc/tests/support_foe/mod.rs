@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A peer that keeps no rule: it makes or maps the shared memory and does the handshake by hand, and then writes
-//! where and what it likes. And a home whose sessions it meets.
+//! A peer that breaks every rule. It creates or maps the shared memory, performs the handshake by
+//! hand, and then writes anything anywhere. And a home for its sessions.
 //!
 //! ```text
 //!   Foe::client ── our listener: Home          Foe::server ── our connect
 //!      └ queue, buffer: every word             └ the same memory, mapped once more
 //! ```
 //!
-//! It judges nothing: the tests do.
+//! It asserts nothing else: the tests do.
 #![allow(dead_code, reason = "each test file uses a part")]
 
 mod home;
@@ -29,7 +29,7 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::time::Instant;
 
-/// A word as a foe likes them: at the edges, or anything.
+/// A hostile word: an edge case, or any value.
 pub fn any_word(random: &mut Random) -> u32 {
     let any = random.next() as u32;
     match random.below(6) {
@@ -42,7 +42,7 @@ pub fn any_word(random: &mut Random) -> u32 {
     }
 }
 
-/// The connection of a foe.
+/// The connection of a hostile peer.
 #[derive(Debug)]
 pub struct Wire {
     pub socket: Socket,
@@ -53,7 +53,7 @@ impl Wire {
         Self { socket: connect_unix_path(path, Some(soon())).unwrap() }
     }
 
-    /// Sends bytes; `false` if the other side hung up.
+    /// Sends bytes; `false` if the other end hung up.
     pub fn send(&self, bytes: &[u8]) -> bool {
         self.send_with(bytes, &[])
     }
@@ -61,8 +61,8 @@ impl Wire {
     pub fn send_with(&self, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) -> bool {
         let mut sent = 0;
         while sent < bytes.len() {
-            let beside = if sent == 0 { descriptors } else { &[] };
-            match self.socket.send(&[IoSlice::new(&bytes[sent..])], beside, false, false) {
+            let descriptors = if sent == 0 { descriptors } else { &[] };
+            match self.socket.send(&[IoSlice::new(&bytes[sent..])], descriptors, false, false) {
                 Ok(count) => sent += count,
                 Err(_) => return false,
             }
@@ -70,7 +70,8 @@ impl Wire {
         true
     }
 
-    /// Exactly so many bytes, and what came beside them; `None` if the other side hung up.
+    /// Exactly so many bytes, and the descriptors that came with them; `None` if the other end hung
+    /// up.
     pub fn receive(&self, count: usize) -> Option<(Vec<u8>, Vec<OwnedFd>)> {
         let (mut bytes, mut descriptors) = (vec![0; count], Vec::new());
         let mut read = 0;
@@ -85,7 +86,7 @@ impl Wire {
         Some((bytes, descriptors))
     }
 
-    /// Whether the other side hangs up, whatever it says before.
+    /// Waits until the other end hangs up, whatever it sends before.
     pub fn hears_the_end(&self) {
         let deadline = soon();
         while self.receive(1).is_some() {
@@ -94,7 +95,7 @@ impl Wire {
     }
 }
 
-/// A foe after its handshake.
+/// A hostile peer after its handshake.
 #[derive(Debug)]
 pub struct Foe {
     pub wire: Wire,
@@ -102,7 +103,7 @@ pub struct Foe {
 }
 
 impl Foe {
-    /// A client, in version 3.
+    /// A client of version 3.
     pub fn client(path: &Path) -> Self {
         Self::client_with(path, Memory::client(1 << 20, 64, true))
     }
@@ -118,7 +119,7 @@ impl Foe {
         Self { wire, memory }
     }
 
-    /// A server, in version 3, on a connection that was accepted.
+    /// A server of version 3, on an accepted connection.
     pub fn server(socket: Socket) -> Self {
         let wire = Wire { socket };
         assert_eq!(wire.receive(8).unwrap().0, encode::exchange(3));
@@ -134,7 +135,7 @@ impl Foe {
         Self { wire, memory }
     }
 
-    /// Puts an element, and tells of it; `false` if there is no room.
+    /// Adds an element, and notifies; `false` if the ring is full.
     pub fn put(&mut self, stream: u32, offset: u32, status: u32) -> bool {
         match self.memory.producer.put(Element { stream, offset, status }) {
             Ok(()) => {}
@@ -147,13 +148,13 @@ impl Foe {
         true
     }
 
-    /// A message as the rules have it.
+    /// A message that follows the rules.
     pub fn say(&mut self, stream: u32, bytes: &[u8]) {
         let offset = self.memory.message(bytes);
         assert!(self.put(stream, offset, 0));
     }
 
-    /// The next message of the other side's, with its stream; `None` is the end of a stream.
+    /// The next message from the other end, with its stream; `None` is the end of a stream.
     pub fn hear(&mut self) -> (u32, Option<Vec<u8>>) {
         let deadline = soon();
         loop {
@@ -178,7 +179,7 @@ pub fn footprint() -> (usize, usize, u64) {
     )
 }
 
-/// That nothing stayed behind since `before`.
+/// Asserts that nothing remains since `before`.
 pub fn assert_footprint(before: (usize, usize, u64)) {
     until("descriptors back to the baseline", || footprint().0 <= before.0);
     until("mappings back to the baseline", || footprint().1 <= before.1 + MAPPINGS_SLACK);
@@ -186,7 +187,7 @@ pub fn assert_footprint(before: (usize, usize, u64)) {
     assert!(after.2 <= before.2 + GROWTH_MAX, "resident: {} then {}", before.2, after.2);
 }
 
-/// The allocator maps, too.
+/// The allocator creates mappings too.
 const MAPPINGS_SLACK: usize = 24;
-/// What a series of sessions may leave resident.
+/// The most resident bytes that a series of sessions may leave.
 const GROWTH_MAX: u64 = 24 << 20;

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A recorded handshake of two published peers: read from `spec/shmipc`, and written down again as it is replayed.
+//! A recorded handshake of two published peers: read from `spec/shmipc`, and written again during
+//! its replay.
 //!
 //! ```text
-//!   spec/shmipc/v3-memfd-….txt ── Recording ── lines of the other side ──▶ played to ours
-//!                                     ▲             lines of ours     ◀── heard, masked ── written
+//!   spec/shmipc/v3-memfd-….txt ── Recording ── lines of the peer ──▶ sent to our side
+//!                                     ▲             our lines     ◀── received, masked ── written
 //!                                     └───────────── the same text? ──────────┘
 //! ```
 //!
-//! Of what ours says, three things are masked, and nothing else (`spec/shmipc/README.md`): what names begin with,
-//! up to the process id; the lengths that follow from it; and the seals of memfds.
+//! Three things of our messages are masked, and nothing else (`spec/shmipc/README.md`): the start
+//! of names, up to the process id; the lengths that follow from it; and the seals of memfds.
 
 use partywall_sys::{SharedFileStat, Socket};
 use std::fmt::Write as _;
@@ -16,14 +17,14 @@ use std::io::{ErrorKind, IoSlice};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
-/// Which side said something.
+/// The side that sent a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum From {
     Client,
     Server,
 }
 
-/// One message, or the byte beside which descriptors came.
+/// One message, or the byte with descriptors.
 #[derive(Clone, Debug)]
 pub struct Line {
     pub from: From,
@@ -33,19 +34,19 @@ pub struct Line {
 }
 
 impl Line {
-    /// The type of the message; `None` for the byte that carries descriptors.
+    /// Kind of the message; `None` for the byte with descriptors.
     pub fn kind(&self) -> Option<u8> {
         self.bytes.get(7).copied()
     }
 }
 
-/// What one file of `spec/shmipc` says.
+/// Content of one file of `spec/shmipc`.
 #[derive(Clone, Debug)]
 pub struct Recording {
-    /// What the client was told that names begin with, and its process.
+    /// The start of names of the client, with its process id.
     pub start: String,
     pub lines: Vec<Line>,
-    /// The lines, without what is said about them.
+    /// The lines without comments.
     pub text: String,
 }
 
@@ -86,7 +87,7 @@ fn lines(text: &str) -> Vec<Line> {
     lines
 }
 
-/// What passes in a replay, written as recordings are.
+/// The transcript of a replay, in the format of recordings.
 #[derive(Debug, Default)]
 pub struct Transcript(pub String);
 
@@ -98,7 +99,7 @@ impl Transcript {
         writeln!(self.0, "{who} {}", hex.join(" ")).unwrap();
     }
 
-    /// Writes a descriptor that our client sent, which is sealed where those of peers cannot be.
+    /// Writes a descriptor of our client, which is sealed where those of peers cannot be.
     pub fn write_descriptor(&mut self, descriptor: &OwnedFd, mask: &Mask) {
         let stat = SharedFileStat::of(descriptor.as_fd()).unwrap();
         assert!(stat.is_sealed, "not sealed");
@@ -109,12 +110,12 @@ impl Transcript {
     }
 }
 
-/// How our names become those of the recording.
+/// Maps our names to those of the recording.
 #[derive(Debug)]
 pub struct Mask {
-    /// What ours begin with, up to what is drawn.
+    /// Start of our names, up to the token.
     pub prefix: String,
-    /// What those of the recording begin with, up to and with the process id.
+    /// Start of the recorded names, up to and with the process id.
     pub start: String,
 }
 
@@ -131,7 +132,7 @@ impl Mask {
         format!("{before}{}{rest}", self.start)
     }
 
-    /// The message with the recorded names, and lengths that fit; one without names is as it was.
+    /// The message with the recorded names, and lengths that fit; unchanged if it has no names.
     pub fn message(&self, message: &[u8]) -> Vec<u8> {
         match names(message) {
             Some(both) => with_names(message, &both.map(|name| self.name(&name))),
@@ -140,7 +141,7 @@ impl Mask {
     }
 }
 
-/// The names in a message: the queue's and the buffers'.
+/// The names in a message: of the queue and of the buffers.
 pub fn names(message: &[u8]) -> Option<[String; 2]> {
     if ![BY_PATH, BY_MEMFD].contains(message.get(7)?) {
         return None;
@@ -157,14 +158,14 @@ fn name(bytes: &[u8]) -> (String, &[u8]) {
     (String::from_utf8(name.to_vec()).unwrap(), rest)
 }
 
-/// A message of the same type and version, with these names.
+/// A message of the same kind and version, with these names.
 pub fn with_names(message: &[u8], names: &[String; 2]) -> Vec<u8> {
     let mut bytes = message[..8].to_vec();
     for name in names {
         bytes.extend_from_slice(&u16::try_from(name.len()).unwrap().to_be_bytes());
         bytes.extend_from_slice(name.as_bytes());
     }
-    // What the header said of its own names has to be true, too.
+    // The lengths in the header must be those of its own names.
     let lengths = names.iter().map(String::len).sum::<usize>();
     let before: usize = self::names(message).unwrap().iter().map(String::len).sum();
     let said = u32::from_be_bytes([message[0], message[1], message[2], message[3]]) as usize;
@@ -173,7 +174,7 @@ pub fn with_names(message: &[u8], names: &[String; 2]) -> Vec<u8> {
     bytes
 }
 
-/// The next message of the other side, or its byte beside descriptors; `None` once it has hung up.
+/// The next message of the other end, or its byte with descriptors; `None` once it has hung up.
 pub fn hear(socket: &Socket) -> Option<(Vec<u8>, Vec<OwnedFd>)> {
     let mut bytes = Vec::new();
     let descriptors = hear_up_to(socket, &mut bytes, 1)?;
@@ -207,13 +208,13 @@ fn hear_up_to(socket: &Socket, bytes: &mut Vec<u8>, count: usize) -> Option<Vec<
     Some(descriptors)
 }
 
-/// Whether the other side has said nothing more, and is still there.
+/// Whether the other end has sent nothing more, and is still connected.
 pub fn is_silent(socket: &Socket) -> bool {
     let received = socket.receive(&mut [0], true);
     received.is_err_and(|error| error.kind() == ErrorKind::WouldBlock)
 }
 
-/// Says it; whoever has hung up does not hear it.
+/// Sends it; an end that has hung up ignores it.
 pub fn say(socket: &Socket, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) {
     if let Ok(count) = socket.send(&[IoSlice::new(bytes)], descriptors, false, false) {
         assert_eq!(count, bytes.len(), "all of a message fits");

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A peer that writes whatever it likes over a region or a queue, while this side uses it. For property tests and
-//! the fuzzer alike.
+//! A peer that writes anything into a region or a queue while this side uses it. For property tests
+//! and the fuzzer.
 //!
 //! ```text
-//!   input: steps of eight bytes    │ what │ which │ u16 │ u32 │     the peer stores a word, or this side
-//!                                                                   takes, sends, receives, gives back
+//!   input: steps of eight bytes  │ what │ which │ u16 │ u32 │   the peer stores a word, or this
+//!                                                 side allocates, sends, receives or frees
 //! ```
 //!
-//! Whatever it says, this side never panics, never hangs, and never has the same byte twice.
+//! For any input this side never panics, never loops for ever, and never has the same byte twice.
 
-// Not every user of this file plays both games.
+// Not every user of this file needs both parts.
 #![allow(dead_code)]
 
 use partywall_shmipc::regions::{
@@ -52,7 +52,7 @@ fn steps(input: &[u8]) -> impl Iterator<Item = Step> + '_ {
     })
 }
 
-/// Uses a region in which `input` writes.
+/// Uses a region into which `input` writes.
 pub fn region(input: &[u8]) {
     let (ours, theirs) = mappings(REGION_BYTES);
     let mut game = RegionGame {
@@ -176,7 +176,7 @@ impl RegionGame {
         }
     }
 
-    /// A number that means something there: an offset of either kind, or a small one.
+    /// A plausible number: an offset of either kind, or a small one.
     fn plausible(&self, step: &Step) -> u32 {
         let list = self.list(step);
         let index = step.long % list.slices;
@@ -188,7 +188,7 @@ impl RegionGame {
         }
     }
 
-    /// No byte belongs to two of those that this side has.
+    /// No byte belongs to two slices of this side.
     fn check(&self) {
         let mut ranges = Vec::new();
         for slice in &self.slices {
@@ -211,7 +211,7 @@ impl RegionGame {
     }
 }
 
-/// Uses a queue in which `input` writes.
+/// Uses a queue into which `input` writes.
 pub fn queue(input: &[u8]) {
     let layouts = [QueueLayout::LEGACY, QueueLayout::ALIGNED];
     let layout = layouts[usize::from(input.first().copied().unwrap_or(0)) % 2];
@@ -222,7 +222,7 @@ pub fn queue(input: &[u8]) {
     for step in steps(input) {
         match step.what % 6 {
             0 => theirs.store(usize::from(step.short) * 4 % size, step.long),
-            // A counter, near what it may be.
+            // A counter, near its valid values.
             1 => theirs.store(usize::from(step.short) % 6 * 4, step.long % 40),
             2 => theirs.store(size / 2 + usize::from(step.short) % 6 * 4, step.long % 40),
             3 => {
@@ -237,7 +237,8 @@ pub fn queue(input: &[u8]) {
                 if receiver.pending().is_ok() {
                     assert!(receiver.pop().is_ok());
                 } else {
-                    // What was known before the count became impossible is taken, and by then it may be possible again.
+                    // Elements known before the counter became impossible are taken, and by then it
+                    // may be valid again.
                     let mut taken = 0;
                     while let Ok(Some(_)) = receiver.pop() {
                         taken += 1;

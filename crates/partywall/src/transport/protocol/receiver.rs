@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The receiving end of a connection: what a protocol tells, as records of streams.
+//! The receiving end of a protocol's connection: turns its events into records of streams.
 
 use super::streams::{Made, Streams};
 use super::{INTEREST, Names, RECEIVED};
@@ -18,7 +18,7 @@ use std::time::Instant;
 use zerocopy::IntoBytes;
 use zerocopy::little_endian::U32;
 
-/// The receiving end.
+/// The receiving end of a connection.
 #[derive(Debug)]
 pub(crate) struct ProtocolReceiver {
     connection: Box<dyn ConnectionReceiver>,
@@ -142,7 +142,8 @@ impl TransportReceiver for ProtocolReceiver {
     }
 
     fn arm(&mut self, quiet: bool) -> Result<bool, Fault> {
-        // Calls that nobody waited for would wake a sleeper that polls the set from outside, again and again.
+        // Consumes wake-ups for which no thread waited. An external event loop that polls the set would
+        // find them again and again.
         let now = Some(Instant::now());
         self.set.wait_tokens(now).map_err(|source| Fault::system("waiting", source))?;
         self.driver_waker.arm();
@@ -158,7 +159,7 @@ impl TransportReceiver for ProtocolReceiver {
         }
         if self.connection.listens() != self.is_listening {
             self.is_listening = !self.is_listening;
-            // Watched for nothing, it would still tell of a hang-up, without end.
+            // Even without events to watch for, epoll would report a hang-up again and again.
             let (set, descriptor) = (&self.set, self.connection.descriptor());
             let changed = match self.is_listening {
                 true => set.add(descriptor, INTEREST, RECEIVED),
@@ -187,6 +188,6 @@ impl TransportReceiver for ProtocolReceiver {
     }
 }
 
-/// So much that is nothing to the session, wake-ups for example, is heard at a time: who sends it without end keeps
-/// the thread from nobody.
+/// Events without a record, such as wake-ups, that one `find` handles: a peer that sends them without
+/// end must not keep the driver from other work.
 const FRUITLESS_MAX: usize = 256;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The sending end of a connection: messages under the protocol's names, and what ends a stream there.
+//! The sending end of a protocol's connection: sends messages under the protocol's names, and closes
+//! streams.
 
 use super::streams::Streams;
 use super::{Names, ProtocolSpace};
@@ -12,7 +13,7 @@ use partywall_layout::stream::{RECEIVING, ResetBody, SENDING};
 use std::sync::Arc;
 use zerocopy::FromBytes;
 
-/// The sending end.
+/// The sending end of a connection.
 #[derive(Debug)]
 pub(crate) struct ProtocolSender {
     connection: Box<dyn ConnectionSender>,
@@ -20,11 +21,11 @@ pub(crate) struct ProtocolSender {
     driver_waker: DriverWaker,
     space: Arc<ProtocolSpace>,
     names: Arc<Names>,
-    /// The stream of the message that follows, under the protocol's name. `None`: nobody will receive it.
+    /// The protocol's name for the stream of the next message; `None` if the peer has closed it.
     name: Option<u32>,
-    /// The session has ended here: only what was sent has to be taken.
+    /// The session has ended here: the peer only has to take what was sent.
     is_leaving: bool,
-    /// What is left is not waited for any longer.
+    /// The session no longer waits for the peer to take the rest.
     is_given_up: bool,
 }
 
@@ -62,7 +63,7 @@ impl ProtocolSender {
         self.connection.close(name).map_err(|unsent| self.names.unsent(unsent, 0))?;
         self.streams.lock().closed_here(number);
         self.streams.note_made();
-        // The session is told that a stream of ours has ended by its own driver.
+        // The driver delivers END of the stream to the session.
         self.driver_waker.wake();
         Ok(())
     }

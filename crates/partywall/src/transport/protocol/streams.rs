@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Numbers of a session's streams, a protocol's names for them, and how far each has ended.
+//! Numbers of a session's streams, a protocol's names for them, and which directions are over.
 //!
 //! ```text
-//!   ours     begin ─▶ both directions over here ─▶ close, END to the session ─▶ forgotten
-//!                 └─▶ closed there: CLOSE_WRITE, RESET {r}, END to the session ─▶ forgotten
-//!   theirs   meet: OPEN ─▶ … ─▶ both directions over, or closed there ─▶ END of the session ─▶ forgotten
+//!   ours     begin ─▶ both directions over here ─▶ close, END to the session ─▶ removed
+//!                 └─▶ closed by peer: CLOSE_WRITE, RESET {r}, END to the session ─▶ removed
+//!   theirs   meet: OPEN ─▶ … ─▶ both directions over, or closed by peer ─▶ END of the session ─▶ removed
 //! ```
 //!
-//! Both ends of the line share it; its lock is held for moments, and never while the protocol is called.
+//! Both ends of the connection share it. Its lock is held briefly, and never while the protocol is
+//! called.
 
 use crate::protocol::StreamIdMap;
 use partywall_layout::Kind;
@@ -16,43 +17,43 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// What both ends share.
+/// The table of streams that both ends share.
 #[derive(Debug)]
 pub(super) struct Streams {
     table: Mutex<Table>,
-    /// There may be something made.
+    /// There may be records in `Table::made`.
     has_made: AtomicBool,
 }
 
-/// A record for the session that no protocol sent as such.
+/// A record for the session, derived from an event of the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Made {
     pub kind: Kind,
     pub number: u32,
-    /// Of a RESET: which directions; its code is 0.
+    /// The directions of a RESET; its code is 0.
     pub directions: u32,
 }
 
-/// The books.
+/// All streams of the connection.
 #[derive(Debug)]
 pub(super) struct Table {
     is_acceptor: bool,
     own: Vec<Option<Entry>>,
     theirs: Vec<Option<Entry>>,
-    /// Places in `theirs` that are free.
+    /// Free indices in `theirs`.
     free: Vec<usize>,
     numbers: StreamIdMap<u32>,
-    /// What the session is to be told.
+    /// Records that the session has not received yet.
     pub(super) made: VecDeque<Made>,
 }
 
-/// A stream.
+/// State of one stream.
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     name: u32,
     is_sending_over: bool,
     is_receiving_over: bool,
-    /// The protocol was told that we close it.
+    /// This side has closed it in the protocol.
     is_closed_here: bool,
     is_closed_there: bool,
 }
@@ -70,21 +71,21 @@ impl Streams {
         Self { table: Mutex::new(table), has_made: AtomicBool::new(false) }
     }
 
-    /// The next record made, if there is any. Who has just made one may not be heard yet: whoever is about to sleep
-    /// asks the table itself.
+    /// Takes the next derived record, if there is any. A record that another thread adds at this moment
+    /// may be missed, so a driver that is about to sleep reads the table itself.
     pub(super) fn take_made(&self) -> Option<Made> {
-        // ORDER: Relaxed: a hint; the lock orders the rest.
+        // ORDER: Relaxed: only a hint; the lock orders the table.
         if !self.has_made.load(Ordering::Relaxed) {
             return None;
         }
         let mut table = self.lock();
         let made = table.made.pop_front();
-        // ORDER: Relaxed: under the lock, as those who set it do right after theirs.
+        // ORDER: Relaxed: written under the lock; `note_made` follows a change under the lock.
         self.has_made.store(!table.made.is_empty(), Ordering::Relaxed);
         made
     }
 
-    /// Something was made.
+    /// Records were added to the table.
     pub(super) fn note_made(&self) {
         // ORDER: Relaxed: see `take_made`.
         self.has_made.store(true, Ordering::Relaxed);
@@ -96,7 +97,7 @@ impl Streams {
 }
 
 impl Table {
-    /// A stream of ours begins.
+    /// Adds a stream that this side opened.
     pub(super) fn begin(&mut self, number: u32, name: u32) {
         let Some((at, _)) = index(number) else { return };
         let at = at as usize;
@@ -107,7 +108,7 @@ impl Table {
         self.numbers.insert(name, number);
     }
 
-    /// The other side opened a stream; its number.
+    /// Adds a stream that the peer opened; returns its number.
     pub(super) fn meet(&mut self, name: u32) -> u32 {
         let at = self.free.pop().unwrap_or_else(|| {
             self.theirs.push(None);
@@ -128,13 +129,14 @@ impl Table {
         self.numbers.get(&name).copied()
     }
 
-    /// The name to send under; `None` if nobody would receive it.
+    /// The name to send under; `None` if the peer has closed the stream.
     pub(super) fn name(&mut self, number: u32) -> Option<u32> {
         let entry = self.entry(number).filter(|entry| !entry.is_closed_there)?;
         Some(entry.name)
     }
 
-    /// Directions that are over here. The name to close if both now are, and the protocol was not told.
+    /// Notes directions that are over on this side. Returns the name to close if both are over now and
+    /// neither side has closed the stream.
     pub(super) fn note_over(&mut self, number: u32, sending: bool, receiving: bool) -> Option<u32> {
         let entry = self.entry(number)?;
         entry.is_sending_over |= sending;
@@ -143,7 +145,7 @@ impl Table {
         (is_over && !entry.is_closed_here && !entry.is_closed_there).then_some(entry.name)
     }
 
-    /// The protocol was told that we close it.
+    /// This side has closed the stream in the protocol.
     pub(super) fn closed_here(&mut self, number: u32) {
         let Some(entry) = self.entry(number) else { return };
         entry.is_closed_here = true;
@@ -155,7 +157,7 @@ impl Table {
         }
     }
 
-    /// The other side closed it, behind everything that it sent.
+    /// The peer closed the stream, after everything that it sent.
     pub(super) fn closed_there(&mut self, name: u32) {
         let Some(number) = self.numbers.remove(&name) else { return };
         let Some(entry) = self.entry(number) else { return };
@@ -168,11 +170,11 @@ impl Table {
         }
     }
 
-    /// The session has ended a stream of theirs: its number is free.
+    /// The session has ended a stream of the peer: its number becomes free.
     pub(super) fn ended(&mut self, number: u32) {
         if let Some(entry) = self.entry(number) {
             let name = entry.name;
-            // Both directions were over, so it was closed here or there; a name of it is left nowhere.
+            // Both directions were over, so one side has closed it: its name is removed.
             if self.numbers.get(&name) == Some(&number) {
                 self.numbers.remove(&name);
             }
@@ -230,7 +232,7 @@ mod tests {
         table.begin(ours, 7);
         assert_eq!(table.note_over(ours, true, false), None);
         assert_eq!(table.note_over(ours, false, true), Some(7));
-        // There was no room: asked again, the same is to be done.
+        // There was no space to close it: the next call returns the name again.
         assert_eq!(table.note_over(ours, false, true), Some(7));
         table.closed_here(ours);
         assert_eq!(made(&mut table), [(Kind::End, ours)]);

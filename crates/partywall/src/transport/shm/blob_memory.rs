@@ -303,8 +303,8 @@ impl BlobMemory {
         self.add_segment(bytes, needed, shm)
     }
 
-    /// Fails if no more announcements may become pending. They must be published at once then: before
-    /// the next message goes nobody else would, and that may be the one that asks.
+    /// Fails if no more announcements may become pending. They must be published at once then: no other
+    /// code does before the next message, which may be the one that asks.
     fn check_pending(&self) -> Result<(), AllocError> {
         if self.pending.len() + 2 <= PENDING_MAX { Ok(()) } else { Err(AllocError::Unannounced) }
     }

@@ -79,8 +79,9 @@ impl ShmSender {
         let per_piece = footprint(self.piece_max() as u64);
         let needed = self.fragments_footprint(payload.len()) + pending;
         // The end of the ring may come in between: its padding counts, and is less than a piece. All
-        // of it is less than half the ring, so even then it fits an empty one.
-        let room = self.producer.size().batch_max() - pending - per_piece;
+        // of it is less than half the ring, so even then it fits an empty one. The rings of models may
+        // be too small for any.
+        let room = self.producer.size().batch_max().saturating_sub(pending + per_piece);
         if self.producer.open_bytes() + needed > room {
             return Err(self.too_long_for_a_batch(payload.len() as u64, needed <= room));
         }

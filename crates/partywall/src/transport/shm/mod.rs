@@ -82,7 +82,7 @@ pub(crate) struct SharedMemory {
     reserved: std::sync::atomic::AtomicI64,
 }
 
-/// What both sides agreed on, in bytes unless the field says otherwise.
+/// Limits that both sides agreed on, in bytes unless the field says otherwise.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
     /// Memory of our segments at most: the smaller of our own limit and the peer's.

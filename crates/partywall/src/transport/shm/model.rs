@@ -35,7 +35,7 @@ pub(crate) struct Ends {
     pub link: Link,
 }
 
-/// What a model may see and do while the ends are in use, and after.
+/// A model's view of one side, while its ends are in use and after.
 #[derive(Clone, Debug)]
 pub(crate) struct Link {
     shm: Arc<SharedMemory>,
@@ -77,7 +77,7 @@ pub(crate) struct ModelLimits {
     pub policy: BackPressure,
 }
 
-/// Connects two sides.
+/// Connects two sides through private memory.
 pub(crate) fn pair(limits: ModelLimits, config: &Config) -> [Ends; 2] {
     let sides = [Arc::<Side>::default(), Arc::default()];
     let (first, second) = Socket::pair().expect("a socket pair");

@@ -32,7 +32,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 use zerocopy::FromBytes;
 
-/// The receiving end.
+/// The receiving end of a connection.
 #[derive(Debug)]
 pub(crate) struct ShmReceiver {
     shm: Arc<SharedMemory>,
@@ -69,7 +69,7 @@ pub(crate) struct ShmReceiver {
     empty_polls: u32,
 }
 
-/// What this end declares in its word `asleep_records`.
+/// State that this end declares in its word `asleep_records`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Declared {
     /// The word is 0.

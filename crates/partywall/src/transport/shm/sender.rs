@@ -10,7 +10,7 @@
 //!   no sign of life: 5 ms after a wake-up, or 256 commits without progress ─▶ ask the system
 //! ```
 //!
-//! It never blocks. The early notification only saves time ([`EarlyNotify`]); the check after the
+//! No method blocks. The early notification only saves time ([`EarlyNotify`]); the check after the
 //! publication is what proves that no wake-up is lost (SPEC 6.3). Announcements of memory (a segment
 //! was added, a segment is retired) precede every record that refers to it. In a session a message
 //! may carry credit of the other direction: a BLOB contains it, any other message has it written as a
@@ -37,7 +37,7 @@ use std::time::{Duration, Instant};
 use zerocopy::IntoBytes;
 use zerocopy::little_endian::U64;
 
-/// The sending end.
+/// The sending end of a connection.
 #[derive(Debug)]
 pub(crate) struct ShmSender {
     pub(super) shm: Arc<SharedMemory>,
@@ -778,9 +778,9 @@ impl TransportSender for ShmSender {
 ///   one CPU    notify ─▶ it runs at once ─▶ polls in vain, sleeps ─▶ write, publish, notify again
 /// ```
 ///
-/// The sender cannot know on which CPU the sleeper will run. But an early notification that has to be
-/// repeated shows it, and the next ones come after the record: for longer and longer, as long as each
-/// further trial is in vain.
+/// The sender cannot know on which CPU the sleeper will run. An early notification that has to be
+/// repeated shows it. The next notifications then come after the record, and twice as many after each
+/// further trial that fails.
 #[derive(Debug, Default)]
 struct EarlyNotify {
     /// The receiver was notified for a record that is not published yet.
@@ -829,7 +829,7 @@ impl EarlyNotify {
 const SILENT_COMMITS_MAX: u32 = 256;
 /// After this time without an answer to a notification, the sender asks the system.
 const SILENT_TIME_MAX: Duration = Duration::from_millis(5);
-/// Notifications held off after the first early one in vain; twice as many after each further one.
+/// Notifications held off after the first useless early one; twice as many after each further one.
 const HOLD_OFF_FIRST: u32 = 16;
 const HOLD_OFF_MAX: u32 = 4096;
 const MESSAGES: usize = word(sending::MESSAGES * 8);

@@ -9,7 +9,7 @@
 //! ```
 //!
 //! The doorbell is edge-triggered, so a wait is one system call and the counter of the eventfd is
-//! never read. An edge that no thread waited for wakes the next sleep in vain, once. Before an
+//! never read. An edge that no thread waited for ends the next sleep early, once. Before an
 //! external event loop polls, a sleep with a deadline in the past consumes it (SPEC 6.2).
 
 use partywall_sys::epoll::EventFlags;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The receiving end of a socket: reads many records at a time, large messages straight to their place.
+//! The receiving end of a socket: reads many records at a time, and large messages directly into their
+//! own memory.
 //!
 //! ```text
 //!   buffer  │ done │ DATA │ DATA │ BLOB header and body │ …        at most one DATA and some
@@ -22,7 +23,7 @@ use std::sync::Arc;
 use std::time::Instant;
 use zerocopy::FromBytes;
 
-/// The receiving end.
+/// The receiving end of a connection.
 #[derive(Debug)]
 pub(crate) struct SocketReceiver {
     shared: Arc<SocketShared>,
@@ -52,7 +53,7 @@ pub(crate) struct SocketReceiver {
 /// A large message on its way.
 #[derive(Debug)]
 struct Large {
-    /// What came, and behind it zeroed memory to read into.
+    /// The bytes received, followed by zeroed memory to read into.
     bytes: Vec<u8>,
     filled: usize,
     len: usize,
@@ -86,12 +87,12 @@ const BODY: usize = size_of::<BlobBody>();
 const BUFFER_BYTES: usize = HEADER + DATA_BYTES_MAX as usize;
 /// A large message grows by at least this much at a time, and by no more than doubling.
 const LARGE_STEP: usize = 1 << 20;
-/// One who only tries learns of a death after so many looks at the latest.
+/// A receiver that only tries checks for the peer's death once in this many empty polls.
 const LOOKS_IN_VAIN_MAX: u32 = 256;
-/// So many reads in one go at most: try_recv must come back even if the sender never stops.
+/// Reads in one call at most: `try_recv` must return even if the sender never stops.
 const READS_MAX: usize = 64;
 
-/// What a read brought.
+/// Result of one read.
 enum Read {
     Some,
     Nothing,
@@ -127,7 +128,7 @@ impl SocketReceiver {
         }
         self.buffer.resize(BUFFER_BYTES, 0);
         for _ in 0..READS_MAX {
-            // Nothing more can come over a Unix socket; over TCP the kernel does not tell the sender.
+            // Nothing more can come over a Unix socket. Over TCP, the sender does not learn of it.
             if !matches!(self.shared.socket.read(&mut self.buffer, true), Ok(1..)) {
                 break;
             }
@@ -221,7 +222,7 @@ impl SocketReceiver {
                 Err(Violation::Body { position, what, found })
             }
             Kind::CloseWrite if !after.is_empty() => {
-                // Whatever it is, it may not be there.
+                // No record may follow the end.
                 let (position, kind) = (self.position.plus(record.footprint()).0, after[0] >> 1);
                 Err(Violation::Unexpected { position, kind: kind & 31 })
             }

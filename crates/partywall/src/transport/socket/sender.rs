@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The sending end of a socket: frames messages and writes them as far as the kernel takes them.
 //!
-//! A message counts as sent as soon as its first byte went. What the kernel does not take of it is
-//! either written on by the waiting caller or, where nobody waits, kept (`rest`) and written before
+//! A message counts as sent as soon as its first byte went. If the kernel does not take all bytes, a
+//! caller that waits writes the others later. Otherwise they are kept (`rest`) and written before
 //! anything else.
 
 use super::streams::KEPT_BYTES_MAX;
@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 use zerocopy::IntoBytes;
 use zerocopy::little_endian::{U32, U64};
 
-/// The sending end.
+/// The sending end of a connection.
 #[derive(Debug)]
 pub(crate) struct SocketSender {
     pub(super) shared: Arc<SocketShared>,
@@ -40,9 +40,9 @@ pub(crate) struct SocketSender {
     batch_bytes_max: u64,
     /// The framing of the message that goes in pieces at this moment.
     framing: Framing,
-    /// Bytes of that message went, but neither went all nor were the others kept.
+    /// Some bytes of that message went, and the others are not in `rest`.
     in_pieces: bool,
-    /// When somebody who found no room last asked whether the other process lives.
+    /// When the sender, finding no space, last checked whether the peer lives.
     death_checked: Option<Instant>,
     stats: SenderStats,
     end: Option<Closed>,
@@ -59,7 +59,7 @@ struct Framing {
 #[expect(clippy::cast_possible_truncation, reason = "16")]
 const FRAMING_MAX: usize = HEADER_BYTES as usize + size_of::<BlobBody>();
 
-/// One who finds no room asks no more often than this whether the other process lives.
+/// Time between two checks whether the peer lives, while there is no space.
 const DEATH_CHECK_EVERY: Duration = Duration::from_millis(5);
 
 impl SocketSender {
@@ -86,7 +86,7 @@ impl SocketSender {
 
     pub(super) fn write_rest(&mut self) -> Result<(), Unsent> {
         if self.in_pieces {
-            // Whoever sent it failed in between. What is written now would be taken for the rest of it.
+            // The caller failed between two pieces. The peer would take bytes written now for the rest.
             return Err(self.break_off());
         }
         while self.rest_sent < self.rest.len() {
@@ -105,8 +105,8 @@ impl SocketSender {
         Ok(())
     }
 
-    /// What went of the rest goes from its memory, too, once it is the greater part: a socket that is never
-    /// quite empty would let it grow for ever.
+    /// Frees the bytes of the rest that were sent, once they are the greater part. Otherwise the buffer
+    /// of a socket that is never empty would grow for ever.
     fn forget_sent(&mut self) {
         if self.rest_sent > self.rest.len() / 2 {
             self.rest.drain(..self.rest_sent);
@@ -141,7 +141,7 @@ impl SocketSender {
         self.stats.bytes += len as u64;
     }
 
-    /// What a write came to.
+    /// Interprets the result of a write.
     pub(super) fn judge(&mut self, written: io::Result<usize>) -> Result<usize, Unsent> {
         match written {
             Ok(count) => Ok(count),
@@ -285,7 +285,7 @@ impl TransportSender for SocketSender {
         if self.batch.is_empty() {
             return Ok(());
         }
-        // Nothing is left over from before, so the batch becomes what is to be written.
+        // The rest is empty, so the batch takes its place.
         self.rest.clear();
         self.rest_sent = 0;
         std::mem::swap(&mut self.rest, &mut self.batch);

@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Values of the public API that every other part of the crate uses.
+//!
+//! ```text
+//!   address  where a listener is        config  the choices of one side     peer   admission and trust
+//!   message  a received message         error   one enum per operation      stats  counters
+//! ```
+//!
+//! Nothing here imports another folder of the crate.
+
+pub(crate) mod address;
+pub(crate) mod config;
+pub(crate) mod error;
+pub(crate) mod message;
+pub(crate) mod peer;
+pub(crate) mod stats;

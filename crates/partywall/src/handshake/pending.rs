@@ -1,0 +1,635 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The handshake of one connection, over its socket, without ever blocking.
+//!
+//! ```text
+//!   progress ─▶ read ─▶ machine.rs: which frame? ─▶ act: check, create, answer (terms.rs: limits)
+//!            ─▶ not yet │ Established │ an error
+//! ```
+//!
+//! A listener drives many of these at a time, a connecting side one; both enforce the deadline.
+//! Nothing is allocated for a peer before its credentials were admitted, and everything it sends is
+//! checked (SPEC 2.2, 2.8, 3.1). If a lack of means prevents shared memory, both sides learn why and
+//! use the socket.
+
+use super::established::{Established, StreamTerms};
+use super::machine::{Awaiting, Heard, Machine, Misheard};
+use super::terms;
+use crate::channel::{AnyReceiver, AnySender};
+use crate::config::Config;
+use crate::error::HandshakeError;
+use crate::peer::{Peer, Trust, decide_trust};
+use crate::protocol::{DriverWaker, Negotiation, Protocol};
+use crate::transport::shm::{self, Doorbells, Limits, OwnRegion, PeerRegion, PeerRegionError};
+use crate::transport::{Transport, socket};
+use partywall_layout::hello::{
+    Hello, OFFER_DOORBELLS, Offer, REJECT_TEXT_MAX, ROLE_ACCEPTOR, ROLE_CONNECTOR, Ready,
+    RejectHead, SERVICE_SESSION, TRANSPORT_SHM, TRANSPORT_SOCKET, VERSION_MAX, VERSION_MIN,
+};
+use partywall_layout::{FallbackReason, Geometry, Refusal, Violation};
+use partywall_sys::socket::Family;
+use partywall_sys::{
+    Credentials, Doorbell, DoorbellError, ForkGuard, MemfdError, PidFd, PidFdError, Socket,
+};
+use std::io::{self, IoSlice};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use zerocopy::IntoBytes;
+
+/// A handshake under way.
+pub(crate) struct Pending {
+    pub(super) socket: Socket,
+    pub(super) guard: ForkGuard,
+    pub(super) config: Config,
+    geometry: Geometry,
+    pub(super) is_acceptor: bool,
+    pub(super) label: String,
+    machine: Machine,
+    pub(super) own_hello: Hello,
+    /// Descriptors that came with the frame being read.
+    descriptors: Vec<OwnedFd>,
+    /// Descriptors were lost on the way.
+    is_truncated: bool,
+    pub(super) credentials: Option<Credentials>,
+    /// We have sent READY and owe no frame: the peer may be running.
+    is_ready_sent: bool,
+    known: Option<Known>,
+    /// Other protocols: those that an acceptor serves, or the one that a connector speaks.
+    pub(super) protocols: Vec<Arc<dyn Protocol>>,
+    /// Another protocol is spoken.
+    pub(super) foreign: Option<Foreign>,
+}
+
+/// A handshake of another protocol.
+pub(super) struct Foreign {
+    pub protocol: &'static str,
+    pub negotiation: Box<dyn Negotiation>,
+    pub driver_waker: DriverWaker,
+    pub peer: Peer,
+}
+
+/// What is known of the peer after its HELLO.
+struct Known {
+    hello: Hello,
+    process: Option<PidFd>,
+    trust: Trust,
+    limits: Limits,
+    session_id: [u8; 16],
+    /// What we offered.
+    offered: Result<Offered, FallbackReason>,
+    /// Both offers are a wall.
+    is_shm_offered: bool,
+    /// What came of the peer's offer.
+    accepted: Result<(PeerRegion, Doorbells), FallbackReason>,
+}
+
+/// Our half, ready to be used.
+struct Offered {
+    region: OwnRegion,
+    doorbells: (Doorbell, Doorbell),
+    doorbells_attached: bool,
+}
+
+/// No frame brings more descriptors: a half and two bells (SPEC 2.2).
+const DESCRIPTORS_MAX: usize = 3;
+
+impl Pending {
+    /// Begins the acceptor's handshake on a fresh connection. Peers may also speak one of `protocols`.
+    pub(crate) fn accepting(
+        socket: Socket,
+        config: &Config,
+        geometry: Geometry,
+        service: u32,
+        protocols: Vec<Arc<dyn Protocol>>,
+    ) -> Self {
+        Self::new(socket, config, geometry, true, service, protocols)
+    }
+
+    /// Begins the connector's handshake on a fresh connection, and sends first.
+    pub(crate) fn connecting(
+        socket: Socket,
+        config: &Config,
+        geometry: Geometry,
+        service: u32,
+        protocol: Option<Arc<dyn Protocol>>,
+    ) -> Result<Self, HandshakeError> {
+        let protocols = protocol.iter().cloned().collect();
+        let mut pending = Self::new(socket, config, geometry, false, service, protocols);
+        match protocol {
+            Some(protocol) => pending.connect_foreign(&*protocol)?,
+            None => pending.send_hello()?,
+        }
+        Ok(pending)
+    }
+
+    fn new(
+        socket: Socket,
+        config: &Config,
+        geometry: Geometry,
+        is_acceptor: bool,
+        service: u32,
+        protocols: Vec<Arc<dyn Protocol>>,
+    ) -> Self {
+        let obstacle = terms::own_obstacle(config, socket.family());
+        Self {
+            label: socket.peer_label(),
+            guard: ForkGuard::current(),
+            config: config.clone(),
+            geometry,
+            is_acceptor,
+            machine: Machine::new(),
+            own_hello: terms::own_hello(config, service, obstacle),
+            descriptors: Vec::new(),
+            is_truncated: false,
+            credentials: None,
+            is_ready_sent: false,
+            known: None,
+            protocols,
+            foreign: None,
+            socket,
+        }
+    }
+
+    /// Whether the peer has not said a word: perhaps somebody only looked whether we live.
+    pub(crate) fn is_untouched(&self) -> bool {
+        self.foreign.is_none() && self.machine.is_untouched()
+    }
+
+    /// Goes on as far as the socket allows without waiting; something when both sides are ready.
+    pub(crate) fn progress(&mut self) -> Result<Option<Established>, HandshakeError> {
+        let mut buffer = [0; 256];
+        loop {
+            if self.foreign.is_some() {
+                return self.progress_foreign();
+            }
+            let missing = self.machine.missing().min(buffer.len());
+            let received = match self.socket.receive(&mut buffer[..missing], true) {
+                Ok(received) => received,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(None),
+                Err(error) if error.kind() == io::ErrorKind::ConnectionReset => {
+                    return Err(self.hung_up());
+                }
+                Err(error) => return Err(self.system("receiving", error)),
+            };
+            if received.bytes == 0 {
+                return Err(self.hung_up());
+            }
+            self.descriptors.extend(received.fds);
+            if self.descriptors.len() > DESCRIPTORS_MAX {
+                // Each byte of a frame could bring some.
+                let (what, found) = ("number of descriptors", self.descriptors.len() as u64);
+                return Err(self.violation(Violation::Frame { what, found }));
+            }
+            self.is_truncated |= received.truncated;
+            self.note_sender(received.credentials)?;
+            let heard = match self.machine.feed(&buffer[..received.bytes]) {
+                Ok(None) => continue,
+                Ok(Some(heard)) => heard,
+                Err(Misheard::NotPartywall(found)) if self.may_be_foreign(&found) => {
+                    self.listen_on(found)?;
+                    continue;
+                }
+                Err(Misheard::NotPartywall(found)) => {
+                    return Err(self.not_partywall(&found));
+                }
+                Err(Misheard::Violation(violation)) => return Err(self.violation(violation)),
+            };
+            if let Some(established) = self.act(heard)? {
+                return Ok(Some(established));
+            }
+        }
+    }
+
+    /// The first piece of HELLO says who speaks; somebody else cannot finish the sentence (SPEC 2.2).
+    fn note_sender(&mut self, who: Option<Credentials>) -> Result<(), HandshakeError> {
+        if self.machine.is_untouched() {
+            self.credentials = who;
+        } else if self.machine.awaiting() == Awaiting::Hello && self.credentials != who {
+            #[expect(clippy::cast_sign_loss, reason = "process ids are positive")]
+            let found = who.map_or(0, |who| who.pid as u64);
+            let what = "credentials of HELLO";
+            return Err(self.violation(Violation::Frame { what, found }));
+        }
+        Ok(())
+    }
+
+    fn act(&mut self, heard: Heard) -> Result<Option<Established>, HandshakeError> {
+        let descriptors = std::mem::take(&mut self.descriptors);
+        match heard {
+            Heard::Hello(hello) => self.on_hello(*hello, descriptors).map(|()| None),
+            Heard::Offer(offer) => self.on_offer(&offer, descriptors).map(|()| None),
+            Heard::Ready(ready) => self.on_ready(&ready, &descriptors).map(Some),
+            Heard::Refused(refusal, text) => {
+                Err(HandshakeError::Refused { peer: self.peer_name(), refusal, text })
+            }
+            Heard::OtherVersion(theirs_min, theirs_max) => {
+                let (ours_min, ours_max) = (VERSION_MIN, VERSION_MAX);
+                let text = format!("this side speaks versions {ours_min} to {ours_max}");
+                self.reject(Refusal::Version, &text);
+                let peer = self.peer_name();
+                Err(HandshakeError::Version { peer, theirs_min, theirs_max, ours_min, ours_max })
+            }
+        }
+    }
+
+    fn on_hello(&mut self, hello: Hello, descriptors: Vec<OwnedFd>) -> Result<(), HandshakeError> {
+        if hello.nonce == self.own_hello.nonce {
+            let (peer, found) = (self.peer_name(), "our own words, sent back".to_owned());
+            let advice = "is this the right address?";
+            return Err(HandshakeError::NotPartywall { peer, found, advice });
+        }
+        let (asked, offered) = (hello.service.get(), self.own_hello.service.get());
+        if asked != offered {
+            let offers = if offered == SERVICE_SESSION { "sessions" } else { "channels" };
+            self.reject(Refusal::Service, &format!("this listener offers {offers}"));
+            return Err(HandshakeError::Service { peer: self.peer_name(), asked, offered });
+        }
+        terms::check(&hello).map_err(|violation| self.violation(violation))?;
+        let process = self.identify(descriptors)?;
+        self.admit()?;
+        let trust = decide_trust(self.config.trust, self.credentials.as_ref(), process.as_ref());
+        let region_bytes = self.geometry.region_bytes;
+        let session_id = if self.is_acceptor { self.own_hello.nonce } else { hello.nonce };
+        let offered = match terms::obstacle(&self.own_hello, &hello, region_bytes) {
+            Some(reason) => Err(reason),
+            None => self.make_region(session_id, trust),
+        };
+        if let Err(reason) = offered {
+            if !terms::socket_suits(&self.own_hello, &hello) {
+                self.reject(Refusal::Transport, &reason.to_string());
+                return Err(HandshakeError::NoTransport { reason });
+            }
+        }
+        if self.is_acceptor {
+            self.send_hello()?;
+        }
+        self.send_offer(&offered)?;
+        self.known = Some(Known {
+            limits: terms::limits(&self.config, &hello, region_bytes),
+            hello,
+            process,
+            trust,
+            session_id,
+            offered,
+            is_shm_offered: false,
+            accepted: Err(FallbackReason::Policy),
+        });
+        Ok(())
+    }
+
+    /// Finds out which process it is, from the descriptor it sent of itself.
+    fn identify(&self, mut descriptors: Vec<OwnedFd>) -> Result<Option<PidFd>, HandshakeError> {
+        if descriptors.len() > 1 {
+            let found = descriptors.len() as u64;
+            let what = "number of descriptors with HELLO";
+            return Err(self.violation(Violation::Frame { what, found }));
+        }
+        let (Some(descriptor), Some(who)) = (descriptors.pop(), self.credentials) else {
+            return Ok(None);
+        };
+        if !who.is_pid_visible() {
+            // Another pid namespace: nothing to compare with.
+            return Ok(None);
+        }
+        match PidFd::from_peer(descriptor, who.pid) {
+            Ok(process) => Ok(Some(process)),
+            // Not to be checked, or of a process we cannot see: the socket tells of death alone.
+            Err(PidFdError::Unverifiable { .. }) => Ok(None),
+            Err(PidFdError::OtherProcess { actual: 0, .. }) => Ok(None),
+            Err(error) if error.is_violation() => Err(self.bad_descriptor(error.to_string())),
+            Err(_) => Err(self.hung_up()),
+        }
+    }
+
+    pub(super) fn admit(&self) -> Result<(), HandshakeError> {
+        let Some(rule) = &self.config.admission else { return Ok(()) };
+        rule.judge(self.credentials.as_ref()).map_err(|reason| {
+            self.reject(Refusal::Admission, &reason);
+            HandshakeError::NotAdmitted { peer: self.peer_name(), reason }
+        })
+    }
+
+    fn make_region(&self, session_id: [u8; 16], trust: Trust) -> Result<Offered, FallbackReason> {
+        let role = if self.is_acceptor { ROLE_ACCEPTOR } else { ROLE_CONNECTOR };
+        let region =
+            OwnRegion::create(self.geometry, session_id, role).map_err(|error| match error {
+                MemfdError::OutOfMemory { .. } | MemfdError::FileSizeLimit { .. } => {
+                    FallbackReason::Memory
+                }
+                MemfdError::DescriptorLimit { .. } => FallbackReason::Descriptors,
+                _ => FallbackReason::Memfd,
+            })?;
+        let doorbell = || Doorbell::new().map_err(|_| FallbackReason::Descriptors);
+        Ok(Offered {
+            region,
+            doorbells: (doorbell()?, doorbell()?),
+            doorbells_attached: trust == Trust::Trusted,
+        })
+    }
+
+    fn on_offer(&mut self, offer: &Offer, descriptors: Vec<OwnedFd>) -> Result<(), HandshakeError> {
+        let accepted = self.judge_offer(offer, descriptors)?;
+        let reason = accepted.as_ref().err().copied();
+        if let Some(reason) = reason {
+            let suits = self
+                .known
+                .as_ref()
+                .is_some_and(|known| terms::socket_suits(&self.own_hello, &known.hello));
+            if !suits {
+                self.reject(Refusal::Transport, &reason.to_string());
+                return Err(HandshakeError::NoTransport { reason });
+            }
+        }
+        if let Some(known) = &mut self.known {
+            known.accepted = accepted;
+            known.is_shm_offered = known.offered.is_ok() && offer.transport.get() == TRANSPORT_SHM;
+        }
+        self.is_ready_sent = true;
+        let transport = if reason.is_some() { TRANSPORT_SOCKET } else { TRANSPORT_SHM };
+        let ready = Ready::new(transport, reason.map_or(0, FallbackReason::number));
+        self.send(ready.as_bytes(), &[], false)
+    }
+
+    fn on_ready(
+        &mut self,
+        ready: &Ready,
+        descriptors: &[OwnedFd],
+    ) -> Result<Established, HandshakeError> {
+        if !descriptors.is_empty() {
+            let found = descriptors.len() as u64;
+            let what = "number of descriptors with READY";
+            return Err(self.violation(Violation::Frame { what, found }));
+        }
+        let Some(known) = self.known.take() else {
+            return Err(self.violation(Violation::Frame { what: "order of frames", found: 0 }));
+        };
+        let is_shared_memory = ready.transport.get() == TRANSPORT_SHM;
+        if is_shared_memory && !known.is_shm_offered {
+            let (what, found) = ("transport of READY", TRANSPORT_SHM.into());
+            return Err(self.violation(Violation::Frame { what, found }));
+        }
+        let theirs = (!is_shared_memory).then(|| {
+            FallbackReason::from_number(ready.reason.get()).unwrap_or(FallbackReason::Policy)
+        });
+        let peer =
+            Peer { credentials: self.credentials, trust: known.trust, label: self.label.clone() };
+        self.assemble(known, peer, theirs)
+    }
+
+    /// The socket goes to the transport; a duplicate descriptor stays with us until we are dropped.
+    pub(super) fn take_socket(&self) -> Result<Socket, HandshakeError> {
+        self.socket.try_clone().map_err(|error| self.system("duplicating the socket", error))
+    }
+
+    fn send_hello(&self) -> Result<(), HandshakeError> {
+        let is_unix = self.socket.family() == Family::Unix;
+        // Without a pidfd the socket tells of our death alone.
+        let process = if is_unix { PidFd::of_self().ok() } else { None };
+        let descriptors: Vec<_> = process.iter().map(AsFd::as_fd).collect();
+        self.send(self.own_hello.as_bytes(), &descriptors, is_unix)
+    }
+
+    fn send_offer(&self, offered: &Result<Offered, FallbackReason>) -> Result<(), HandshakeError> {
+        let offered = match offered {
+            Ok(offered) => offered,
+            Err(reason) => {
+                let offer = Offer::new(TRANSPORT_SOCKET, reason.number(), 0, 0);
+                return self.send(offer.as_bytes(), &[], false);
+            }
+        };
+        let flags = if offered.doorbells_attached { OFFER_DOORBELLS } else { 0 };
+        let offer = Offer::new(TRANSPORT_SHM, 0, flags, self.geometry.region_bytes);
+        let region = offered.region.descriptor.as_fd();
+        let (records, room) = (offered.doorbells.0.as_fd(), offered.doorbells.1.as_fd());
+        if offered.doorbells_attached {
+            self.send(offer.as_bytes(), &[region, records, room], false)
+        } else {
+            self.send(offer.as_bytes(), &[region], false)
+        }
+    }
+
+    fn send(
+        &self,
+        frame: &[u8],
+        descriptors: &[BorrowedFd<'_>],
+        credentials: bool,
+    ) -> Result<(), HandshakeError> {
+        match self.socket.send(&[IoSlice::new(frame)], descriptors, credentials, true) {
+            Ok(count) if count == frame.len() => Ok(()),
+            // All frames of a side together are smaller than any socket buffer.
+            Ok(_) => Err(self.system("sending", io::ErrorKind::WriteZero.into())),
+            // The peer may have refused before it hung up: reading will tell.
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+            Err(error) if error.kind() == io::ErrorKind::ConnectionReset => Ok(()),
+            Err(error) => Err(self.system("sending", error)),
+        }
+    }
+
+    /// Tells the peer why not, unless it may be running already: then we hang up (SPEC 2.2). It may be
+    /// gone, which is no matter.
+    pub(crate) fn reject(&self, refusal: Refusal, text: &str) {
+        if self.is_ready_sent || self.foreign.is_some() {
+            let _ = self.socket.shutdown_both();
+            return;
+        }
+        let mut end = text.len().min(REJECT_TEXT_MAX);
+        while !text.is_char_boundary(end) {
+            end -= 1;
+        }
+        let head = RejectHead::new(refusal.number(), end);
+        let parts = [IoSlice::new(head.as_bytes()), IoSlice::new(&text.as_bytes()[..end])];
+        let _ = self.socket.write(&parts, true);
+    }
+
+    /// The peer in words: its process and user, as far as the kernel reports them, and its address.
+    pub(super) fn peer_name(&self) -> String {
+        // Of a connecting process, the socket knows the credentials before HELLO does. On the other
+        // side it would name the process that called `listen`.
+        let of_socket = || self.socket.peer_credentials().filter(|_| self.is_acceptor);
+        let credentials = self.credentials.or_else(of_socket);
+        Peer::new(credentials, Trust::Untrusted, self.label.clone()).to_string()
+    }
+
+    fn violation(&self, violation: Violation) -> HandshakeError {
+        self.reject(Refusal::Violation, &violation.to_string());
+        HandshakeError::Violation { peer: self.peer_name(), violation }
+    }
+
+    fn bad_descriptor(&self, reason: String) -> HandshakeError {
+        self.reject(Refusal::Violation, &reason);
+        HandshakeError::Descriptor { peer: self.peer_name(), reason }
+    }
+
+    pub(super) fn system(&self, what: &'static str, source: io::Error) -> HandshakeError {
+        HandshakeError::System { peer: self.peer_name(), what, source }
+    }
+
+    pub(crate) fn timed_out(&self) -> HandshakeError {
+        HandshakeError::TimedOut { peer: self.peer_name(), hint: self.hint() }
+    }
+
+    pub(super) fn hung_up(&self) -> HandshakeError {
+        HandshakeError::HungUp { peer: self.peer_name(), hint: self.hint() }
+    }
+
+    /// Looks at what the peer offers; a reason if there will be no wall.
+    fn judge_offer(
+        &self,
+        offer: &Offer,
+        descriptors: Vec<OwnedFd>,
+    ) -> Result<Result<(PeerRegion, Doorbells), FallbackReason>, HandshakeError> {
+        let is_shared_memory = offer.transport.get() == TRANSPORT_SHM;
+        let has_doorbells = offer.flags.get() & OFFER_DOORBELLS != 0;
+        let expected = match (is_shared_memory, has_doorbells) {
+            (false, _) => 0,
+            (true, false) => 1,
+            (true, true) => 3,
+        };
+        if descriptors.len() > expected {
+            let found = descriptors.len() as u64;
+            let what = "number of descriptors with OFFER";
+            return Err(self.violation(Violation::Frame { what, found }));
+        }
+        let Some(known) = &self.known else {
+            return Err(self.violation(Violation::Frame { what: "order of frames", found: 0 }));
+        };
+        let offered = match &known.offered {
+            Err(reason) => return Ok(Err(*reason)),
+            Ok(_) if !is_shared_memory => {
+                return Ok(Err(FallbackReason::from_number(offer.reason.get())
+                    .unwrap_or(FallbackReason::Policy)));
+            }
+            Ok(offered) => offered,
+        };
+        if descriptors.len() < expected {
+            if self.is_truncated {
+                return Ok(Err(FallbackReason::Descriptors));
+            }
+            let found = descriptors.len() as u64;
+            let what = "number of descriptors with OFFER";
+            return Err(self.violation(Violation::Frame { what, found }));
+        }
+        let mut descriptors = descriptors.into_iter();
+        let (region, records, space) = (descriptors.next(), descriptors.next(), descriptors.next());
+        let Some(region) = region else { return Ok(Err(FallbackReason::Descriptors)) };
+        let peer_region = match self.accept_region(known, offer, region.as_fd())? {
+            Ok(peer_region) => peer_region,
+            Err(reason) => return Ok(Err(reason)),
+        };
+        let doorbells = match (records, space) {
+            (Some(records), Some(space)) if offered.doorbells_attached => Doorbells::Eventfd {
+                records: self.doorbell(records)?,
+                space: self.doorbell(space)?,
+            },
+            // One of us does not trust the other: bells go over the socket.
+            _ => Doorbells::Byte,
+        };
+        Ok(Ok((peer_region, doorbells)))
+    }
+
+    fn accept_region(
+        &self,
+        known: &Known,
+        offer: &Offer,
+        descriptor: BorrowedFd<'_>,
+    ) -> Result<Result<PeerRegion, FallbackReason>, HandshakeError> {
+        let role = if self.is_acceptor { ROLE_CONNECTOR } else { ROLE_ACCEPTOR };
+        let size = offer.region_size.get();
+        let limit = self.config.map_max_effective();
+        match PeerRegion::accept(descriptor, size, limit, &known.session_id, role) {
+            Ok(region) => {
+                let (found, said) =
+                    (region.geometry.peer_blocks_max, known.hello.peer_blocks_max.get());
+                if found >= said {
+                    return Ok(Ok(region));
+                }
+                let field = "release entries";
+                Err(self.violation(Violation::RegionHeader { field, found }))
+            }
+            Err(PeerRegionError::Violation(violation)) => Err(self.violation(violation)),
+            Err(PeerRegionError::Map(error)) if error.is_violation() => {
+                Err(self.bad_descriptor(error.to_string()))
+            }
+            Err(PeerRegionError::Map(_)) => Ok(Err(FallbackReason::Map)),
+        }
+    }
+
+    fn doorbell(&self, descriptor: OwnedFd) -> Result<Doorbell, HandshakeError> {
+        Doorbell::from_peer(descriptor).map_err(|error| match error {
+            DoorbellError::Unverifiable { source } => self.system("checking a bell", source),
+            other => self.bad_descriptor(other.to_string()),
+        })
+    }
+
+    /// A wall if both sides can have one, else the socket, if both are content with that.
+    fn assemble(
+        &self,
+        known: Known,
+        peer: Peer,
+        theirs: Option<FallbackReason>,
+    ) -> Result<Established, HandshakeError> {
+        let is_acceptor = self.is_acceptor;
+        let peer_streams = StreamTerms {
+            window: known.hello.stream_window.get(),
+            streams_max: known.hello.streams_max.get(),
+            opens: true,
+        };
+        let fallback = match (known.offered, known.accepted, theirs) {
+            (Ok(mut offered), Ok((peer_region, doorbells)), None) => {
+                if offered.doorbells_attached && matches!(doorbells, Doorbells::Byte) {
+                    // Ours went out in vain: whoever holds them could make ringing them block.
+                    let doorbell =
+                        || Doorbell::new().map_err(|error| self.system("making a bell", error));
+                    offered.doorbells = (doorbell()?, doorbell()?);
+                }
+                let parts = shm::Parts {
+                    socket: self.take_socket()?,
+                    peer: peer.clone(),
+                    process: known.process,
+                    guard: self.guard,
+                    limits: known.limits,
+                    own: offered.region,
+                    peer_region,
+                    own_doorbells: offered.doorbells,
+                    doorbells,
+                };
+                let (sender, receiver) = shm::assemble(parts, &self.config)
+                    .map_err(|error| self.system("setting up the wall", error))?;
+                let (sender, receiver) =
+                    (AnySender::SharedMemory(sender), AnyReceiver::SharedMemory(receiver));
+                let transport = Transport::SharedMemory;
+                return Ok(Established {
+                    sender,
+                    receiver,
+                    peer,
+                    transport,
+                    is_acceptor,
+                    peer_streams,
+                });
+            }
+            (Err(reason), _, _) | (_, Err(reason), _) | (_, _, Some(reason)) => reason,
+        };
+        if !terms::socket_suits(&self.own_hello, &known.hello) {
+            self.reject(Refusal::Transport, &fallback.to_string());
+            return Err(HandshakeError::NoTransport { reason: fallback });
+        }
+        let parts = socket::Parts {
+            socket: self.take_socket()?,
+            peer: peer.clone(),
+            process: known.process,
+            guard: self.guard,
+            message_max: known.limits.message,
+            peer_message_max: known.limits.peer_message,
+        };
+        let (sender, receiver) = socket::assemble(parts, &self.config)
+            .map_err(|error| self.system("setting up the socket", error))?;
+        let (sender, receiver) = (AnySender::Socket(sender), AnyReceiver::Socket(receiver));
+        let transport = Transport::Socket(fallback);
+        Ok(Established { sender, receiver, peer, transport, is_acceptor, peer_streams })
+    }
+}
+
+impl AsFd for Pending {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}

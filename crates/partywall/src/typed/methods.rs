@@ -1,0 +1,539 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The methods of channels and streams that send and receive values.
+//!
+//! ```text
+//!   send_value, recv_value     feature `serde`      values.rs: encoding and decoding
+//!   send_plain, recv_plain     feature `zerocopy`   plain.rs: the bytes of the struct itself
+//! ```
+
+#[cfg(feature = "zerocopy")]
+use super::plain::{NotPlain, Plain, RecvPlainError, into_checked, into_plain};
+#[cfg(all(feature = "serde", feature = "tokio"))]
+use super::values::{Encoded, encode, encode_into};
+#[cfg(feature = "serde")]
+use super::values::{
+    RecvValueError, SendValueError, cut_and_commit, cut_and_try_commit, decode, send_encoded,
+};
+use crate::channel::{Channel, Receiver, Sender, SharedSender};
+use crate::error::{RecvError, SendError, TryRecvError, TrySendError};
+use crate::message::Message;
+#[cfg(feature = "tokio")]
+use crate::session::{StreamRecvError, StreamSendError};
+#[cfg(feature = "tokio")]
+use crate::tokio::{RecvStream, SendStream, Stream};
+#[cfg(feature = "serde")]
+use serde::de::DeserializeOwned;
+#[cfg(feature = "serde")]
+use serde::{Deserialize, Serialize};
+use std::time::Instant;
+#[cfg(feature = "zerocopy")]
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, TryFromBytes};
+
+#[cfg(feature = "serde")]
+impl Message {
+    /// The value that the message encodes, which may borrow from it: strings and bytes are then not
+    /// copied.
+    ///
+    /// Bytes behind the value are ignored. Under [`Trust::Trusted`](crate::Trust::Trusted) what is
+    /// borrowed lies in the neighbour's memory, and stays as it was checked only while the
+    /// neighbour keeps its promise (SECURITY.md); what is owned was copied, and is safe from that.
+    ///
+    /// # Errors
+    /// What postcard says.
+    ///
+    /// # Examples
+    /// ```
+    /// # let directory = tempfile::tempdir()?;
+    /// # let address = format!("unix:{}/app.sock", directory.path().display());
+    /// # let mut listener = partywall::Listener::bind(&address)?;
+    /// # let client = std::thread::spawn(move || partywall::connect(&address).unwrap());
+    /// # let mut there = listener.accept()?;
+    /// # let mut channel = client.join().unwrap();
+    /// channel.send_value(&("a name", 7_u32))?;
+    /// let message = there.recv()?.unwrap();
+    /// let (name, number): (&str, u32) = message.value()?;
+    /// assert_eq!((name, number), ("a name", 7));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn value<'a, T: Deserialize<'a>>(&'a self) -> Result<T, postcard::Error> {
+        postcard::from_bytes(self)
+    }
+}
+
+#[cfg(feature = "serde")]
+impl Sender {
+    /// Sends a serde value as one message. A long one is encoded in the memory that the receiver
+    /// reads.
+    ///
+    /// # Errors
+    /// See [`SendValueError`], and [`send`](Self::send).
+    pub fn send_value<T: Serialize + ?Sized>(
+        &mut self,
+        value: &T,
+    ) -> Result<(), SendValueError<SendError>> {
+        send_encoded(self, value, Self::send, Self::reserve, cut_and_commit)
+    }
+
+    /// As [`send_value`](Self::send_value), but waits for room only until `deadline`.
+    ///
+    /// # Errors
+    /// The errors of that method, and [`SendError::TimedOut`].
+    pub fn send_value_deadline<T: Serialize + ?Sized>(
+        &mut self,
+        value: &T,
+        deadline: Instant,
+    ) -> Result<(), SendValueError<SendError>> {
+        send_encoded(
+            self,
+            value,
+            |sender, bytes| sender.send_deadline(bytes, deadline),
+            |sender, len| sender.reserve_deadline(len, deadline),
+            cut_and_commit,
+        )
+    }
+
+    /// As [`send_value`](Self::send_value), if there is room now. The call never waits.
+    ///
+    /// # Errors
+    /// See [`SendValueError`], and [`try_send`](Self::try_send).
+    pub fn try_send_value<T: Serialize + ?Sized>(
+        &mut self,
+        value: &T,
+    ) -> Result<(), SendValueError<TrySendError>> {
+        send_encoded(self, value, Self::try_send, Self::try_reserve, cut_and_try_commit)
+    }
+}
+
+#[cfg(feature = "serde")]
+impl SharedSender {
+    /// Calls [`Sender::send_value`] on the sending end.
+    ///
+    /// # Errors
+    /// The errors of that method.
+    pub fn send_value<T: Serialize + ?Sized>(
+        &self,
+        value: &T,
+    ) -> Result<(), SendValueError<SendError>> {
+        send_encoded(self, value, Self::send, Self::reserve, cut_and_commit)
+    }
+
+    /// Calls [`Sender::try_send_value`] on the sending end.
+    ///
+    /// # Errors
+    /// The errors of that method, and [`TrySendError::Busy`] while another thread sends.
+    pub fn try_send_value<T: Serialize + ?Sized>(
+        &self,
+        value: &T,
+    ) -> Result<(), SendValueError<TrySendError>> {
+        send_encoded(self, value, Self::try_send, Self::try_reserve, cut_and_try_commit)
+    }
+}
+
+#[cfg(feature = "serde")]
+impl Receiver {
+    /// Waits for the next message and decodes it in place as a serde value.
+    ///
+    /// # Errors
+    /// [`RecvValueError::Decode`] if it is no such value: the message is taken, and can be had from
+    /// the error. Otherwise the errors of [`recv`](Self::recv).
+    pub fn recv_value<T: DeserializeOwned>(
+        &mut self,
+    ) -> Result<Option<T>, RecvValueError<RecvError>> {
+        let message = self.recv().map_err(RecvValueError::Recv)?;
+        message.map(|message| decode(message, self.last_number())).transpose()
+    }
+
+    /// As [`recv_value`](Self::recv_value), but only until `deadline`.
+    ///
+    /// # Errors
+    /// The errors of that method, and [`RecvError::TimedOut`].
+    pub fn recv_value_deadline<T: DeserializeOwned>(
+        &mut self,
+        deadline: Instant,
+    ) -> Result<Option<T>, RecvValueError<RecvError>> {
+        let message = self.recv_deadline(deadline).map_err(RecvValueError::Recv)?;
+        message.map(|message| decode(message, self.last_number())).transpose()
+    }
+
+    /// As [`recv_value`](Self::recv_value), if a message is there now. The call never waits.
+    ///
+    /// # Errors
+    /// The errors of that method, and [`TryRecvError::Empty`].
+    pub fn try_recv_value<T: DeserializeOwned>(
+        &mut self,
+    ) -> Result<Option<T>, RecvValueError<TryRecvError>> {
+        let message = self.try_recv().map_err(RecvValueError::Recv)?;
+        message.map(|message| decode(message, self.last_number())).transpose()
+    }
+}
+
+#[cfg(feature = "serde")]
+impl Channel {
+    /// Calls [`Sender::send_value`] on the sending end.
+    ///
+    /// # Errors
+    /// The errors of that method.
+    pub fn send_value<T: Serialize + ?Sized>(
+        &mut self,
+        value: &T,
+    ) -> Result<(), SendValueError<SendError>> {
+        self.sender().send_value(value)
+    }
+
+    /// Calls [`Receiver::recv_value`] on the receiving end.
+    ///
+    /// # Errors
+    /// The errors of that method.
+    pub fn recv_value<T: DeserializeOwned>(
+        &mut self,
+    ) -> Result<Option<T>, RecvValueError<RecvError>> {
+        self.receiver().recv_value()
+    }
+}
+
+#[cfg(feature = "zerocopy")]
+impl Message {
+    /// The message as a plain struct, or as a slice of them; looked at where it lies if its address
+    /// suits.
+    ///
+    /// # Errors
+    /// [`NotPlain`], with the message, if its length differs.
+    ///
+    /// # Examples
+    /// ```
+    /// # let directory = tempfile::tempdir()?;
+    /// # let address = format!("unix:{}/app.sock", directory.path().display());
+    /// # let mut listener = partywall::Listener::bind(&address)?;
+    /// # let client = std::thread::spawn(move || partywall::connect(&address).unwrap());
+    /// # let mut there = listener.accept()?;
+    /// # let mut channel = client.join().unwrap();
+    /// channel.send_plain(&[1_u64, 2, 3][..])?;
+    /// let numbers = there.recv()?.unwrap().into_plain::<[u64]>()?;
+    /// assert_eq!(numbers.iter().sum::<u64>(), 6);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn into_plain<T>(self) -> Result<Plain<T>, NotPlain>
+    where
+        T: FromBytes + KnownLayout + Immutable + ?Sized,
+    {
+        into_plain(self, None)
+    }
+
+    /// The message as a struct that not all bytes are a value of: copied, then checked.
+    ///
+    /// # Errors
+    /// [`NotPlain`], with the message.
+    pub fn into_checked<T: TryFromBytes>(self) -> Result<T, NotPlain> {
+        into_checked(self, None)
+    }
+}
+
+#[cfg(feature = "zerocopy")]
+impl Sender {
+    /// Sends a plain struct, or a slice of them: its own bytes, as one message.
+    ///
+    /// # Errors
+    /// The errors of [`send`](Self::send).
+    ///
+    /// # Examples
+    /// ```
+    /// # let directory = tempfile::tempdir()?;
+    /// # let address = format!("unix:{}/app.sock", directory.path().display());
+    /// # let mut listener = partywall::Listener::bind(&address)?;
+    /// # let client = std::thread::spawn(move || partywall::connect(&address).unwrap());
+    /// # let mut there = listener.accept()?;
+    /// # let mut channel = client.join().unwrap();
+    /// use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+    ///
+    /// #[derive(FromBytes, IntoBytes, Immutable, KnownLayout)]
+    /// #[repr(C)]
+    /// struct Point { x: f64, y: f64 }
+    ///
+    /// channel.sender().send_plain(&Point { x: 1.0, y: 2.0 })?;
+    /// let point = there.receiver().recv_plain::<Point>()?.unwrap();
+    /// assert_eq!(point.x + point.y, 3.0);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn send_plain<T: IntoBytes + Immutable + ?Sized>(
+        &mut self,
+        value: &T,
+    ) -> Result<(), SendError> {
+        self.send(value.as_bytes())
+    }
+
+    /// As [`send_plain`](Self::send_plain), if there is room now. The call never waits.
+    ///
+    /// # Errors
+    /// The errors of [`try_send`](Self::try_send).
+    pub fn try_send_plain<T: IntoBytes + Immutable + ?Sized>(
+        &mut self,
+        value: &T,
+    ) -> Result<(), TrySendError> {
+        self.try_send(value.as_bytes())
+    }
+}
+
+#[cfg(feature = "zerocopy")]
+impl SharedSender {
+    /// Calls [`Sender::send_plain`] on the sending end.
+    ///
+    /// # Errors
+    /// The errors of that method.
+    pub fn send_plain<T: IntoBytes + Immutable + ?Sized>(
+        &self,
+        value: &T,
+    ) -> Result<(), SendError> {
+        self.send(value.as_bytes())
+    }
+
+    /// Calls [`Sender::try_send_plain`] on the sending end.
+    ///
+    /// # Errors
+    /// The errors of that method.
+    pub fn try_send_plain<T: IntoBytes + Immutable + ?Sized>(
+        &self,
+        value: &T,
+    ) -> Result<(), TrySendError> {
+        self.try_send(value.as_bytes())
+    }
+}
+
+#[cfg(feature = "zerocopy")]
+impl Receiver {
+    /// Waits for the next message and returns it as a plain struct, or as a slice of them.
+    ///
+    /// # Errors
+    /// [`RecvPlainError::NotPlain`] if its length differs: the message is taken, and can be had
+    /// from the error. Otherwise the errors of [`recv`](Self::recv).
+    pub fn recv_plain<T>(&mut self) -> Result<Option<Plain<T>>, RecvPlainError<RecvError>>
+    where
+        T: FromBytes + KnownLayout + Immutable + ?Sized,
+    {
+        let message = self.recv().map_err(RecvPlainError::Recv)?;
+        let number = Some(self.last_number());
+        let message = message.map(|message| into_plain(message, number)).transpose();
+        message.map_err(RecvPlainError::NotPlain)
+    }
+
+    /// As [`recv_plain`](Self::recv_plain), but only until `deadline`.
+    ///
+    /// # Errors
+    /// The errors of that method, and [`RecvError::TimedOut`].
+    pub fn recv_plain_deadline<T>(
+        &mut self,
+        deadline: Instant,
+    ) -> Result<Option<Plain<T>>, RecvPlainError<RecvError>>
+    where
+        T: FromBytes + KnownLayout + Immutable + ?Sized,
+    {
+        let message = self.recv_deadline(deadline).map_err(RecvPlainError::Recv)?;
+        let number = Some(self.last_number());
+        let message = message.map(|message| into_plain(message, number)).transpose();
+        message.map_err(RecvPlainError::NotPlain)
+    }
+
+    /// As [`recv_plain`](Self::recv_plain), if a message is there now. The call never waits.
+    ///
+    /// # Errors
+    /// The errors of that method, and [`TryRecvError::Empty`].
+    pub fn try_recv_plain<T>(&mut self) -> Result<Option<Plain<T>>, RecvPlainError<TryRecvError>>
+    where
+        T: FromBytes + KnownLayout + Immutable + ?Sized,
+    {
+        let message = self.try_recv().map_err(RecvPlainError::Recv)?;
+        let number = Some(self.last_number());
+        let message = message.map(|message| into_plain(message, number)).transpose();
+        message.map_err(RecvPlainError::NotPlain)
+    }
+
+    /// The next message as a struct that not all bytes are a value of (with enums, `bool` or
+    /// `char`): copied, then checked; waits for one.
+    ///
+    /// # Errors
+    /// [`RecvPlainError::NotPlain`] if its length differs, or its bytes are no value. Otherwise the
+    /// errors of [`recv`](Self::recv).
+    pub fn recv_checked<T: TryFromBytes>(
+        &mut self,
+    ) -> Result<Option<T>, RecvPlainError<RecvError>> {
+        let message = self.recv().map_err(RecvPlainError::Recv)?;
+        let number = Some(self.last_number());
+        let message = message.map(|message| into_checked(message, number)).transpose();
+        message.map_err(RecvPlainError::NotPlain)
+    }
+}
+
+#[cfg(feature = "zerocopy")]
+impl Channel {
+    /// Calls [`Sender::send_plain`] on the sending end.
+    ///
+    /// # Errors
+    /// The errors of that method.
+    pub fn send_plain<T: IntoBytes + Immutable + ?Sized>(
+        &mut self,
+        value: &T,
+    ) -> Result<(), SendError> {
+        self.sender().send_plain(value)
+    }
+
+    /// Calls [`Receiver::recv_plain`] on the receiving end.
+    ///
+    /// # Errors
+    /// The errors of that method.
+    pub fn recv_plain<T>(&mut self) -> Result<Option<Plain<T>>, RecvPlainError<RecvError>>
+    where
+        T: FromBytes + KnownLayout + Immutable + ?Sized,
+    {
+        self.receiver().recv_plain()
+    }
+
+    /// Calls [`Receiver::recv_checked`] on the receiving end.
+    ///
+    /// # Errors
+    /// The errors of that method.
+    pub fn recv_checked<T: TryFromBytes>(
+        &mut self,
+    ) -> Result<Option<T>, RecvPlainError<RecvError>> {
+        self.receiver().recv_checked()
+    }
+}
+
+#[cfg(all(feature = "serde", feature = "tokio"))]
+impl SendStream {
+    /// Sends a serde value as one message. A long one is encoded in the memory that the receiver
+    /// reads. Dropping the future sends nothing of it.
+    ///
+    /// # Errors
+    /// See [`SendValueError`], and [`send`](Self::send).
+    pub async fn send_value<T: Serialize + ?Sized>(
+        &mut self,
+        value: &T,
+    ) -> Result<(), SendValueError<StreamSendError>> {
+        let len = match encode(value)? {
+            Encoded::Short { bytes, len } => {
+                return self.send(&bytes[..len]).await.map_err(SendValueError::Send);
+            }
+            Encoded::Long { len } => len,
+        };
+        let mut memory = self.reserve(len).await.map_err(SendValueError::Send)?;
+        let used = encode_into(value, &mut memory)?;
+        memory.truncate(used);
+        memory.commit().await.map_err(SendValueError::Send)
+    }
+}
+
+#[cfg(all(feature = "serde", feature = "tokio"))]
+impl RecvStream {
+    /// The next message as a serde value; `None` once the peer has finished. Cancel-safe: a future
+    /// that is dropped took nothing.
+    ///
+    /// # Errors
+    /// [`RecvValueError::Decode`] if it is no such value: the message is taken, and can be had from
+    /// the error. Otherwise the errors of [`recv`](Self::recv).
+    pub async fn recv_value<T: DeserializeOwned>(
+        &mut self,
+    ) -> Result<Option<T>, RecvValueError<StreamRecvError>> {
+        let message = self.recv().await.map_err(RecvValueError::Recv)?;
+        let number = self.received().saturating_sub(1);
+        message.map(|message| decode(message, number)).transpose()
+    }
+}
+
+#[cfg(all(feature = "serde", feature = "tokio"))]
+impl Stream {
+    /// Calls [`SendStream::send_value`] on the sending direction.
+    ///
+    /// # Errors
+    /// The errors of that method.
+    pub async fn send_value<T: Serialize + ?Sized>(
+        &mut self,
+        value: &T,
+    ) -> Result<(), SendValueError<StreamSendError>> {
+        self.halves_mut().0.send_value(value).await
+    }
+
+    /// Calls [`RecvStream::recv_value`] on the receiving direction.
+    ///
+    /// # Errors
+    /// The errors of that method.
+    pub async fn recv_value<T: DeserializeOwned>(
+        &mut self,
+    ) -> Result<Option<T>, RecvValueError<StreamRecvError>> {
+        self.halves_mut().1.recv_value().await
+    }
+}
+
+#[cfg(all(feature = "zerocopy", feature = "tokio"))]
+impl SendStream {
+    /// Sends a plain struct, or a slice of them: its own bytes, as one message.
+    ///
+    /// # Errors
+    /// The errors of [`send`](Self::send).
+    pub async fn send_plain<T: IntoBytes + Immutable + ?Sized>(
+        &mut self,
+        value: &T,
+    ) -> Result<(), StreamSendError> {
+        self.send(value.as_bytes()).await
+    }
+}
+
+#[cfg(all(feature = "zerocopy", feature = "tokio"))]
+impl RecvStream {
+    /// The next message as a plain struct, or as a slice of them; `None` once the peer has
+    /// finished.
+    ///
+    /// # Errors
+    /// [`RecvPlainError::NotPlain`] if its length differs, and as [`recv`](Self::recv).
+    pub async fn recv_plain<T>(
+        &mut self,
+    ) -> Result<Option<Plain<T>>, RecvPlainError<StreamRecvError>>
+    where
+        T: FromBytes + KnownLayout + Immutable + ?Sized,
+    {
+        let message = self.recv().await.map_err(RecvPlainError::Recv)?;
+        let number = self.received().saturating_sub(1);
+        let message = message.map(|message| into_plain(message, Some(number))).transpose();
+        message.map_err(RecvPlainError::NotPlain)
+    }
+
+    /// The next message as a struct that not all bytes are a value of: copied, then checked. `None`
+    /// once the peer has finished.
+    ///
+    /// # Errors
+    /// [`RecvPlainError::NotPlain`] if its length differs, or its bytes are no value. Otherwise the
+    /// errors of [`recv`](Self::recv).
+    pub async fn recv_checked<T: TryFromBytes>(
+        &mut self,
+    ) -> Result<Option<T>, RecvPlainError<StreamRecvError>> {
+        let message = self.recv().await.map_err(RecvPlainError::Recv)?;
+        let number = self.received().saturating_sub(1);
+        let message = message.map(|message| into_checked(message, Some(number))).transpose();
+        message.map_err(RecvPlainError::NotPlain)
+    }
+}
+
+#[cfg(all(feature = "zerocopy", feature = "tokio"))]
+impl Stream {
+    /// Calls [`SendStream::send_plain`] on the sending direction.
+    ///
+    /// # Errors
+    /// The errors of that method.
+    pub async fn send_plain<T: IntoBytes + Immutable + ?Sized>(
+        &mut self,
+        value: &T,
+    ) -> Result<(), StreamSendError> {
+        self.halves_mut().0.send_plain(value).await
+    }
+
+    /// Calls [`RecvStream::recv_plain`] on the receiving direction.
+    ///
+    /// # Errors
+    /// The errors of that method.
+    pub async fn recv_plain<T>(
+        &mut self,
+    ) -> Result<Option<Plain<T>>, RecvPlainError<StreamRecvError>>
+    where
+        T: FromBytes + KnownLayout + Immutable + ?Sized,
+    {
+        self.halves_mut().1.recv_plain().await
+    }
+}
