@@ -113,7 +113,6 @@ const PENDING: &[(&str, &[&str])] = &[
         "comment-width",
         &[
             "bench/peers/",
-            "conformance/rust/",
             "crates/bench/build.rs",
             "crates/bench/src/",
             "crates/cli/src/",
@@ -145,7 +144,6 @@ const PENDING: &[(&str, &[&str])] = &[
         &[
             "README.md",
             "bench/peers/",
-            "conformance/rust/",
             "crates/bench/src/",
             "crates/cli/src/",
             "crates/cli/tests/",

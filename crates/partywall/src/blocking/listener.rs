@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Accepting sessions at a listener, and connecting to one.
+//! The listener for sessions without a runtime, and the functions that connect to one.
 
 use super::session::Session;
 use super::thread;
@@ -13,7 +13,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::Instant;
 
-/// Accepts sessions at an address.
+/// Accepts sessions.
 ///
 /// Dropping it removes its socket file.
 #[derive(Debug)]
@@ -25,7 +25,7 @@ impl Listener {
     /// Listens at `address`, with the default [`Config`].
     ///
     /// # Errors
-    /// One of the reasons in [`BindError`].
+    /// Returns [`BindError`] if it fails.
     pub fn bind<A>(address: A) -> Result<Self, BindError>
     where
         A: TryInto<Address>,
@@ -34,10 +34,10 @@ impl Listener {
         Self::bind_with(address, &Config::default())
     }
 
-    /// Listens at `address`, with `config` for every accepted session.
+    /// Listens at `address`. `config` applies to every session that is accepted.
     ///
     /// # Errors
-    /// One of the reasons in [`BindError`].
+    /// Returns [`BindError`] if it fails.
     pub fn bind_with<A>(address: A, config: &Config) -> Result<Self, BindError>
     where
         A: TryInto<Address>,
@@ -55,7 +55,7 @@ impl Listener {
         self
     }
 
-    /// The address, with the port that the system chose if 0 was given.
+    /// The address, with the port that the system chose if 0 was asked for.
     #[must_use]
     pub const fn local_address(&self) -> &Address {
         self.listener.local_address()
@@ -64,8 +64,8 @@ impl Listener {
     /// Waits for the next session.
     ///
     /// # Errors
-    /// One of the reasons in [`AcceptError`]. The listener stays usable; at the descriptor limit,
-    /// wait a little.
+    /// Returns [`AcceptError`] if it fails. The listener goes on after each; at the descriptor
+    /// limit, wait a little.
     pub fn accept(&mut self) -> Result<Session, AcceptError> {
         self.accept_until(None)
     }
@@ -78,7 +78,8 @@ impl Listener {
         self.accept_until(Some(deadline))
     }
 
-    /// The next session if there is one now. Drives the pending handshakes and never waits.
+    /// The next session if there is one now. It also drives the handshakes under way, and never
+    /// waits.
     ///
     /// # Errors
     /// [`AcceptError::TimedOut`] if there is none now, and as [`accept`](Self::accept).
@@ -86,7 +87,7 @@ impl Listener {
         self.accept_until(Some(Instant::now()))
     }
 
-    /// How many connections were not let in.
+    /// Number of connections that the listener refused.
     #[must_use]
     pub const fn refused(&self) -> u64 {
         self.listener.refused()
@@ -124,7 +125,7 @@ where
 /// Opens a session with the listener at `address`.
 ///
 /// # Errors
-/// One of the reasons in [`ConnectError`].
+/// Returns [`ConnectError`] if it fails.
 pub fn connect_with<A>(address: A, config: &Config) -> Result<Session, ConnectError>
 where
     A: TryInto<Address>,
@@ -136,7 +137,7 @@ where
 /// Opens a session with the server at `address` over `protocol` instead of our own.
 ///
 /// # Errors
-/// One of the reasons in [`ConnectError`].
+/// Returns [`ConnectError`] if it fails.
 pub fn connect_with_protocol<A>(
     address: A,
     config: &Config,

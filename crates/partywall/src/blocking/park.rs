@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Waits for a poll to become ready: spins for the budget, then parks the thread.
+//! Blocks a thread until a poll is ready: it spins a little, then parks.
 //!
 //! ```text
 //!   poll ─ ready ─▶ done            the waker unparks; a deadline ends it
 //!     └─ pending ─▶ spin, poll ─▶ park ─▶ poll …
 //! ```
 //!
-//! A destructor of a thread-local value may call when the thread's waker is already destroyed. Then
-//! no wake-up reaches the thread, and it polls at intervals.
+//! A thread that is ending has lost its waker with its other thread-local values, and their
+//! destructors may still call. There is no waker then, so the thread polls at intervals.
 
 use partywall_wait::{SpinOutcome, Spinner, Wait};
 use std::sync::Arc;
@@ -32,7 +32,7 @@ thread_local! {
     static WAKER: Waker = Waker::from(Arc::new(Unpark(thread::current())));
 }
 
-/// Polls until `poll` is ready. `None` once the deadline has passed.
+/// Polls until ready; `None` if the deadline passes first.
 pub(super) fn wait_for<T>(
     wait: Wait,
     spinner: &mut Spinner,
@@ -69,7 +69,7 @@ pub(super) fn wait_for<T>(
     }
 }
 
-/// Polling interval of a thread without a waker.
+/// Interval between polls of a thread that has no waker.
 const LOOK_EVERY: Duration = Duration::from_millis(1);
 
 /// Polls once, without waiting.

@@ -18,9 +18,8 @@ use std::time::{Duration, Instant};
 
 /// Both directions of a stream.
 ///
-/// Dropping it finishes the sending direction (while unwinding: resets it) and stops the receiving
-/// one. If it is the last handle of its session, dropping also waits, as
-/// [`Session`](super::Session) says.
+/// Dropping it finishes the sending direction in good order (while unwinding: resets it), and stops
+/// receiving. The last handle of a session also waits, as [`Session`](super::Session) says.
 ///
 /// ```
 /// # let directory = tempfile::tempdir()?;
@@ -69,37 +68,37 @@ impl Stream {
         }
     }
 
-    /// Splits into the two directions, for a thread each.
+    /// Splits the stream into its two directions, to be used by a thread each.
     #[must_use]
     pub fn into_split(self) -> (SendStream, RecvStream) {
         (self.send, self.recv)
     }
 
-    /// The stream as bytes: [`std::io::Read`] and [`std::io::Write`].
+    /// Makes bytes of the stream: [`std::io::Read`] and [`std::io::Write`].
     #[must_use]
     pub fn into_io(self) -> StreamIo {
         StreamIo::new(self.send, self.recv)
     }
 
-    /// The metadata with which the peer opened the stream; empty if this side opened it.
+    /// Metadata with which the peer opened it; empty for a stream that this side opened.
     #[must_use]
     pub fn metadata(&self) -> &[u8] {
         &self.recv.half.stream.metadata
     }
 
-    /// Number of the stream within the session; numbers are reused.
+    /// Its number within the session. Numbers are used again.
     #[must_use]
     pub fn number(&self) -> u32 {
         self.recv.half.stream.number
     }
 
-    /// Identity of the peer.
+    /// The process on the other side.
     #[must_use]
     pub fn peer(&self) -> &Peer {
         &self.recv.half.shared.peer
     }
 
-    /// The transport in use, and the reason for it.
+    /// The session's transport, and the reason for it.
     #[must_use]
     pub fn transport(&self) -> Transport {
         self.recv.half.shared.transport
@@ -115,18 +114,18 @@ impl Stream {
         &mut self.recv
     }
 
-    /// Calls [`SendStream::send`] on the sending direction.
+    /// The same as [`SendStream::send`].
     ///
     /// # Errors
-    /// The errors of that method.
+    /// Fails as [`send`](SendStream::send) does.
     pub fn send(&mut self, payload: &[u8]) -> Result<(), StreamSendError> {
         self.send.send(payload)
     }
 
-    /// Calls [`SendStream::send_deadline`] on the sending direction.
+    /// The same as [`SendStream::send_deadline`].
     ///
     /// # Errors
-    /// The errors of that method.
+    /// Fails as [`send_deadline`](SendStream::send_deadline) does.
     pub fn send_deadline(
         &mut self,
         payload: &[u8],
@@ -135,26 +134,26 @@ impl Stream {
         self.send.send_deadline(payload, deadline)
     }
 
-    /// Calls [`SendStream::try_send`] on the sending direction.
+    /// The same as [`SendStream::try_send`].
     ///
     /// # Errors
-    /// The errors of that method.
+    /// Fails as [`try_send`](SendStream::try_send) does.
     pub fn try_send(&mut self, payload: &[u8]) -> Result<(), StreamSendError> {
         self.send.try_send(payload)
     }
 
-    /// Calls [`SendStream::reserve`] on the sending direction.
+    /// The same as [`SendStream::reserve`].
     ///
     /// # Errors
-    /// The errors of that method.
+    /// Fails as [`reserve`](SendStream::reserve) does.
     pub fn reserve(&mut self, len: usize) -> Result<Reservation<'_>, StreamSendError> {
         self.send.reserve(len)
     }
 
-    /// Calls [`SendStream::reserve_deadline`] on the sending direction.
+    /// The same as [`SendStream::reserve_deadline`].
     ///
     /// # Errors
-    /// The errors of that method.
+    /// Fails as [`reserve_deadline`](SendStream::reserve_deadline) does.
     pub fn reserve_deadline(
         &mut self,
         len: usize,
@@ -163,26 +162,26 @@ impl Stream {
         self.send.reserve_deadline(len, deadline)
     }
 
-    /// Calls [`RecvStream::recv`] on the receiving direction.
+    /// The same as [`RecvStream::recv`].
     ///
     /// # Errors
-    /// The errors of that method.
+    /// Fails as [`recv`](RecvStream::recv) does.
     pub fn recv(&mut self) -> Result<Option<Message>, StreamRecvError> {
         self.recv.recv()
     }
 
-    /// Calls [`RecvStream::recv_deadline`] on the receiving direction.
+    /// The same as [`RecvStream::recv_deadline`].
     ///
     /// # Errors
-    /// The errors of that method.
+    /// Fails as [`recv_deadline`](RecvStream::recv_deadline) does.
     pub fn recv_deadline(&mut self, deadline: Instant) -> Result<Option<Message>, StreamRecvError> {
         self.recv.recv_deadline(deadline)
     }
 
-    /// Calls [`RecvStream::try_recv`] on the receiving direction.
+    /// The same as [`RecvStream::try_recv`].
     ///
     /// # Errors
-    /// The errors of that method.
+    /// Fails as [`try_recv`](RecvStream::try_recv) does.
     pub fn try_recv(&mut self) -> Result<Option<Message>, StreamRecvError> {
         self.recv.try_recv()
     }
@@ -198,8 +197,8 @@ impl Stream {
     /// # let directory = tempfile::tempdir()?;
     /// # let address = format!("unix:{}/app.sock", directory.path().display());
     /// # let mut listener = partywall::blocking::Listener::bind(&address)?;
-    /// # type Failure = Box<dyn std::error::Error + Send + Sync>;
-    /// # let client = std::thread::spawn(move || -> Result<(), Failure> {
+    /// # type Error = Box<dyn std::error::Error + Send + Sync>;
+    /// # let client = std::thread::spawn(move || -> Result<(), Error> {
     /// #     let session = partywall::blocking::connect(&address)?;
     /// #     let mut stream = session.open(b"")?;
     /// #     stream.send(b"shout")?;
@@ -236,7 +235,7 @@ impl Stream {
     /// As `reply_with`, with `TimedOut` of the direction in which the deadline passed.
     ///
     /// # Panics
-    /// In the case of `reply_with`.
+    /// Panics as `reply_with` does.
     pub fn reply_with_deadline(
         &mut self,
         len_max: usize,
@@ -267,14 +266,13 @@ impl Stream {
         Ok(true)
     }
 
-    /// Calls [`SendStream::finish`] on the sending direction. A protocol without half-close
-    /// transmits the end only once receiving is over too: by [`RecvStream::stop`], or when the
-    /// stream is dropped.
+    /// The same as [`SendStream::finish`]. A protocol without half-close transmits the end only
+    /// once receiving is over too: by [`RecvStream::stop`], or when the stream is dropped.
     pub fn finish(&mut self) {
         self.send.finish();
     }
 
-    /// Resets both directions, with a code for the peer.
+    /// Resets both directions with a code for the peer.
     ///
     /// # Panics
     /// If the code is reserved: 0xffffff00 or greater.
@@ -296,18 +294,18 @@ pub struct SendStream {
 }
 
 impl SendStream {
-    /// Sets the wait strategy.
+    /// Sets how calls wait from now on.
     pub const fn set_wait(&mut self, wait: Wait) {
         self.wait = wait;
     }
 
     /// Sends a copy of `payload`, of any length up to the limits of both sides. Waits for credit of
-    /// this stream, and for room in what all streams share.
+    /// this stream, and for room in the session.
     ///
     /// When this returns `Ok`, the message is committed.
     ///
     /// # Errors
-    /// One of the reasons in [`StreamSendError`].
+    /// Returns [`StreamSendError`] if it fails.
     pub fn send(&mut self, payload: &[u8]) -> Result<(), StreamSendError> {
         self.send_until(payload, None)
     }
@@ -335,9 +333,9 @@ impl SendStream {
         sent.unwrap_or(Err(StreamSendError::Full))
     }
 
-    /// Reserves memory for a message of `len` bytes, to be filled and committed. For a large
-    /// message it is the very memory that the receiver reads. Its initial content is unspecified:
-    /// zeros, or bytes that this process wrote before.
+    /// Reserves memory for a message of `len` bytes, to be filled and committed. A large one is the
+    /// very memory that the receiver will read. Its first content is unspecified: zeros, or what
+    /// this process wrote before.
     ///
     /// # Errors
     /// The errors of [`send`](Self::send).
@@ -368,7 +366,7 @@ impl SendStream {
         self.half.finish();
     }
 
-    /// Resets this direction: the receiver gets `code` instead of the end.
+    /// Resets the direction: the receiver gets `code` instead of an end in good order.
     ///
     /// # Panics
     /// If the code is reserved: 0xffffff00 or greater.
@@ -378,10 +376,10 @@ impl SendStream {
         self.half.reset(code);
     }
 
-    /// Waits until the peer receives no more of this stream; returns the reason.
+    /// Waits until the peer receives no more of this stream. Returns the reason.
     ///
     /// # Errors
-    /// [`WaitError::TimedOut`] if it still receives at the deadline.
+    /// [`WaitError::TimedOut`] if the peer still receives by then.
     pub fn stopped(&mut self, deadline: Option<Instant>) -> Result<StreamSendError, WaitError> {
         let Self { half, wait, spinner, .. } = self;
         let stopped = wait_for(*wait, spinner, deadline, |context| half.poll_stopped(context));
@@ -398,14 +396,14 @@ impl SendStream {
     }
 }
 
-/// A message that is not sent yet; dropping it releases its memory and credit.
+/// A message on its way out, which returns what it holds when dropped.
 struct Guard<'a> {
     stream: &'a mut SendStream,
 }
 
 impl<'a> Guard<'a> {
     fn new(stream: &'a mut SendStream) -> Self {
-        // A reservation may have been forgotten instead of dropped.
+        // A reservation may have been leaked instead of dropped.
         stream.half.give_back();
         Self { stream }
     }
@@ -433,14 +431,14 @@ pub struct RecvStream {
     half: RecvHalf,
     wait: Wait,
     spinner: Spinner,
-    /// Number of received messages.
+    /// Number of messages received.
     received: u64,
     // Declared after the half, so that it is dropped after it.
     _thread: Arc<ThreadHandle>,
 }
 
 impl RecvStream {
-    /// Sets the wait strategy.
+    /// Sets how calls wait from now on.
     pub const fn set_wait(&mut self, wait: Wait) {
         self.wait = wait;
     }
@@ -449,7 +447,7 @@ impl RecvStream {
     /// it sent was received.
     ///
     /// # Errors
-    /// One of the reasons in [`StreamRecvError`].
+    /// Returns [`StreamRecvError`] if it fails.
     pub fn recv(&mut self) -> Result<Option<Message>, StreamRecvError> {
         self.recv_until(None)
     }
@@ -471,7 +469,7 @@ impl RecvStream {
         self.count(received.unwrap_or(Err(StreamRecvError::Empty)))
     }
 
-    /// Receives no more: the sender gets `code`, and unread messages are dropped.
+    /// Stops receiving: the sender gets `code`, and unread messages are dropped.
     ///
     /// # Panics
     /// If the code is reserved: 0xffffff00 or greater.
@@ -510,7 +508,7 @@ impl RecvStream {
 }
 
 /// Memory of a message that is not sent yet: fill it, then [`commit`](Self::commit). Dropping it
-/// frees the memory.
+/// frees it.
 pub struct Reservation<'a> {
     guard: Guard<'a>,
 }

@@ -14,8 +14,8 @@
 //!
 //! let app = Router::new().route(
 //!     "/",
-//!     get(|ConnectInfo(peer): ConnectInfo<partywall::axum::ConnectInfo>| async move {
-//!         format!("{:?}", peer.pid())
+//!     get(|ConnectInfo(caller): ConnectInfo<partywall::axum::ConnectInfo>| async move {
+//!         format!("{:?}", caller.pid())
 //!     }),
 //! );
 //! let incoming = Incoming::new(Listener::bind(&address)?);
