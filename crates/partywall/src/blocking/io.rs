@@ -69,7 +69,7 @@ impl StreamIo {
     /// Resets both directions with a code for the peer.
     ///
     /// # Panics
-    /// If the code is reserved: 0xffffff00 or greater.
+    /// If the code is one of the protocol's: 0xffffff00 or greater.
     #[track_caller]
     pub fn reset(&mut self, code: u32) {
         self.write.reset(code);
@@ -86,7 +86,7 @@ impl ReadHalf {
     /// Stops receiving: the sender gets `code`.
     ///
     /// # Panics
-    /// If the code is reserved: 0xffffff00 or greater.
+    /// If the code is one of the protocol's: 0xffffff00 or greater.
     #[track_caller]
     pub fn stop(&mut self, code: u32) {
         self.recv.stop(code);
@@ -102,7 +102,7 @@ impl WriteHalf {
     /// Resets the direction: the reader gets an error instead of the end.
     ///
     /// # Panics
-    /// If the code is reserved: 0xffffff00 or greater.
+    /// If the code is one of the protocol's: 0xffffff00 or greater.
     #[track_caller]
     pub fn reset(&mut self, code: u32) {
         self.send.reset(code);

@@ -112,7 +112,7 @@ impl AsFd for Listener {
 /// Opens a session with the listener at `address`, with the default [`Config`].
 ///
 /// # Errors
-/// One of the reasons in [`ConnectError`]. Connecting takes at most
+/// See [`ConnectError`]; connecting takes at most
 /// [`handshake_timeout`](Config::handshake_timeout), 5 s.
 pub fn connect<A>(address: A) -> Result<Session, ConnectError>
 where
@@ -134,7 +134,7 @@ where
     connect_session(address.try_into().map_err(AddressError::from)?, config, None)
 }
 
-/// Opens a session with the server at `address` over `protocol` instead of our own.
+/// Opens a session with the server at `address`, which speaks `protocol` instead of our own.
 ///
 /// # Errors
 /// Returns [`ConnectError`] if it fails.

@@ -15,7 +15,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
-/// A waker that unparks its thread.
+/// Unparks a thread.
 struct Unpark(Thread);
 
 impl Wake for Unpark {

@@ -87,7 +87,7 @@ impl Session {
         Ok(accepted.map(|halves| self.stream(halves)))
     }
 
-    /// The next stream if the peer has opened one by now. The call never waits.
+    /// The next stream if the peer has opened one by now. Never waits.
     ///
     /// # Errors
     /// [`WaitError::WouldBlock`] if it has not, and as [`accept`](Self::accept).
@@ -136,7 +136,7 @@ impl Session {
     /// is transmitted: the peer learns only that the session ended in good order.
     ///
     /// # Panics
-    /// If the code is reserved: 0xffffff00 or greater.
+    /// If the code is one of the protocol's: 0xffffff00 or greater.
     #[track_caller]
     pub fn close(&self, code: u32, reason: &str) {
         self.handle.close(code, reason);
@@ -145,7 +145,7 @@ impl Session {
     /// Waits until the session is over. Returns the reason.
     ///
     /// # Errors
-    /// [`WaitError::TimedOut`] if it is not over at the deadline.
+    /// [`WaitError::TimedOut`] if it is not by then.
     pub fn closed(&self, deadline: Option<Instant>) -> Result<SessionError, WaitError> {
         self.wait(deadline, |context| self.handle.poll_closed(context))
     }
@@ -168,7 +168,7 @@ impl Session {
     /// ```
     ///
     /// # Errors
-    /// [`WaitError::TimedOut`] if it has not ended at the deadline.
+    /// [`WaitError::TimedOut`] if it has not by then.
     pub fn finished(&self, deadline: Option<Instant>) -> Result<(), WaitError> {
         self.wait(deadline, |context| self.handle.poll_finished(context))
     }

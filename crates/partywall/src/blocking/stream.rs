@@ -104,12 +104,12 @@ impl Stream {
         self.recv.half.shared.transport
     }
 
-    /// The sending direction of this stream.
+    /// The sending direction.
     pub const fn sender(&mut self) -> &mut SendStream {
         &mut self.send
     }
 
-    /// The receiving direction of this stream.
+    /// The receiving direction.
     pub const fn receiver(&mut self) -> &mut RecvStream {
         &mut self.recv
     }
@@ -217,7 +217,7 @@ impl Stream {
     /// ```
     ///
     /// # Errors
-    /// One of the reasons in [`ReplyError`]. A request whose response was not sent is lost.
+    /// See [`ReplyError`]. A request whose response was not sent is lost.
     ///
     /// # Panics
     /// If `respond` returns more than `len_max`.
@@ -260,7 +260,7 @@ impl Stream {
         let used = respond(&request, &mut response);
         assert!(used <= len_max, "a response of {used} bytes in {len_max}");
         response.truncate(used);
-        // The request's memory returns to the peer before the response.
+        // Its memory goes back to the peer before the response comes.
         drop(request);
         response.commit_until(deadline).map_err(ReplyError::Send)?;
         Ok(true)
@@ -275,7 +275,7 @@ impl Stream {
     /// Resets both directions with a code for the peer.
     ///
     /// # Panics
-    /// If the code is reserved: 0xffffff00 or greater.
+    /// If the code is one of the protocol's: 0xffffff00 or greater.
     #[track_caller]
     pub fn reset(&mut self, code: u32) {
         self.send.reset(code);
@@ -313,7 +313,7 @@ impl SendStream {
     /// As [`send`](Self::send), but only until `deadline`.
     ///
     /// # Errors
-    /// [`StreamSendError::TimedOut`] if it was not sent by the deadline, and the errors of `send`.
+    /// [`StreamSendError::TimedOut`] if it was not sent by then, and as `send`.
     pub fn send_deadline(
         &mut self,
         payload: &[u8],
@@ -322,7 +322,7 @@ impl SendStream {
         self.send_until(payload, Some(deadline))
     }
 
-    /// Sends a copy of `payload` if there is credit and room now. The call never waits.
+    /// Sends a copy of `payload` if there is credit and room now. Never waits.
     ///
     /// # Errors
     /// [`StreamSendError::Full`], and as [`send`](Self::send).
@@ -338,7 +338,7 @@ impl SendStream {
     /// this process wrote before.
     ///
     /// # Errors
-    /// The errors of [`send`](Self::send).
+    /// As [`send`](Self::send).
     pub fn reserve(&mut self, len: usize) -> Result<Reservation<'_>, StreamSendError> {
         let mut guard = Guard::new(self);
         guard.wait(None, |half, context| half.poll_reserve(context, len))?;
@@ -369,7 +369,7 @@ impl SendStream {
     /// Resets the direction: the receiver gets `code` instead of an end in good order.
     ///
     /// # Panics
-    /// If the code is reserved: 0xffffff00 or greater.
+    /// If the code is one of the protocol's: 0xffffff00 or greater.
     #[track_caller]
     pub fn reset(&mut self, code: u32) {
         assert_application_code(code);
@@ -455,12 +455,12 @@ impl RecvStream {
     /// As [`recv`](Self::recv), but only until `deadline`.
     ///
     /// # Errors
-    /// [`StreamRecvError::TimedOut`] if no message came by the deadline, and the errors of `recv`.
+    /// [`StreamRecvError::TimedOut`] if none came by then, and as `recv`.
     pub fn recv_deadline(&mut self, deadline: Instant) -> Result<Option<Message>, StreamRecvError> {
         self.recv_until(Some(deadline))
     }
 
-    /// The next message if one is there now. The call never waits.
+    /// The next message if one is there now. Never waits.
     ///
     /// # Errors
     /// [`StreamRecvError::Empty`] if none is, and as [`recv`](Self::recv).
@@ -472,7 +472,7 @@ impl RecvStream {
     /// Stops receiving: the sender gets `code`, and unread messages are dropped.
     ///
     /// # Panics
-    /// If the code is reserved: 0xffffff00 or greater.
+    /// If the code is one of the protocol's: 0xffffff00 or greater.
     #[track_caller]
     pub fn stop(&mut self, code: u32) {
         assert_application_code(code);
@@ -514,7 +514,7 @@ pub struct Reservation<'a> {
 }
 
 impl Reservation<'_> {
-    /// Sends the reserved message.
+    /// Sends the message.
     ///
     /// # Errors
     /// As [`SendStream::send`]; the message is then dropped.

@@ -48,7 +48,7 @@ impl Listener for Incoming {
         Self::accept(self).await
     }
 
-    /// Unsupported, because a listener is no peer. Call [`Incoming::local_address`] before serving.
+    /// Not supported: a listener is no caller. Ask [`Incoming::local_address`] before serving.
     fn local_addr(&self) -> io::Result<ConnectInfo> {
         let advice = "ask Incoming::local_address before it is served";
         Err(io::Error::new(io::ErrorKind::Unsupported, advice))

@@ -31,15 +31,15 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, TryFromBytes};
 
 #[cfg(feature = "serde")]
 impl Message {
-    /// The value that the message encodes, which may borrow from it: strings and bytes are then not
-    /// copied.
+    /// The value that the message encodes. It may borrow from the message: strings and bytes are
+    /// then not copied.
     ///
-    /// Bytes behind the value are ignored. Under [`Trust::Trusted`](crate::Trust::Trusted) what is
-    /// borrowed lies in the neighbour's memory, and stays as it was checked only while the
-    /// neighbour keeps its promise (SECURITY.md); what is owned was copied, and is safe from that.
+    /// Bytes after the value are ignored. Under [`Trust::Trusted`](crate::Trust::Trusted), borrowed
+    /// data lies in the peer's memory, and stays as it was checked only while the peer keeps its
+    /// promise (SECURITY.md). Owned data was copied, and is safe from that.
     ///
     /// # Errors
-    /// What postcard says.
+    /// Returns the error of postcard.
     ///
     /// # Examples
     /// ```
@@ -62,11 +62,10 @@ impl Message {
 
 #[cfg(feature = "serde")]
 impl Sender {
-    /// Sends a serde value as one message. A long one is encoded in the memory that the receiver
-    /// reads.
+    /// Sends a serde value as one message. A long one is encoded where the receiver will read it.
     ///
     /// # Errors
-    /// See [`SendValueError`], and [`send`](Self::send).
+    /// Returns [`SendValueError`]; fails also as [`send`](Self::send) does.
     pub fn send_value<T: Serialize + ?Sized>(
         &mut self,
         value: &T,
@@ -77,7 +76,7 @@ impl Sender {
     /// As [`send_value`](Self::send_value), but waits for room only until `deadline`.
     ///
     /// # Errors
-    /// The errors of that method, and [`SendError::TimedOut`].
+    /// Fails as [`send_value`](Self::send_value) does, and with [`SendError::TimedOut`].
     pub fn send_value_deadline<T: Serialize + ?Sized>(
         &mut self,
         value: &T,
@@ -92,10 +91,10 @@ impl Sender {
         )
     }
 
-    /// As [`send_value`](Self::send_value), if there is room now. The call never waits.
+    /// As [`send_value`](Self::send_value), if there is room now. Never waits.
     ///
     /// # Errors
-    /// See [`SendValueError`], and [`try_send`](Self::try_send).
+    /// Returns [`SendValueError`]; fails also as [`try_send`](Self::try_send) does.
     pub fn try_send_value<T: Serialize + ?Sized>(
         &mut self,
         value: &T,
@@ -106,10 +105,10 @@ impl Sender {
 
 #[cfg(feature = "serde")]
 impl SharedSender {
-    /// Calls [`Sender::send_value`] on the sending end.
+    /// The same as [`Sender::send_value`].
     ///
     /// # Errors
-    /// The errors of that method.
+    /// Fails as [`send_value`](Sender::send_value) does.
     pub fn send_value<T: Serialize + ?Sized>(
         &self,
         value: &T,
@@ -117,10 +116,10 @@ impl SharedSender {
         send_encoded(self, value, Self::send, Self::reserve, cut_and_commit)
     }
 
-    /// Calls [`Sender::try_send_value`] on the sending end.
+    /// The same as [`Sender::try_send_value`].
     ///
     /// # Errors
-    /// The errors of that method, and [`TrySendError::Busy`] while another thread sends.
+    /// Fails as [`try_send_value`](Sender::try_send_value) does, and with [`TrySendError::Busy`] while another thread sends.
     pub fn try_send_value<T: Serialize + ?Sized>(
         &self,
         value: &T,
@@ -131,11 +130,11 @@ impl SharedSender {
 
 #[cfg(feature = "serde")]
 impl Receiver {
-    /// Waits for the next message and decodes it in place as a serde value.
+    /// Waits for the next message, as a serde value. It is decoded in place.
     ///
     /// # Errors
-    /// [`RecvValueError::Decode`] if it is no such value: the message is taken, and can be had from
-    /// the error. Otherwise the errors of [`recv`](Self::recv).
+    /// [`RecvValueError::Decode`] if it is no such value: the message is taken, and the error
+    /// returns it. Fails also as [`recv`](Self::recv) does.
     pub fn recv_value<T: DeserializeOwned>(
         &mut self,
     ) -> Result<Option<T>, RecvValueError<RecvError>> {
@@ -146,7 +145,7 @@ impl Receiver {
     /// As [`recv_value`](Self::recv_value), but only until `deadline`.
     ///
     /// # Errors
-    /// The errors of that method, and [`RecvError::TimedOut`].
+    /// Fails as [`recv_value`](Self::recv_value) does, and with [`RecvError::TimedOut`].
     pub fn recv_value_deadline<T: DeserializeOwned>(
         &mut self,
         deadline: Instant,
@@ -155,10 +154,10 @@ impl Receiver {
         message.map(|message| decode(message, self.last_number())).transpose()
     }
 
-    /// As [`recv_value`](Self::recv_value), if a message is there now. The call never waits.
+    /// As [`recv_value`](Self::recv_value), if a message is there now. Never waits.
     ///
     /// # Errors
-    /// The errors of that method, and [`TryRecvError::Empty`].
+    /// Fails as [`recv_value`](Self::recv_value) does, and with [`TryRecvError::Empty`].
     pub fn try_recv_value<T: DeserializeOwned>(
         &mut self,
     ) -> Result<Option<T>, RecvValueError<TryRecvError>> {
@@ -169,10 +168,10 @@ impl Receiver {
 
 #[cfg(feature = "serde")]
 impl Channel {
-    /// Calls [`Sender::send_value`] on the sending end.
+    /// The same as [`Sender::send_value`].
     ///
     /// # Errors
-    /// The errors of that method.
+    /// Fails as [`send_value`](Sender::send_value) does.
     pub fn send_value<T: Serialize + ?Sized>(
         &mut self,
         value: &T,
@@ -180,10 +179,10 @@ impl Channel {
         self.sender().send_value(value)
     }
 
-    /// Calls [`Receiver::recv_value`] on the receiving end.
+    /// The same as [`Receiver::recv_value`].
     ///
     /// # Errors
-    /// The errors of that method.
+    /// Fails as [`recv_value`](Receiver::recv_value) does.
     pub fn recv_value<T: DeserializeOwned>(
         &mut self,
     ) -> Result<Option<T>, RecvValueError<RecvError>> {
@@ -193,11 +192,10 @@ impl Channel {
 
 #[cfg(feature = "zerocopy")]
 impl Message {
-    /// The message as a plain struct, or as a slice of them; looked at where it lies if its address
-    /// suits.
+    /// The message as a plain struct, or as a slice of them; read in place if its address suits.
     ///
     /// # Errors
-    /// [`NotPlain`], with the message, if its length differs.
+    /// Returns [`NotPlain`] with the message if its length differs.
     ///
     /// # Examples
     /// ```
@@ -222,7 +220,7 @@ impl Message {
     /// The message as a struct that not all bytes are a value of: copied, then checked.
     ///
     /// # Errors
-    /// [`NotPlain`], with the message.
+    /// Returns [`NotPlain`] with the message if its bytes are no value.
     pub fn into_checked<T: TryFromBytes>(self) -> Result<T, NotPlain> {
         into_checked(self, None)
     }
@@ -233,7 +231,7 @@ impl Sender {
     /// Sends a plain struct, or a slice of them: its own bytes, as one message.
     ///
     /// # Errors
-    /// The errors of [`send`](Self::send).
+    /// Fails as [`send`](Self::send) does.
     ///
     /// # Examples
     /// ```
@@ -261,10 +259,10 @@ impl Sender {
         self.send(value.as_bytes())
     }
 
-    /// As [`send_plain`](Self::send_plain), if there is room now. The call never waits.
+    /// As [`send_plain`](Self::send_plain), if there is room now. Never waits.
     ///
     /// # Errors
-    /// The errors of [`try_send`](Self::try_send).
+    /// Fails as [`try_send`](Self::try_send) does.
     pub fn try_send_plain<T: IntoBytes + Immutable + ?Sized>(
         &mut self,
         value: &T,
@@ -275,10 +273,10 @@ impl Sender {
 
 #[cfg(feature = "zerocopy")]
 impl SharedSender {
-    /// Calls [`Sender::send_plain`] on the sending end.
+    /// The same as [`Sender::send_plain`].
     ///
     /// # Errors
-    /// The errors of that method.
+    /// Fails as [`send_plain`](Sender::send_plain) does.
     pub fn send_plain<T: IntoBytes + Immutable + ?Sized>(
         &self,
         value: &T,
@@ -286,10 +284,10 @@ impl SharedSender {
         self.send(value.as_bytes())
     }
 
-    /// Calls [`Sender::try_send_plain`] on the sending end.
+    /// The same as [`Sender::try_send_plain`].
     ///
     /// # Errors
-    /// The errors of that method.
+    /// Fails as [`try_send_plain`](Sender::try_send_plain) does.
     pub fn try_send_plain<T: IntoBytes + Immutable + ?Sized>(
         &self,
         value: &T,
@@ -300,11 +298,11 @@ impl SharedSender {
 
 #[cfg(feature = "zerocopy")]
 impl Receiver {
-    /// Waits for the next message and returns it as a plain struct, or as a slice of them.
+    /// Waits for the next message, as a plain struct or as a slice of them.
     ///
     /// # Errors
-    /// [`RecvPlainError::NotPlain`] if its length differs: the message is taken, and can be had
-    /// from the error. Otherwise the errors of [`recv`](Self::recv).
+    /// [`RecvPlainError::NotPlain`] if its length differs: the message is taken, and the error
+    /// returns it. Fails also as [`recv`](Self::recv) does.
     pub fn recv_plain<T>(&mut self) -> Result<Option<Plain<T>>, RecvPlainError<RecvError>>
     where
         T: FromBytes + KnownLayout + Immutable + ?Sized,
@@ -318,7 +316,7 @@ impl Receiver {
     /// As [`recv_plain`](Self::recv_plain), but only until `deadline`.
     ///
     /// # Errors
-    /// The errors of that method, and [`RecvError::TimedOut`].
+    /// Fails as [`recv_plain`](Self::recv_plain) does, and with [`RecvError::TimedOut`].
     pub fn recv_plain_deadline<T>(
         &mut self,
         deadline: Instant,
@@ -332,10 +330,10 @@ impl Receiver {
         message.map_err(RecvPlainError::NotPlain)
     }
 
-    /// As [`recv_plain`](Self::recv_plain), if a message is there now. The call never waits.
+    /// As [`recv_plain`](Self::recv_plain), if a message is there now. Never waits.
     ///
     /// # Errors
-    /// The errors of that method, and [`TryRecvError::Empty`].
+    /// Fails as [`recv_plain`](Self::recv_plain) does, and with [`TryRecvError::Empty`].
     pub fn try_recv_plain<T>(&mut self) -> Result<Option<Plain<T>>, RecvPlainError<TryRecvError>>
     where
         T: FromBytes + KnownLayout + Immutable + ?Sized,
@@ -346,12 +344,12 @@ impl Receiver {
         message.map_err(RecvPlainError::NotPlain)
     }
 
-    /// The next message as a struct that not all bytes are a value of (with enums, `bool` or
-    /// `char`): copied, then checked; waits for one.
+    /// Waits for the next message, as a struct that not all bytes are a value of (with enums,
+    /// `bool` or `char`): copied, then checked.
     ///
     /// # Errors
-    /// [`RecvPlainError::NotPlain`] if its length differs, or its bytes are no value. Otherwise the
-    /// errors of [`recv`](Self::recv).
+    /// [`RecvPlainError::NotPlain`] if its length differs, or its bytes are no value. Fails also as
+    /// [`recv`](Self::recv) does.
     pub fn recv_checked<T: TryFromBytes>(
         &mut self,
     ) -> Result<Option<T>, RecvPlainError<RecvError>> {
@@ -364,10 +362,10 @@ impl Receiver {
 
 #[cfg(feature = "zerocopy")]
 impl Channel {
-    /// Calls [`Sender::send_plain`] on the sending end.
+    /// The same as [`Sender::send_plain`].
     ///
     /// # Errors
-    /// The errors of that method.
+    /// Fails as [`send_plain`](Sender::send_plain) does.
     pub fn send_plain<T: IntoBytes + Immutable + ?Sized>(
         &mut self,
         value: &T,
@@ -375,10 +373,10 @@ impl Channel {
         self.sender().send_plain(value)
     }
 
-    /// Calls [`Receiver::recv_plain`] on the receiving end.
+    /// The same as [`Receiver::recv_plain`].
     ///
     /// # Errors
-    /// The errors of that method.
+    /// Fails as [`recv_plain`](Receiver::recv_plain) does.
     pub fn recv_plain<T>(&mut self) -> Result<Option<Plain<T>>, RecvPlainError<RecvError>>
     where
         T: FromBytes + KnownLayout + Immutable + ?Sized,
@@ -386,10 +384,10 @@ impl Channel {
         self.receiver().recv_plain()
     }
 
-    /// Calls [`Receiver::recv_checked`] on the receiving end.
+    /// The same as [`Receiver::recv_checked`].
     ///
     /// # Errors
-    /// The errors of that method.
+    /// Fails as [`recv_checked`](Receiver::recv_checked) does.
     pub fn recv_checked<T: TryFromBytes>(
         &mut self,
     ) -> Result<Option<T>, RecvPlainError<RecvError>> {
@@ -399,11 +397,11 @@ impl Channel {
 
 #[cfg(all(feature = "serde", feature = "tokio"))]
 impl SendStream {
-    /// Sends a serde value as one message. A long one is encoded in the memory that the receiver
-    /// reads. Dropping the future sends nothing of it.
+    /// Sends a serde value as one message. A long one is encoded where the receiver will read it.
+    /// Dropping the future sends nothing of it.
     ///
     /// # Errors
-    /// See [`SendValueError`], and [`send`](Self::send).
+    /// Returns [`SendValueError`]; fails also as [`send`](Self::send) does.
     pub async fn send_value<T: Serialize + ?Sized>(
         &mut self,
         value: &T,
@@ -427,8 +425,8 @@ impl RecvStream {
     /// that is dropped took nothing.
     ///
     /// # Errors
-    /// [`RecvValueError::Decode`] if it is no such value: the message is taken, and can be had from
-    /// the error. Otherwise the errors of [`recv`](Self::recv).
+    /// [`RecvValueError::Decode`] if it is no such value: the message is taken, and the error
+    /// returns it. Fails also as [`recv`](Self::recv) does.
     pub async fn recv_value<T: DeserializeOwned>(
         &mut self,
     ) -> Result<Option<T>, RecvValueError<StreamRecvError>> {
@@ -440,10 +438,10 @@ impl RecvStream {
 
 #[cfg(all(feature = "serde", feature = "tokio"))]
 impl Stream {
-    /// Calls [`SendStream::send_value`] on the sending direction.
+    /// The same as [`SendStream::send_value`].
     ///
     /// # Errors
-    /// The errors of that method.
+    /// Fails as [`send_value`](SendStream::send_value) does.
     pub async fn send_value<T: Serialize + ?Sized>(
         &mut self,
         value: &T,
@@ -451,10 +449,10 @@ impl Stream {
         self.halves_mut().0.send_value(value).await
     }
 
-    /// Calls [`RecvStream::recv_value`] on the receiving direction.
+    /// The same as [`RecvStream::recv_value`].
     ///
     /// # Errors
-    /// The errors of that method.
+    /// Fails as [`recv_value`](RecvStream::recv_value) does.
     pub async fn recv_value<T: DeserializeOwned>(
         &mut self,
     ) -> Result<Option<T>, RecvValueError<StreamRecvError>> {
@@ -467,7 +465,7 @@ impl SendStream {
     /// Sends a plain struct, or a slice of them: its own bytes, as one message.
     ///
     /// # Errors
-    /// The errors of [`send`](Self::send).
+    /// Fails as [`send`](Self::send) does.
     pub async fn send_plain<T: IntoBytes + Immutable + ?Sized>(
         &mut self,
         value: &T,
@@ -478,11 +476,11 @@ impl SendStream {
 
 #[cfg(all(feature = "zerocopy", feature = "tokio"))]
 impl RecvStream {
-    /// The next message as a plain struct, or as a slice of them; `None` once the peer has
+    /// The next message as a plain struct, or as a slice of them. `None` once the peer has
     /// finished.
     ///
     /// # Errors
-    /// [`RecvPlainError::NotPlain`] if its length differs, and as [`recv`](Self::recv).
+    /// [`RecvPlainError::NotPlain`] if its length differs. Fails also as [`recv`](Self::recv) does.
     pub async fn recv_plain<T>(
         &mut self,
     ) -> Result<Option<Plain<T>>, RecvPlainError<StreamRecvError>>
@@ -499,8 +497,8 @@ impl RecvStream {
     /// once the peer has finished.
     ///
     /// # Errors
-    /// [`RecvPlainError::NotPlain`] if its length differs, or its bytes are no value. Otherwise the
-    /// errors of [`recv`](Self::recv).
+    /// [`RecvPlainError::NotPlain`] if its length differs, or its bytes are no value. Fails also as
+    /// [`recv`](Self::recv) does.
     pub async fn recv_checked<T: TryFromBytes>(
         &mut self,
     ) -> Result<Option<T>, RecvPlainError<StreamRecvError>> {
@@ -513,10 +511,10 @@ impl RecvStream {
 
 #[cfg(all(feature = "zerocopy", feature = "tokio"))]
 impl Stream {
-    /// Calls [`SendStream::send_plain`] on the sending direction.
+    /// The same as [`SendStream::send_plain`].
     ///
     /// # Errors
-    /// The errors of that method.
+    /// Fails as [`send_plain`](SendStream::send_plain) does.
     pub async fn send_plain<T: IntoBytes + Immutable + ?Sized>(
         &mut self,
         value: &T,
@@ -524,10 +522,10 @@ impl Stream {
         self.halves_mut().0.send_plain(value).await
     }
 
-    /// Calls [`RecvStream::recv_plain`] on the receiving direction.
+    /// The same as [`RecvStream::recv_plain`].
     ///
     /// # Errors
-    /// The errors of that method.
+    /// Fails as [`recv_plain`](RecvStream::recv_plain) does.
     pub async fn recv_plain<T>(
         &mut self,
     ) -> Result<Option<Plain<T>>, RecvPlainError<StreamRecvError>>

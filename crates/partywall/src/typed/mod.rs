@@ -3,13 +3,13 @@
 //!
 //! ```text
 //!   values.rs    send_value, recv_value     postcard: any serde type, compact, decoded
-//!   plain.rs     send_plain, recv_plain     the bytes of the struct itself, read in place
-//!   places.rs    bytes at an address with the alignment of the struct
+//!   plain.rs     send_plain, recv_plain     the bytes of the struct itself, borrowed where they lie
+//!   places.rs    bytes at an address that suits the struct
 //!   methods.rs   these methods, on channels and streams
 //! ```
 //!
-//! Neither changes the wire format: a value is the payload of one message, so the limits of
-//! messages apply.
+//! Nothing changes on the wire: a value is the payload of one message, so limits on its size are
+//! the limits on messages.
 
 mod methods;
 #[cfg(feature = "zerocopy")]

@@ -4,21 +4,21 @@
 //! ```text
 //!   There     the message stays where it is: memory of the peer, or our heap
 //!   Short     up to 128 bytes, within the value, which is itself aligned
-//!   Long      more bytes, on our heap
+//!   Long      longer ones, on our heap
 //! ```
 
 use crate::message::Message;
 use zerocopy::{FromZeros, Immutable, IntoBytes, KnownLayout};
 
-/// A cache line of memory: the alignment of blocks, and the largest of structs.
+/// A cache line of memory: the alignment of blocks, and the largest alignment of structs.
 #[derive(Clone, Copy, Debug, zerocopy::FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C, align(64))]
 pub(super) struct Line([u8; 64]);
 
-/// Number of cache lines within the value.
+/// Number of lines that are kept within the value.
 const SHORT_LINES: usize = 2;
 
-/// The bytes of a message, aligned.
+/// Bytes of a message, aligned.
 pub(super) enum Place {
     There(Message),
     Short { lines: [Line; SHORT_LINES], len: u8 },

@@ -7,18 +7,18 @@
 //!   recv_checked::<T>()  copied first, then checked bit by bit: for enums, bool, char
 //! ```
 //!
-//! # Types that can be read in place
-//!
-//! Only types for which *any* bytes are a value ([`FromBytes`]). A type with invalid bytes must be
-//! checked on a private copy, and safe code cannot record that it was checked, so it is received by
-//! value.
+//! # What may be looked at in place
+//! # Types that may be read in place
+//! Only types for which *any* bytes are a value ([`FromBytes`]). A type with forbidden bytes must
+//! be checked on a copy that no other process can change, and safe code cannot record that it was:
+//! so it is received by value.
 //!
 //! # Under `Trust::Trusted`
 //!
-//! Length and alignment are private and never change. The bytes of a large message lie in the
-//! peer's memory and stay the same only while the peer keeps its promise (SECURITY.md). A peer that
-//! breaks it can change a field between two reads. So copy before a check, and use the copy: `let
-//! header = *plain;`. Under [`Trust::Untrusted`](crate::Trust::Untrusted) the whole message is a
+//! Length and alignment belong to this side, and never change. The bytes of a large message lie in
+//! the peer's memory, and stay the same only while the peer keeps its promise (SECURITY.md): a peer
+//! that breaks it can change a field between two reads. So copy what you check, and use the copy:
+//! `let header = *plain;`. Under [`Trust::Untrusted`](crate::Trust::Untrusted) all of it is a
 //! private copy.
 
 use super::places::Place;
@@ -31,21 +31,21 @@ use zerocopy::{FromBytes, Immutable, KnownLayout, TryFromBytes};
 
 /// A message that is a `T`, or a slice of them: derefs to it.
 ///
-/// A large message is read in place; dropping this returns its memory to the sender. A message
-/// whose address does not suit `T` (a short one, or one advanced past a header) is copied once to
-/// an aligned address.
+/// A large message is read in place; its memory returns to the sender when this is dropped. A
+/// message whose address does not suit `T` (short ones, and those advanced past a header) is copied
+/// once to an address that does.
 pub struct Plain<T: ?Sized> {
     place: Place,
     is: PhantomData<fn() -> Box<T>>,
 }
 
-/// A message that is not a `T`; it gives the message back.
+/// A message that is no `T`. It can be taken out of the error.
 #[derive(Debug)]
 pub struct NotPlain {
     number: Option<u64>,
     type_name: &'static str,
     what: What,
-    /// Boxed to keep the error small.
+    /// Boxed, because errors should be small.
     message: Box<Message>,
 }
 
@@ -60,7 +60,7 @@ enum What {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RecvPlainError<E> {
-    /// The received message is no such struct. It was taken; the next one can be received.
+    /// A message came that is no such struct. It was taken; the next one can be received.
     #[error(transparent)]
     NotPlain(NotPlain),
     /// No message was received.
@@ -69,7 +69,7 @@ pub enum RecvPlainError<E> {
 }
 
 impl NotPlain {
-    /// Number of the message in its channel or stream direction, from 0, if known.
+    /// Index of the message in its channel, or in its direction of a stream, from 0, if known.
     #[must_use]
     pub const fn number(&self) -> Option<u64> {
         self.number
@@ -102,10 +102,10 @@ impl fmt::Display for NotPlain {
 impl std::error::Error for NotPlain {}
 
 impl<T: FromBytes + KnownLayout + Immutable + ?Sized> Plain<T> {
-    /// The message as a `T`; the error gives it back.
+    /// The message as a `T`; the error returns it.
     fn new(message: Message) -> Result<Self, (What, Box<Message>)> {
         let what = match T::ref_from_bytes(&message) {
-            // A short message moves with the value, so its present address means nothing.
+            // A short message moves with the value, so its present address does not count.
             Ok(_) if message.has_stable_address() => {
                 return Ok(Self { place: Place::There(message), is: PhantomData });
             }
@@ -125,7 +125,7 @@ impl<T: FromBytes + KnownLayout + Immutable + ?Sized> Plain<T> {
 }
 
 impl<T: ?Sized> Plain<T> {
-    /// Whether the message is read in the sender's memory, without a copy.
+    /// Whether it is read in the sender's memory, without any copy.
     #[must_use]
     pub fn is_zero_copy(&self) -> bool {
         match &self.place {
@@ -142,10 +142,10 @@ impl<T: FromBytes + KnownLayout + Immutable + ?Sized> Deref for Plain<T> {
     fn deref(&self) -> &T {
         match T::ref_from_bytes(self.place.as_slice()) {
             Ok(value) => value,
-            // Not reached, not even in a forked child: length and address were checked at
-            // construction and never change. The bytes may change, but any bytes are a value. The
-            // mapping is read-only, so children inherit it (tests/fork/channels.rs). A copy is
-            // aligned to 64 wherever it moves.
+            // Not reached, not even in a forked child: length and address were checked when it was
+            // made, and never change. The bytes may change, and any bytes are a value. The mapping
+            // is read-only, so children inherit it (tests/fork/channels.rs); a copy lies at a
+            // multiple of 64 wherever it moves.
             Err(_) => unreachable!("the place of a plain struct has changed"),
         }
     }
@@ -160,7 +160,7 @@ where
     }
 }
 
-/// Converts a message, the one with this number of its direction if that is known.
+/// Converts a message; `number` is its index in its direction, if known.
 pub(super) fn into_plain<T>(message: Message, number: Option<u64>) -> Result<Plain<T>, NotPlain>
 where
     T: FromBytes + KnownLayout + Immutable + ?Sized,
