@@ -127,7 +127,7 @@ pub const REGISTRY: &[Fault] = &[
                 "partywall",
                 "driver::tests::one_who_waits_for_room_is_woken_before_it_has_called",
             ),
-            shuttle("races::who_waits_for_room_is_told_of_it"),
+            shuttle("races::waiter_for_space_is_notified"),
         ],
     ),
     // The lock of the next incarnation is enough, although another owner has followed: two owners.
@@ -201,14 +201,14 @@ pub const REGISTRY: &[Fault] = &[
         &[unit("partywall", "driver::tests::one_who_never_reads_is_not_waited_for_after_the_end")],
     ),
     // A waiter takes its snapshot after its attempt: space that came in between is overlooked.
-    fault("late_glance", &[shuttle("races::who_waits_for_room_is_told_of_it")]),
+    fault("late_snapshot", &[shuttle("races::waiter_for_space_is_notified")]),
     // A driver does not wait until the sender of OPEN has registered the stream: the answer has no
     // stream.
     fault("no_wait_for_open", &[shuttle("races::a_stream_that_is_answered_at_once_is_known")]),
     // Credit for a message is taken before the outbox is locked: newer credit may go first.
     fault(
         "credit_before_lock",
-        &[shuttle("races::credit_beside_messages_is_never_older_than_what_was_told")],
+        &[shuttle("races::credit_with_messages_is_never_older_than_sent_credit")],
     ),
     // A message is not checked again under the lock: it may follow END, on the next stream of its
     // number.
@@ -220,7 +220,7 @@ pub const REGISTRY: &[Fault] = &[
     ),
     fault(
         "no_look_while_waiting",
-        &[shuttle("ends::who_begins_to_wait_for_room_as_the_session_closes_is_told")],
+        &[shuttle("ends::waiter_that_begins_as_session_closes_is_notified")],
     ),
 ];
 

@@ -264,7 +264,7 @@ impl Outbox {
     ) -> Result<T, Unsent> {
         let seen = self.room.snapshot();
         let attempted = attempt(self);
-        let seen = if seeded_fault("late_glance") { self.room.snapshot() } else { seen };
+        let seen = if seeded_fault("late_snapshot") { self.room.snapshot() } else { seen };
         // Others who wait already may want something else, which came since they looked.
         if matches!(attempted, Err(Unsent::Full)) && self.waiters.is_empty() {
             self.seen = seen;

@@ -201,7 +201,7 @@ fn reserve_into_the_end() {
 }
 
 #[test]
-fn who_begins_to_wait_for_room_as_the_session_closes_is_told() {
+fn waiter_that_begins_as_session_closes_is_notified() {
     explore(12_000, reserve_into_the_end);
 }
 

@@ -55,7 +55,7 @@ fn recv_long(half: &RecvHalf, mark: u8) {
 }
 
 #[test]
-fn who_waits_for_room_is_told_of_it() {
+fn waiter_for_space_is_notified() {
     explore(1200, senders_short_of_room);
 }
 
@@ -147,7 +147,7 @@ fn credit_both_ways() {
 }
 
 #[test]
-fn credit_beside_messages_is_never_older_than_what_was_told() {
+fn credit_with_messages_is_never_older_than_sent_credit() {
     explore(1600, credit_both_ways);
 }
 
