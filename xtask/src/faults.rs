@@ -123,11 +123,8 @@ pub const REGISTRY: &[Fault] = &[
     fault(
         "no_look_for_uncalled",
         &[
-            unit(
-                "partywall",
-                "driver::tests::one_who_waits_for_room_is_woken_before_it_has_called",
-            ),
-            shuttle("races::waiter_for_space_is_notified"),
+            unit("partywall", "driver::tests::waiter_for_room_is_woken_before_it_wakes_the_driver"),
+            shuttle("races::waiter_for_room_is_woken"),
         ],
     ),
     // The lock of the next incarnation is enough, although another owner has followed: two owners.
@@ -198,29 +195,29 @@ pub const REGISTRY: &[Fault] = &[
     // An ended session waits for space for ever: a peer that never reads keeps its driver.
     fault(
         "no_bound_on_leaving",
-        &[unit("partywall", "driver::tests::one_who_never_reads_is_not_waited_for_after_the_end")],
+        &[unit(
+            "partywall",
+            "driver::tests::peer_that_never_reads_is_not_waited_for_after_the_end",
+        )],
     ),
     // A waiter takes its snapshot after its attempt: space that came in between is overlooked.
-    fault("late_snapshot", &[shuttle("races::waiter_for_space_is_notified")]),
+    fault("late_snapshot", &[shuttle("races::waiter_for_room_is_woken")]),
     // A driver does not wait until the sender of OPEN has registered the stream: the answer has no
     // stream.
-    fault("no_wait_for_open", &[shuttle("races::a_stream_that_is_answered_at_once_is_known")]),
+    fault("no_wait_for_open", &[shuttle("races::stream_answered_at_once_is_known")]),
     // Credit for a message is taken before the outbox is locked: newer credit may go first.
     fault(
         "credit_before_lock",
-        &[shuttle("races::credit_with_messages_is_never_older_than_sent_credit")],
+        &[shuttle("races::credit_of_messages_is_never_older_than_reported")],
     ),
     // A message is not checked again under the lock: it may follow END, on the next stream of its
     // number.
-    fault("no_check_behind_end", &[shuttle("races::nothing_comes_behind_the_end_of_a_stream")]),
+    fault("no_check_behind_end", &[shuttle("races::nothing_follows_end_of_stream")]),
     // A stream is opened, or space awaited, just when the session has ended: it is not notified.
-    fault(
-        "no_look_after_open",
-        &[shuttle("ends::who_opens_a_stream_as_the_session_ends_learns_of_it")],
-    ),
+    fault("no_look_after_open", &[shuttle("ends::stream_opened_as_session_ends_reports_the_end")]),
     fault(
         "no_look_while_waiting",
-        &[shuttle("ends::waiter_that_begins_as_session_closes_is_notified")],
+        &[shuttle("ends::waiter_that_begins_as_session_closes_is_woken")],
     ),
 ];
 

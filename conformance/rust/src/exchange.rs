@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! One server, one client, and what passes between them.
+//! One server, one client, and the traffic between them.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -13,7 +13,7 @@ use tempfile::TempDir;
 use super::process::{Ended, Process};
 use super::roster::Peer;
 
-/// How two programs meet.
+/// How two programs connect and share memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Transport {
     /// A Unix socket that passes descriptors: version 3.
@@ -37,24 +37,24 @@ impl Transport {
     }
 }
 
-/// A meeting of two programs; dropping it removes everything they left.
+/// An exchange of two programs; dropping it removes their files.
 pub struct Exchange {
-    /// Who serves.
+    /// The serving program.
     pub server: Peer,
-    /// Who drives the traffic.
+    /// The program that drives the traffic.
     pub client: Peer,
-    /// How they meet.
+    /// How they connect.
     pub transport: Transport,
     directory: TempDir,
     prefix: String,
 }
 
-/// How both ended.
+/// How both programs ended.
 #[derive(Clone, Debug)]
 pub struct Outcome {
-    /// Who drove the traffic.
+    /// The client's end.
     pub client: Ended,
-    /// Who served.
+    /// The server's end.
     pub server: Ended,
 }
 
@@ -66,10 +66,10 @@ impl fmt::Display for Exchange {
 }
 
 impl Exchange {
-    /// Prepares a meeting.
+    /// Prepares an exchange.
     ///
     /// # Errors
-    /// There is no directory for the socket.
+    /// The directory for the socket cannot be created.
     pub fn new((server, client): (Peer, Peer), transport: Transport) -> Result<Self> {
         static NUMBER: Mutex<u32> = Mutex::new(0);
         let number = {
@@ -87,7 +87,7 @@ impl Exchange {
         self.directory.path().join("socket")
     }
 
-    /// What names of shared memory begin with.
+    /// Prefix of the names of shared memory.
     pub fn prefix(&self) -> &str {
         &self.prefix
     }
@@ -116,10 +116,10 @@ impl Exchange {
         Process::start(&self.client.program()?, &arguments)
     }
 
-    /// The whole meeting: serve, run, end.
+    /// The whole exchange: serve, run, end.
     ///
     /// # Errors
-    /// A program cannot be started or does not end in time. How they end is for the caller to judge.
+    /// A program cannot be started or does not end in time. The caller judges how they end.
     pub fn outcome(&self, arguments: &str) -> Result<Outcome> {
         let (mut server, address) = self.serve("")?;
         let client = self.run(&address, arguments)?.finish(RUN_TIMEOUT);
@@ -128,10 +128,10 @@ impl Exchange {
         Ok(Outcome { client: client.context("client")?, server: server.context("server")? })
     }
 
-    /// The whole meeting, in which nothing may be wrong and `requests` requests have to be right.
+    /// The whole exchange, without faults, and with `requests` correct requests.
     ///
     /// # Errors
-    /// Something was wrong; the message says what.
+    /// There was a fault; the message names it.
     pub fn clean(&self, arguments: &str, requests: u64) -> Result<Outcome> {
         let judged = self.outcome(arguments).and_then(|outcome| {
             outcome.judge(requests)?;
@@ -158,10 +158,10 @@ impl Drop for Exchange {
 }
 
 impl Outcome {
-    /// Nothing was wrong on either side, and so many requests were right.
+    /// Checks that neither side had faults, and that `requests` requests were correct.
     ///
     /// # Errors
-    /// Something was wrong; the message says what.
+    /// There was a fault; the message names it.
     pub fn judge(&self, requests: u64) -> Result<()> {
         for (role, ended) in [("client", &self.client), ("server", &self.server)] {
             let report = ended.report.as_ref();

@@ -1,21 +1,23 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! One address of TCP for a server and its successor.
+//! One TCP address for a server and its successor.
 //!
 //! ```text
 //!   client ──▶ forwarder ──▶ old server          before `turn_to`
 //!                       └──▶ new server          connections made after it
 //! ```
-//! A Unix socket is taken over by its path. Of a port, two servers would have to share it, for which a published
-//! peer has no setting; so each has its own, and this stands in front, as a load balancer would.
 //!
-//! Invariant: bytes pass as they are; whoever ends, ends for the other side.
+//! On a Unix socket the successor takes over the path. Two servers cannot share a port, since a
+//! published peer has no setting for that. So each has its own port behind this forwarder, as
+//! behind a load balancer.
+//!
+//! Invariant: bytes pass unchanged; the end of one side ends the other.
 
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::{Context, Result};
 
-/// It goes on until the process ends.
+/// A forwarder that runs until the process ends.
 #[derive(Clone, Debug)]
 pub struct Forwarder {
     target: Arc<Mutex<SocketAddr>>,
@@ -23,10 +25,10 @@ pub struct Forwarder {
 }
 
 impl Forwarder {
-    /// Stands in front of a server.
+    /// Starts with one server.
     ///
     /// # Errors
-    /// It is no address, or none is left.
+    /// The target is no address, or binding fails.
     pub fn start(target: &str) -> Result<Self> {
         let target = target.parse().with_context(|| format!("{target} as an address"))?;
         let listener = TcpListener::bind("127.0.0.1:0").context("binding the forwarder")?;
@@ -43,15 +45,15 @@ impl Forwarder {
         Ok(forwarder)
     }
 
-    /// Where clients connect to.
+    /// The address for clients.
     pub fn address(&self) -> String {
         self.address.to_string()
     }
 
-    /// Whoever connects from now on is the successor's.
+    /// Sends later connections to the successor.
     ///
     /// # Errors
-    /// It is no address.
+    /// The target is no address.
     pub fn turn_to(&self, target: &str) -> Result<()> {
         let target = target.parse().with_context(|| format!("{target} as an address"))?;
         *self.target.lock().unwrap_or_else(PoisonError::into_inner) = target;

@@ -1,17 +1,20 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The harness of the conformance tests: two programs, a socket between them, and what must come of it.
+//! The harness of the conformance tests: two programs, a socket between them, and the required
+//! results.
 //!
 //! ```text
-//! roster ── who takes part ──▶ Exchange { server, client, network, map, arguments }
-//!                                  │  serve …  "ready ADDRESS"
-//!                                  │  run …    one line of JSON, exit code
-//!                                  └─ end of the server's stdin ── one line of JSON, exit code
+//! roster ── programs ──▶ Exchange { server, client, network, map, arguments }
+//!                            │  serve …  "ready ADDRESS"
+//!                            │  run …    one line of JSON, exit code
+//!                            └─ end of the server's stdin ── one line of JSON, exit code
 //! ```
-//! It does *not* know what a library is: everyone in the [`roster`] is a program with the same two subcommands, and
-//! to test another one is to add it there. A test that has to see single sends fail uses ours itself.
 //!
-//! Invariants: each wait has a deadline; a process is killed by its id, by who started it; nothing stays behind in
-//! the directory for shared memory.
+//! It does *not* depend on any library: each entry of the [`roster`] is a program with the same two
+//! subcommands, and testing another one means adding it there. A test that needs single sends to
+//! fail uses our library itself.
+//!
+//! Invariants: each wait has a deadline. A process is killed by its id, by the test that started
+//! it. No file remains in the directory for shared memory.
 
 pub mod exchange;
 pub mod forwarder;

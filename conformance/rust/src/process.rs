@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! One program that was started: its lines, its end, and what it reported.
+//! One started program: its lines, its end, and its report.
 //!
-//! Invariant: when this is dropped the process is gone, whatever happened.
+//! Invariant: after the drop the process is gone, whatever happened.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::Path;
@@ -28,9 +28,9 @@ pub struct Process {
 pub struct Ended {
     /// Its exit code; `None` if a signal ended it.
     pub code: Option<i32>,
-    /// What it reported, if it came so far.
+    /// Its report, if it printed one.
     pub report: Option<Report>,
-    /// What it complained about.
+    /// Its output on stderr.
     pub stderr: String,
 }
 
@@ -60,7 +60,7 @@ impl Process {
         });
         let stderr = std::thread::spawn(move || {
             let mut text = Vec::new();
-            // What there is is shown; nothing depends on it.
+            // Shows what there is; no result depends on it.
             let _ = stderr.read_to_end(&mut text);
             String::from_utf8_lossy(&text).chars().take(STDERR_CHARS_MAX).collect()
         });
@@ -76,7 +76,7 @@ impl Process {
     /// The rest of the first line that begins with `start`.
     ///
     /// # Errors
-    /// It ended before, or the deadline passed.
+    /// The program ended before, or the deadline passed.
     pub fn wait_for_line(&mut self, start: &str, within: Duration) -> Result<String> {
         let deadline = Instant::now() + within;
         loop {
@@ -100,7 +100,7 @@ impl Process {
     /// Writes a line to its stdin.
     ///
     /// # Errors
-    /// It does not listen any more.
+    /// Its stdin is closed.
     pub fn command(&mut self, line: &str) -> Result<()> {
         let stdin = self.stdin.as_mut().context("stdin is closed")?;
         writeln!(stdin, "{line}").with_context(|| format!("telling {}", self.what))
@@ -111,7 +111,7 @@ impl Process {
         self.stdin = None;
     }
 
-    /// Waits for its end and what it reported.
+    /// Waits for its end and its report.
     ///
     /// # Errors
     /// It does not end in time; then it is killed.
@@ -130,22 +130,22 @@ impl Process {
                 }
             }
         }
-        // Its stdout is closed, so it is ending; a process that does not is killed by the drop below.
+        // Its stdout is closed, so it is about to end. Otherwise the drop below kills it.
         let status = self.child.wait().with_context(|| format!("waiting for {}", self.what))?;
         Ok(Ended { code: status.code(), report, stderr: self.complaint() })
     }
 
     /// Kills it at once, as a crash would.
     pub fn kill(&mut self) {
-        // An error means that it has ended already, and been waited for.
+        // An error means that it has ended already, and was waited for.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 
-    /// Stops it, or lets it go on.
+    /// Sends a signal, to stop or continue it.
     ///
     /// # Errors
-    /// There is no such process.
+    /// The process does not exist.
     pub fn signal(&self, signal: Signal) -> Result<()> {
         let id = i32::try_from(self.id()).ok().and_then(Pid::from_raw).context("no process id")?;
         kill_process(id, signal).with_context(|| format!("signalling {}", self.what))

@@ -401,7 +401,7 @@ const FILLED_UP_MAX: u64 = 1 << 20;
 
 impl fmt::Debug for Config {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("LinkConfig")
+        f.debug_struct("Config")
             .field("ring_bytes", &self.ring_bytes)
             .field("slab_bytes", &self.slab_bytes)
             .field("wait", &self.wait)

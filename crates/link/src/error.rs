@@ -49,7 +49,7 @@ impl From<io::Error> for Stopped {
 #[non_exhaustive]
 pub enum SendError {
     /// There was no room before the deadline.
-    #[error("no room came before the deadline: the peer has not consumed what was sent before")]
+    #[error("no room came before the deadline: the peer has not acknowledged what was sent before")]
     TimedOut,
     /// The message exceeds what the link can ever keep.
     #[error(
@@ -63,7 +63,7 @@ pub enum SendError {
     },
     /// A batch takes more than half the ring.
     #[error(
-        "a batch of {len} bytes takes more than half the ring of this link: publish it in parts, or raise \
+        "a batch of {len} bytes takes more than half the ring of this link: send it in parts, or raise \
          Config::ring_bytes (of a new file)"
     )]
     BatchTooLarge {
@@ -116,13 +116,13 @@ pub enum TryRecvError {
 #[non_exhaustive]
 pub enum AckError {
     /// A later message was acknowledged, and this one with it.
-    #[error("the message is consumed already: a later one was committed")]
+    #[error("the message is acknowledged already: a later one was acknowledged")]
     Consumed,
     /// Its epoch is over, and it is in the [reports](crate::Link::reports); or the link delivers
     /// again what was not acknowledged, as after [`rewind`](crate::Link::rewind), and the message
     /// comes again.
     #[error(
-        "the message does not wait to be committed any more: its epoch is over, and it is in the reports, or it will be received again"
+        "the message cannot be acknowledged any more: its epoch is over, and it is in the reports, or it will be received again"
     )]
     Stale,
     /// The link cannot be used any more.
@@ -136,7 +136,7 @@ pub enum AckError {
 pub enum ReplyError {
     /// The request cannot be acknowledged.
     #[error(transparent)]
-    Commit(#[from] AckError),
+    Ack(#[from] AckError),
     /// The reply cannot be sent.
     #[error(transparent)]
     Send(#[from] SendError),

@@ -163,7 +163,7 @@ impl AsFd for Group {
 
 impl fmt::Debug for Group {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("LinkGroup").field("wait", &self.inner.wait).finish_non_exhaustive()
+        f.debug_struct("Group").field("wait", &self.inner.wait).finish_non_exhaustive()
     }
 }
 

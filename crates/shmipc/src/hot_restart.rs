@@ -495,11 +495,11 @@ mod tests {
             assert_eq!(migrator.poll(now), None);
         }
         assert_eq!((attempts, now), (20, after(start, 2000)));
-        assert_eq!(migrator.moved(1), None, "given up, so the server is action nothing");
+        assert_eq!(migrator.moved(1), None, "given up, so the server gets no acknowledgement");
         assert_eq!(
             migrator.on_hot_restart(1, 8, now),
             RestartAction::Connect,
-            "and action again it tries again"
+            "a new announcement is followed again"
         );
     }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Our sessions and streams, as the traffic wants them.
+//! Sessions and streams of our implementation, for the traffic.
 
 use std::sync::Arc;
 
@@ -11,27 +11,27 @@ use partywall_shmipc::{HandoverState, PooledIo, SessionManager, SessionMetrics, 
 use tokio::io::{AsyncReadExt, AsyncWriteExt, ReadHalf, WriteHalf};
 use tokio::sync::mpsc;
 
-/// A stream: messages, or, where it is to go back to the pool, bytes.
+/// A stream: messages, or bytes if it goes back to the pool.
 pub enum Talk {
-    /// Messages.
+    /// A stream of messages.
     Messages(SendStream, RecvStream),
-    /// Bytes.
+    /// A stream of bytes.
     Bytes(Box<PooledIo>),
 }
 
 /// The writing half.
 pub enum Writing {
-    /// Of messages.
+    /// The half of a stream of messages.
     Messages(SendStream),
-    /// Of bytes.
+    /// The half of a stream of bytes.
     Bytes(WriteHalf<Box<PooledIo>>),
 }
 
 /// The reading half.
 pub enum Reading {
-    /// Of messages, with what is left of one of which a part was read.
+    /// The half of a stream of messages, with the rest of a message that was read in part.
     Messages(RecvStream, Option<(Message, usize)>),
-    /// Of bytes.
+    /// The half of a stream of bytes.
     Bytes(ReadHalf<Box<PooledIo>>),
 }
 
@@ -119,7 +119,7 @@ pub struct Pool {
 }
 
 impl Pool {
-    /// A manager that is connected.
+    /// With a connected manager.
     pub fn new(manager: SessionManager, puts_back: bool) -> Self {
         Self { manager, puts_back }
     }
@@ -150,7 +150,7 @@ impl Client for Pool {
     }
 }
 
-/// What was counted, under the names that the peers have, too.
+/// Metrics, under the names that peers use too.
 fn figures(metrics: &SessionMetrics) -> Vec<(&'static str, u64)> {
     let (performance, stability) = (&metrics.performance, &metrics.stability);
     vec![
@@ -176,7 +176,7 @@ pub struct Accepting {
 }
 
 impl Accepting {
-    /// A listener that listens.
+    /// With a bound listener.
     pub fn new(listener: Listener, protocol: Arc<Shmipc>) -> Self {
         let (accepting, accepted) = mpsc::channel(16);
         tokio::spawn(async move {

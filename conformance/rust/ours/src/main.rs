@@ -48,7 +48,7 @@ fn address(options: &Options) -> String {
     }
 }
 
-/// The default but for what the options say.
+/// The default settings, with changes from the options.
 fn config(options: &Options) -> Config {
     let mut config = Config::default()
         .share_memory_path_prefix(&options.prefix)
@@ -65,7 +65,7 @@ fn config(options: &Options) -> Config {
             pairs.map(|&(size, percent)| SizePercentPair { size, percent }).collect();
         config = config.buffer_slice_sizes(pairs);
     } else if options.small_region {
-        // Of the largest default class there would be a single slice, which nobody can take.
+        // The largest default class would have a single slice, which cannot be allocated.
         let pairs =
             [(8172, 50), (32_748, 50)].map(|(size, percent)| SizePercentPair { size, percent });
         config = config.buffer_slice_sizes(pairs);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The library's sessions and streams, as the traffic wants them.
+//! Sessions and streams of the library, for the traffic.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use shmipc::stream::Stream;
 use shmipc::transport::{TransportConnect, TransportStream};
 use shmipc::{Error, Listener};
 
-/// A stream.
+/// A stream of the library.
 pub struct Talk {
     stream: Stream,
 }
@@ -87,7 +87,7 @@ pub struct Pool<C: TransportConnect> {
 }
 
 impl<C: TransportConnect> Pool<C> {
-    /// Sessions that are connected.
+    /// With connected sessions.
     pub fn new(sessions: SessionManager<C>) -> Self {
         Self { sessions }
     }
@@ -113,7 +113,8 @@ where
 
     async fn close(self) -> Vec<(&'static str, u64)> {
         let stats = self.sessions.stats_snapshot();
-        // It waits up to five seconds for each region, for counters that seldom reach what it waits for.
+        // It waits up to five seconds for each region, for counters that seldom reach the awaited
+        // value.
         let _ = tokio::time::timeout(CLOSE_TIMEOUT, self.sessions.close()).await;
         vec![
             ("fallback_write_count", stats.fallback_write_count),
@@ -133,7 +134,7 @@ pub struct Accepting {
 }
 
 impl Accepting {
-    /// A listener that listens.
+    /// With a bound listener.
     pub fn new(listener: Listener) -> Self {
         Self { listener }
     }

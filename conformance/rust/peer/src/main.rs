@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The Rust peer of the conformance tests: the crate `shmipc` as it was published, behind two subcommands.
+//! The Rust peer of the conformance tests: the published crate `shmipc`, behind two subcommands.
 //!
 //! ```text
 //! conformance-peer serve --network unix --address A --map memfd
 //! conformance-peer run   --network unix --address A --map memfd --sizes … --streams … --count …
 //! ```
-//! It does *not* touch what the library does, with one exception: the listener for TCP is ours, because the library
-//! registers a blocking one, with which tokio refuses to work.
+//!
+//! It does *not* change the library's behaviour, with one exception: the listener for TCP is ours,
+//! because the library registers a blocking one, which tokio rejects.
 
 mod conversation;
 
@@ -80,7 +81,7 @@ async fn run(options: &Options) -> Result<u8> {
     })
 }
 
-/// The library's default but for what the options say.
+/// The library's default settings, with changes from the options.
 fn config(options: &Options) -> Config {
     let mut config = Config {
         share_memory_path_prefix: options.prefix.clone(),
@@ -102,7 +103,7 @@ fn config(options: &Options) -> Config {
     config
 }
 
-/// Listens with what is bound already; the library's own listener for TCP blocks.
+/// Accepts from a bound listener; the library's own listener for TCP blocks.
 struct Bound;
 
 impl TransportListen for Bound {

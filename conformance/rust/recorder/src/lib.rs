@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A proxy for Unix sockets that writes down every byte and every descriptor, in both directions, in order.
+//! A proxy for Unix sockets that records every byte and every descriptor, in both directions, in
+//! order.
 //!
 //! ```text
-//! client ──▶ listening path ──▶ [ recvmsg, write down, sendmsg ] ──▶ server's path
-//!        ◀──                    [ recvmsg, write down, sendmsg ] ◀──
+//! client ──▶ listening path ──▶ [ recvmsg, record, sendmsg ] ──▶ server's path
+//!        ◀──                    [ recvmsg, record, sendmsg ] ◀──
 //! ```
-//! It does *not* understand what passes; [`normal`] does, for vectors that do not change from run to run.
+//!
+//! It does *not* parse the bytes; [`normal`] does, for vectors that are the same in each run.
 //!
 //! Invariant: descriptors are passed on with the bytes they came with, in their order.
 
@@ -24,21 +26,21 @@ use rustix::net::{
     SendAncillaryMessage, SendFlags, Shutdown,
 };
 
-/// Who sent something.
+/// The side that sent something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum From {
-    /// Who connected.
+    /// The side that connected.
     Client,
-    /// Who listens.
+    /// The side that listens.
     Server,
 }
 
-/// What one `recvmsg` gave.
+/// Result of one `recvmsg`.
 #[derive(Clone, Debug)]
 pub struct Passed {
     /// The number of the connection, from 0.
     pub connection: usize,
-    /// Who sent it.
+    /// The side that sent it.
     pub from: From,
     /// The bytes.
     pub bytes: Vec<u8>,
@@ -46,18 +48,18 @@ pub struct Passed {
     pub descriptors: Vec<Described>,
 }
 
-/// What a descriptor is.
+/// Description of a descriptor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Described {
-    /// What the system calls it.
+    /// Its name in `/proc`.
     pub name: String,
     /// Its size in bytes.
     pub size_bytes: u64,
-    /// The seals on it, if it can have any.
+    /// Its seals, if it can have any.
     pub seals: String,
 }
 
-/// A proxy that records; it ends with the process.
+/// A proxy that records; it runs until the process ends.
 #[derive(Clone, Debug)]
 pub struct Recorder {
     passed: Arc<Mutex<Vec<Passed>>>,
@@ -67,7 +69,7 @@ impl Recorder {
     /// Listens at `listening` and connects each client to `server`.
     ///
     /// # Errors
-    /// It cannot listen there.
+    /// It cannot listen at that path.
     pub fn start(listening: &Path, server: PathBuf) -> Result<Self> {
         let listener = UnixListener::bind(listening).context("binding the proxy")?;
         let recorder = Self { passed: Arc::default() };
@@ -82,7 +84,7 @@ impl Recorder {
         Ok(recorder)
     }
 
-    /// Everything so far.
+    /// Everything recorded so far.
     pub fn passed(&self) -> Vec<Passed> {
         self.passed.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -98,7 +100,7 @@ impl Recorder {
                 if let Err(error) = recorder.pass(connection, from, &input, &output) {
                     eprintln!("recorder, {from:?}: {error:#}");
                 }
-                // The other side may be gone already.
+                // The peer may be gone already.
                 let _ = rustix::net::shutdown(&output, Shutdown::Write);
             });
         }
@@ -121,7 +123,7 @@ impl Recorder {
             let bytes = buffer[..count].to_vec();
             let described = descriptors.iter().map(describe).collect::<Result<_>>()?;
             let passed = Passed { connection, from, bytes, descriptors: described };
-            // Written down before it is passed on, so that an answer is never before its question.
+            // Recorded before it is passed on, so that an answer never precedes its question.
             self.passed.lock().unwrap_or_else(PoisonError::into_inner).push(passed);
             send(output, &buffer[..count], &descriptors)?;
         }

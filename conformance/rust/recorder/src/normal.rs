@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A recorded exchange as text that does not change from run to run.
+//! A recorded exchange as text that is the same in each run.
 //!
 //! ```text
-//! client 00 00 00 08 77 58 03 04                     one message, or the byte that carries descriptors
-//! client-descriptor 33554432 0x1 /memfd:…            what came with the line above: size, seals, name
+//! client 00 00 00 08 77 58 03 04              one message, or the byte that carries descriptors
+//! client-descriptor 33554432 0x1 /memfd:…     came with the line above: size, seals, name
 //! ```
-//! Two things are rewritten: the client's process id in names becomes [`PID`], with the three lengths around it, and
-//! of the wake-ups only the first in each direction is kept, at the end and the client's before the server's: how many
-//! there are, and which passes first, depends on the scheduler.
-//! Of a client of ours ([`Client::Ours`]) the token before the process id goes, and its seals are written as none.
+//!
+//! Two things are rewritten. In names, the client's process id becomes [`PID`], and the three
+//! lengths around it change with it. Of the wake-ups, only the first in each direction is kept, at
+//! the end, the client's before the server's: their number and order depend on the scheduler. For a
+//! client of ours ([`Client::Ours`]) the token before the process id is removed, and its seals are
+//! written as none.
 
 use std::fmt::Write as _;
 
@@ -16,15 +18,15 @@ use anyhow::{Context, Result, ensure};
 
 use super::{From, Passed};
 
-/// Stands for the client's process id.
+/// Replaces the client's process id.
 pub const PID: &str = "4242";
 
-/// Whose names and descriptors are in a recording.
+/// The client whose names and descriptors are in a recording.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Client {
-    /// A published peer's, with this process id.
+    /// A published peer with this process id.
     Published(u32),
-    /// Ours, with this process id: names have a token, and memfds are sealed.
+    /// Ours with this process id: names have a token, and memfds are sealed.
     Ours(u32),
 }
 
@@ -63,7 +65,7 @@ pub fn write(recording: &[Passed], client: Client) -> Result<String> {
 }
 
 impl Client {
-    /// The name with [`PID`], and without what is drawn.
+    /// The name with [`PID`], and without the token.
     fn renamed(self, name: &str) -> Result<String> {
         let (Self::Published(pid) | Self::Ours(pid)) = self;
         let pid = format!("_{pid}_");
@@ -81,7 +83,7 @@ impl Client {
         Ok(format!("{before}_{PID}_{after}"))
     }
 
-    /// The seals, which for ours have to be those of a memfd whose size nobody can change any more.
+    /// The seals. Those of ours must fix the size of a memfd.
     fn seals(self, seals: &str) -> Result<&str> {
         match self {
             Self::Published(_) => Ok(seals),
@@ -117,7 +119,7 @@ fn who(from: From) -> &'static str {
     }
 }
 
-/// The first whole message of what has come.
+/// The first whole message of the received bytes.
 fn take_message(pending: &mut Vec<u8>) -> Result<Option<Vec<u8>>> {
     if pending.len() < HEADER_BYTES {
         return Ok(None);
@@ -131,7 +133,7 @@ fn take_message(pending: &mut Vec<u8>) -> Result<Option<Vec<u8>>> {
     Ok(Some(pending.drain(..length).collect()))
 }
 
-/// The message with [`PID`] in its names; other messages stay as they are.
+/// The message with [`PID`] in its names; other messages stay unchanged.
 fn renamed(message: &[u8], client: Client) -> Result<Vec<u8>> {
     if ![BY_PATH, BY_MEMFD].contains(&message[7]) {
         return Ok(message.to_vec());
@@ -161,7 +163,7 @@ fn name(bytes: &[u8]) -> Result<(&str, &[u8])> {
 
 /// `F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW`; and, as newer kernels have it, `F_SEAL_EXEC`.
 const SIZE_SEALED: [&str; 2] = ["0x7", "0x27"];
-/// `F_SEAL_SEAL`, which a memfd has that was made without flags.
+/// `F_SEAL_SEAL`, which a memfd created without flags has.
 const UNSEALED: &str = "0x1";
 const HEADER_BYTES: usize = 8;
 const BY_PATH: u8 = 0;

@@ -163,7 +163,7 @@ impl<'a> Sending<'a> {
 
     /// Adds to an error how much of the input the link keeps.
     fn with_kept_input(&self, Ended { exit, reason }: Ended) -> Ended {
-        let is_acked = self.link.unconsumed_bytes().is_ok_and(|bytes| bytes == 0);
+        let is_acked = self.link.unacked_bytes().is_ok_and(|bytes| bytes == 0);
         let note = match (is_acked, self.is_durable) {
             (true, _) => String::new(),
             (false, false) => "; --volatile keeps none of the input".to_owned(),
@@ -265,7 +265,7 @@ impl<'a> Sending<'a> {
     /// Drives the link until the input is readable, then reads once.
     fn read(&mut self) -> Result<(), Ended> {
         loop {
-            let waits_for_peer = self.link.unconsumed_bytes()? > 0;
+            let waits_for_peer = self.link.unacked_bytes()? > 0;
             self.update(waits_for_peer)?;
             if !self.monitor.wait(&[PollFd::new(&self.input, PollFlags::IN)])? {
                 continue;
@@ -297,7 +297,7 @@ impl<'a> Sending<'a> {
         loop {
             self.update(true)?;
             // After the events, which report the connection, and before the next wait.
-            let now = self.link.unconsumed_bytes()?;
+            let now = self.link.unacked_bytes()?;
             if now == 0 && self.monitor.was_attached() {
                 return self.check_epoch();
             }

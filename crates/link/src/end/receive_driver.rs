@@ -146,12 +146,12 @@ impl ReceiveDriver<'_> {
         taking.len = Some(bytes.len() as u64);
         let info = MessageInfo { token, attempt, is_acked: false };
         let taken = sink.take(Payload::Short(bytes), info);
-        if T::CONSUMES {
+        if T::ACKS {
             core.ack_in_flight();
         }
         taking.finish();
-        if T::CONSUMES {
-            self.consumed(state);
+        if T::ACKS {
+            self.report_ack(state);
         }
         Some(taken)
     }
@@ -180,9 +180,9 @@ impl ReceiveDriver<'_> {
         if let (true, Some(core)) = (state.pacing.pacer.is_behind(), &state.core) {
             core.prefetch();
         }
-        if is_acked || T::CONSUMES {
+        if is_acked || T::ACKS {
             state.core.as_mut()?.ack_last_delivered();
-            self.consumed(state);
+            self.report_ack(state);
         }
         Some(taken)
     }
@@ -200,13 +200,13 @@ impl ReceiveDriver<'_> {
     pub(crate) fn ack_to(&self, token: &DeliveryId) -> Result<(), AckError> {
         let mut state = self.end.lock()?;
         state.core()?.ack_to(token)?;
-        self.consumed(&mut state);
+        self.report_ack(&mut state);
         Ok(())
     }
 
     /// Reports that a message was acknowledged.
     #[inline(always)]
-    fn consumed(&self, state: &mut Locked<'_>) {
+    fn report_ack(&self, state: &mut Locked<'_>) {
         self.end.exchange().acknowledge_later(state);
         notify_replying(state);
     }
@@ -236,7 +236,7 @@ impl ReceiveDriver<'_> {
                     notify_replying(state);
                     Some(Ok(()))
                 }
-                Err(ReplyFault::Ack(error)) => Some(Err(ReplyError::Commit(AckError::from(error)))),
+                Err(ReplyFault::Ack(error)) => Some(Err(ReplyError::Ack(AckError::from(error)))),
                 Err(ReplyFault::Send(fault)) => {
                     let stopped = || state.stopped().unwrap_or(Stopped::Closed);
                     match Refused::new(fault, len, stopped) {
@@ -291,7 +291,7 @@ pub(crate) trait Sink {
     type Output;
 
     /// Whether `take` acknowledges the message.
-    const CONSUMES: bool = false;
+    const ACKS: bool = false;
 
     fn take(&mut self, payload: Payload<'_>, info: MessageInfo) -> Self::Output;
 }
@@ -299,7 +299,7 @@ pub(crate) trait Sink {
 impl<T: Sink> Sink for &mut T {
     type Output = T::Output;
 
-    const CONSUMES: bool = T::CONSUMES;
+    const ACKS: bool = T::ACKS;
 
     #[inline(always)]
     fn take(&mut self, payload: Payload<'_>, info: MessageInfo) -> T::Output {

@@ -169,7 +169,7 @@ impl SendDriver<'_> {
     }
 
     /// Bytes of the stream that were sent and are not known to be acknowledged.
-    pub(crate) fn unconsumed_bytes(&self) -> Result<u64, Stopped> {
+    pub(crate) fn unacked_bytes(&self) -> Result<u64, Stopped> {
         let mut state = self.end.lock()?;
         if state.is_shared() {
             self.end.exchange().poll_acks(&mut state);

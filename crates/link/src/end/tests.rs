@@ -43,7 +43,7 @@ fn wait_sent_of_a_part_ends_when_another_thread_writes_that_part() {
     let message = [7; 1000];
     let fill = |bytes: u64| {
         let mut count = 0;
-        while link.unconsumed_bytes().unwrap() < bytes && link.try_send(&message).is_ok() {
+        while link.unacked_bytes().unwrap() < bytes && link.try_send(&message).is_ok() {
             count += 1;
         }
         count

@@ -84,6 +84,6 @@ impl<'a> Batch<'a> {
 
 impl fmt::Debug for Batch<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("LinkBatch").field("len", &self.len()).finish_non_exhaustive()
+        f.debug_struct("Batch").field("len", &self.len()).finish_non_exhaustive()
     }
 }

@@ -137,12 +137,12 @@ impl Sender {
         self.handle.end.send_driver().wait_sent(Some(deadline))
     }
 
-    /// Does the same as [`Link::unconsumed_bytes`].
+    /// Does the same as [`Link::unacked_bytes`].
     ///
     /// # Errors
     /// Those of that method.
-    pub fn unconsumed_bytes(&self) -> Result<u64, Stopped> {
-        self.handle.end.send_driver().unconsumed_bytes()
+    pub fn unacked_bytes(&self) -> Result<u64, Stopped> {
+        self.handle.end.send_driver().unacked_bytes()
     }
 
     /// A handle of the link, for operations of neither direction. Dropping it drops one handle.

@@ -372,8 +372,8 @@ impl Link {
     ///
     /// # Errors
     /// [`Stopped`] lists the reasons.
-    pub fn unconsumed_bytes(&self) -> Result<u64, Stopped> {
-        self.end().send_driver().unconsumed_bytes()
+    pub fn unacked_bytes(&self) -> Result<u64, Stopped> {
+        self.end().send_driver().unacked_bytes()
     }
 
     /// Waits until a connection is attached.

@@ -167,7 +167,7 @@ impl<T: AsRef<[u8]> + ?Sized> PartialEq<T> for Message {
 
 impl fmt::Debug for Message {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("LinkMessage")
+        f.debug_struct("Message")
             .field("position", &self.position())
             .field("len", &self.len())
             .field("attempt", &self.attempt())

@@ -130,7 +130,7 @@ impl<T: AsRef<[u8]> + ?Sized> PartialEq<T> for MessageRef<'_> {
 
 impl fmt::Debug for MessageRef<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("LinkMessageRef")
+        f.debug_struct("MessageRef")
             .field("position", &self.position())
             .field("len", &self.len())
             .field("attempt", &self.attempt())

@@ -83,7 +83,7 @@ impl Observer {
     /// # Errors
     /// The link is closed.
     pub(crate) fn await_acks(&self) -> Result<(), Stopped> {
-        self.end.send_driver().unconsumed_bytes().map(drop)
+        self.end.send_driver().unacked_bytes().map(drop)
     }
 
     /// Closes the link as [`Link::close`] does.

@@ -361,7 +361,7 @@ impl ServerState {
 
 impl fmt::Debug for ServerShared {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("LinkServer")
+        f.debug_struct("Server")
             .field("name", &self.name)
             .field("address", &self.address)
             .finish_non_exhaustive()

@@ -90,7 +90,7 @@ impl<T: AsRef<[u8]> + ?Sized> PartialEq<T> for MessageView<'_> {
 
 impl fmt::Debug for MessageView<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("LinkMessageView")
+        f.debug_struct("MessageView")
             .field("position", &self.position())
             .field("len", &self.len())
             .field("attempt", &self.attempt())
@@ -114,7 +114,7 @@ impl<'a, F> ReadSink<'a, F> {
 impl<R, F: FnOnce(MessageView<'_>) -> R> Sink for ReadSink<'_, F> {
     type Output = R;
 
-    const CONSUMES: bool = true;
+    const ACKS: bool = true;
 
     #[inline(always)]
     fn take(&mut self, payload: Payload<'_>, info: MessageInfo) -> R {

@@ -87,12 +87,12 @@ impl Sender {
         self.handle.wait_acked().await
     }
 
-    /// Does the same as [`Link::unconsumed_bytes`].
+    /// Does the same as [`Link::unacked_bytes`].
     ///
     /// # Errors
     /// Those of that method.
-    pub fn unconsumed_bytes(&self) -> Result<u64, Stopped> {
-        self.handle.link.unconsumed_bytes()
+    pub fn unacked_bytes(&self) -> Result<u64, Stopped> {
+        self.handle.link.unacked_bytes()
     }
 
     /// A handle of the link, for operations of neither direction. Dropping it drops one handle.

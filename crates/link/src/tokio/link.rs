@@ -283,8 +283,8 @@ impl Link {
     ///
     /// # Errors
     /// [`Stopped`] lists the reasons.
-    pub fn unconsumed_bytes(&self) -> Result<u64, Stopped> {
-        self.blocking().unconsumed_bytes()
+    pub fn unacked_bytes(&self) -> Result<u64, Stopped> {
+        self.blocking().unacked_bytes()
     }
 
     /// Position at which the next message will begin, as
@@ -470,7 +470,7 @@ impl Handle {
     ) -> Result<Option<R>, TryRecvError> {
         self.check_for_next()?;
         let value = self.notices.act(|| self.link.try_recv_with(read))?;
-        self.notices.committed();
+        self.notices.acked();
         Ok(value)
     }
 

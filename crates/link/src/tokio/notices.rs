@@ -5,7 +5,7 @@
 //!   the group's task, for a listed link ─▶ arrived ─┬─▶ messages   recv
 //!   an operation, when it is done ───────▶ acted ───┼─▶ changes    send, wait_acked, close, …
 //!                                                   └─▶ events     next_event
-//!   ack, reply, rewind ─────────────────────────────▶ commits      a reply, whose request may be
+//!   ack, reply, rewind ─────────────────────────────▶ acks      a reply, whose request may be
 //!                                                                  acknowledged by now
 //! ```
 //!
@@ -33,7 +33,7 @@ pub(super) struct Notices {
     pub(super) messages: Notify,
     pub(super) changes: Notify,
     pub(super) events: Notify,
-    commits: Notify,
+    acks: Notify,
     /// The snapshot that was reported last; `None` if the link was closed.
     reported: Mutex<Option<Snapshot>>,
 }
@@ -41,8 +41,8 @@ pub(super) struct Notices {
 impl Notices {
     pub(super) fn new(observer: Observer, shared: Arc<GroupShared>) -> Self {
         let reported = Mutex::new(observer.observe().ok().map(|seen| seen.snapshot));
-        let [messages, changes, events, commits] = [const { Notify::const_new() }; 4];
-        Self { observer, shared, messages, changes, events, commits, reported }
+        let [messages, changes, events, acks] = [const { Notify::const_new() }; 4];
+        Self { observer, shared, messages, changes, events, acks, reported }
     }
 
     /// Notifies futures because the group lists the link. Returns whether it has another
@@ -109,13 +109,13 @@ impl Notices {
     /// Acknowledges received messages, or delivers them again, and notifies futures.
     pub(super) fn act_on_received<R>(&self, act: impl FnOnce() -> R) -> R {
         let done = self.act(act);
-        self.committed();
+        self.acked();
         done
     }
 
     /// Notifies replies: the message that one answers may be acknowledged now.
-    pub(super) fn committed(&self) {
-        self.commits.notify_waiters();
+    pub(super) fn acked(&self) {
+        self.acks.notify_waiters();
     }
 
     /// As [`until_done`](Self::until_done) for a reply, which is called again after each
@@ -125,14 +125,14 @@ impl Notices {
         mut act: impl FnMut() -> Option<R>,
     ) -> Result<R, Stopped> {
         loop {
-            let committed = self.commits.notified();
+            let acked = self.acks.notified();
             tokio::select! {
                 biased;
                 done = self.until_done(&mut act) => {
-                    self.commits.notify_waiters();
+                    self.acks.notify_waiters();
                     return done;
                 }
-                () = committed => {}
+                () = acked => {}
             }
         }
     }

@@ -84,7 +84,7 @@ fn send_future_that_is_dropped_sent_nothing() {
                     }
                 }
                 while for_turns(2, link.wait_acked()).await.is_none() {}
-                assert_eq!(link.unconsumed_bytes().unwrap(), 0);
+                assert_eq!(link.unacked_bytes().unwrap(), 0);
                 (n, dropped)
             });
             let mut next = 0;

@@ -203,7 +203,7 @@ fn wait_acked_ends_only_when_all_is_acked() {
             });
             link.wait_acked().await.unwrap();
             assert!(is_consumed.load(Ordering::SeqCst));
-            assert_eq!(link.unconsumed_bytes().unwrap(), 0);
+            assert_eq!(link.unacked_bytes().unwrap(), 0);
             drop(consumes.await.unwrap());
         }
     });

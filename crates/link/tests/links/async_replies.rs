@@ -38,8 +38,8 @@ fn reply_that_waits_for_room_ends_when_its_message_is_acked() {
                 }
                 let ended = within(reply).await.unwrap();
                 let is_notified = match &ended {
-                    Err(ReplyError::Commit(AckError::Consumed)) => round < 2,
-                    Err(ReplyError::Commit(AckError::Stale)) => round == 2,
+                    Err(ReplyError::Ack(AckError::Consumed)) => round < 2,
+                    Err(ReplyError::Ack(AckError::Stale)) => round == 2,
                     _ => false,
                 };
                 assert!(is_notified, "{via:?}, {round}: {ended:?}");

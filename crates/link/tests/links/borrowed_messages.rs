@@ -132,7 +132,7 @@ fn borrowed_message_is_replied_to() {
                 assert!(back == message(number + 1, len), "message {number}");
                 back.ack().unwrap();
             }
-            assert_eq!(link.unconsumed_bytes().unwrap(), 0);
+            assert_eq!(link.unacked_bytes().unwrap(), 0);
         });
     }
 }

@@ -63,7 +63,7 @@ fn one_thread_polls_a_hundred_links() {
             }
         }
         let deadline = soon();
-        while served.values().any(|link| link.unconsumed_bytes().unwrap() > 0) {
+        while served.values().any(|link| link.unacked_bytes().unwrap() > 0) {
             group.poll(Some(Instant::now() + Duration::from_millis(5))).unwrap();
             let _ = group.ready();
             assert!(Instant::now() < deadline);

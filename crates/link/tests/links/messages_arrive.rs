@@ -82,7 +82,7 @@ fn stream_in_one_direction_is_acked_without_traffic_back() {
             }
             link.wait_acked(soon()).unwrap();
         });
-        assert_eq!(link.unconsumed_bytes().unwrap(), 0);
+        assert_eq!(link.unacked_bytes().unwrap(), 0);
         assert_eq!(served.stats().messages_sent, 0);
         let stats = served.stats();
         // A quarter of the window, and what idle moments add: not one for each message. In shared
@@ -218,6 +218,6 @@ fn message_without_ack_is_received_again_after_rewind() {
     until("all consumed", || {
         assert!(served.try_recv().is_err());
         let _ = link.try_recv();
-        link.unconsumed_bytes().unwrap() == 0
+        link.unacked_bytes().unwrap() == 0
     });
 }

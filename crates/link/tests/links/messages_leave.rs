@@ -150,6 +150,6 @@ fn reply_that_waits_for_room_ends_when_its_message_is_acked() {
         thread::sleep(Duration::from_millis(50));
         second.ack().unwrap();
         until("the reply ends", || replies.is_finished());
-        assert!(matches!(replies.join().unwrap(), Err(ReplyError::Commit(_))));
+        assert!(matches!(replies.join().unwrap(), Err(ReplyError::Ack(_))));
     });
 }

@@ -28,7 +28,7 @@ fn messages_of_every_length_are_read_in_order() {
                     link.send_deadline(&sent, soon()).unwrap();
                 }
                 link.wait_acked(soon()).unwrap();
-                assert_eq!(link.unconsumed_bytes().unwrap(), 0);
+                assert_eq!(link.unacked_bytes().unwrap(), 0);
             });
             let (sender, mut receiver) = served.split();
             let mut last = None;
@@ -269,7 +269,7 @@ fn reply_to_a_message_that_was_acked_meanwhile_is_an_error() {
             assert_eq!(two, b"two");
             until("the reply ends", || replies.is_finished());
             let replied = replies.join().unwrap();
-            let is_notified = matches!(replied, Err(ReplyError::Commit(AckError::Consumed)));
+            let is_notified = matches!(replied, Err(ReplyError::Ack(AckError::Consumed)));
             assert!(is_notified, "{replied:?}");
             let again = served.ack_to(token);
             assert!(matches!(again, Err(AckError::Consumed)), "{again:?}");
@@ -310,7 +310,7 @@ fn batches_are_read_message_by_message() {
     }
     until("all consumed", || {
         let _ = served.try_recv();
-        link.unconsumed_bytes().unwrap() == 0
+        link.unacked_bytes().unwrap() == 0
     });
 }
 

@@ -182,7 +182,7 @@ fn reply_and_its_request_are_committed_together() {
     // No process is there to take the answer.
     drop(link);
     question.reply(b"answer").unwrap();
-    let bytes = served.unconsumed_bytes().unwrap();
+    let bytes = served.unacked_bytes().unwrap();
     assert!(bytes > 0);
     drop((served, server));
     let Pair { server: _server, served, link } = ground.pair(&config);

@@ -87,7 +87,7 @@ fn shared_memory_policy_refuses_a_socket() {
         }
         reasons.iter().any(|reason| reason.contains("Config::transport"))
     });
-    assert!(link.unconsumed_bytes().unwrap() > 0);
+    assert!(link.unacked_bytes().unwrap() > 0);
 }
 
 /// An event loop of the application's own sleeps at the group's descriptor, and misses nothing: no
@@ -117,7 +117,7 @@ fn external_event_loop_learns_of_messages_and_room() {
         });
         let (mut next, mut sent) = (0, 0);
         let deadline = soon();
-        while sent < count || served.unconsumed_bytes().unwrap() > 0 {
+        while sent < count || served.unacked_bytes().unwrap() > 0 {
             group.try_poll().unwrap();
             let _ = group.ready();
             while let Ok(Some(message)) = served.try_recv() {
@@ -249,7 +249,7 @@ fn sender_that_never_receives_notices_that_the_peer_is_gone() {
         scope.spawn(|| (0..sent).for_each(|n| take(&served, n)));
         until("all consumed", || {
             let _ = link.try_recv();
-            link.unconsumed_bytes().unwrap() == 0
+            link.unacked_bytes().unwrap() == 0
         });
     });
 }

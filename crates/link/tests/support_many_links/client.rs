@@ -79,7 +79,7 @@ fn attach(group: &Group, links: &[Link]) {
 
 fn hear(group: &Group, links: &[Link]) {
     let deadline = soon();
-    while active(links).any(|link| link.unconsumed_bytes().unwrap() > 0) {
+    while active(links).any(|link| link.unacked_bytes().unwrap() > 0) {
         group.poll(Some(Instant::now() + POLL_TIME)).unwrap();
         let _ = group.ready();
         assert!(Instant::now() < deadline, "messages are not acknowledged");

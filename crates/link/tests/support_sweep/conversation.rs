@@ -78,7 +78,7 @@ impl<'a> Conversation<'a> {
 
     /// All came that was sent, here and there.
     pub fn is_over(&self) -> bool {
-        self.has_last && self.has_sent && matches!(self.link.unconsumed_bytes(), Ok(0))
+        self.has_last && self.has_sent && matches!(self.link.unacked_bytes(), Ok(0))
     }
 
     pub fn got(self) -> Vec<Got> {

@@ -149,7 +149,7 @@ impl Stage {
                     let sent = link.send(&message(number, length(number)));
                     sent.map_err(|error| error.to_string())?;
                     if liveness == Liveness::Consumed {
-                        let is_consumed = || matches!(link.unconsumed_bytes(), Ok(0));
+                        let is_consumed = || matches!(link.unacked_bytes(), Ok(0));
                         self.until("the worker consumes", is_consumed)?;
                     }
                 }

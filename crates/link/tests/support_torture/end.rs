@@ -321,7 +321,7 @@ impl End {
                 self.is_tired = true;
                 self.rewind();
             }
-            Err(ReplyError::Commit(_)) => self.rewind(),
+            Err(ReplyError::Ack(_)) => self.rewind(),
             Err(error) => self.fail(&format!("reply: {error}")),
         }
     }
@@ -346,7 +346,7 @@ impl End {
         if !self.held.is_empty() && !is_asked {
             self.commit();
         }
-        let unconsumed = self.link.unconsumed_bytes().unwrap_or(u64::MAX);
+        let unconsumed = self.link.unacked_bytes().unwrap_or(u64::MAX);
         if unconsumed == 0 && matches!(self.link.status(), Status::Attached { .. }) {
             let epoch = self.epoch();
             let until = Instant::now() + Duration::from_millis(10);
@@ -355,7 +355,7 @@ impl End {
                 // The peer closed its end, and comes back.
                 Ok(None) => {}
                 Err(RecvError::TimedOut) => {
-                    let words = [epoch, self.link.unconsumed_bytes().unwrap_or(u64::MAX)];
+                    let words = [epoch, self.link.unacked_bytes().unwrap_or(u64::MAX)];
                     self.journal.note(What::Idle, &words);
                 }
                 Err(error) => self.fail(&format!("recv: {error}")),

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A stream as bytes: `Read` and `Write`.
 //!
-//! The end of the other side's messages reads as the end of the stream; a reset, or the end of the
-//! session, as an error. A write that returned was sent, so there is nothing to flush.
+//! The end of the peer's messages reads as the end of the stream. A reset or the end of the session
+//! reads as an error. A write that returned was sent, so there is nothing to flush.
 
 use super::stream::{RecvStream, SendStream};
 use crate::message::Message;
@@ -24,7 +24,7 @@ pub struct StreamIo {
 #[derive(Debug)]
 pub struct ReadHalf {
     recv: RecvStream,
-    /// What is left of the last message.
+    /// The rest of the last message.
     rest: Option<Message>,
 }
 
@@ -34,7 +34,7 @@ pub struct WriteHalf {
     send: SendStream,
 }
 
-/// One write takes at most this many bytes.
+/// Largest number of bytes of one write.
 const WRITE_BYTES_MAX: usize = 64 << 10;
 
 impl StreamIo {
@@ -42,31 +42,31 @@ impl StreamIo {
         Self { read: ReadHalf { recv, rest: None }, write: WriteHalf { send } }
     }
 
-    /// The two halves, to be used by a thread each.
+    /// Splits the stream into two halves, to be used by a thread each.
     #[must_use]
     pub fn into_split(self) -> (ReadHalf, WriteHalf) {
         (self.read, self.write)
     }
 
-    /// Who is on the other side.
+    /// The process on the other side.
     #[must_use]
     pub fn peer(&self) -> &Peer {
         &self.read.recv.half().shared.peer
     }
 
-    /// Which transport is used, and why.
+    /// The session's transport, and the reason for it.
     #[must_use]
     pub fn transport(&self) -> Transport {
         self.read.recv.half().shared.transport
     }
 
-    /// What the other side opened the stream with.
+    /// Metadata with which the peer opened the stream.
     #[must_use]
     pub fn metadata(&self) -> &[u8] {
         &self.read.recv.half().stream.metadata
     }
 
-    /// Gives up on both directions, with a code for the other side.
+    /// Resets both directions with a code for the peer.
     ///
     /// # Panics
     /// If the code is one of the protocol's: 0xffffff00 or greater.
@@ -83,7 +83,7 @@ impl StreamIo {
 }
 
 impl ReadHalf {
-    /// Receives no more: the sender gets `code`.
+    /// Stops receiving: the sender gets `code`.
     ///
     /// # Panics
     /// If the code is one of the protocol's: 0xffffff00 or greater.
@@ -99,7 +99,7 @@ impl WriteHalf {
         self.send.finish();
     }
 
-    /// Gives up: the reader gets an error instead of the end.
+    /// Resets the direction: the reader gets an error instead of the end.
     ///
     /// # Panics
     /// If the code is one of the protocol's: 0xffffff00 or greater.
@@ -108,10 +108,10 @@ impl WriteHalf {
         self.send.reset(code);
     }
 
-    /// Waits until nobody reads any more; why.
+    /// Waits until the peer reads no more. Returns the reason.
     ///
     /// # Errors
-    /// [`WaitError::TimedOut`] if somebody still does by then.
+    /// [`WaitError::TimedOut`] if the peer still reads by then.
     pub fn stopped(&mut self, deadline: Option<Instant>) -> Result<StreamSendError, WaitError> {
         self.send.stopped(deadline)
     }
@@ -130,7 +130,7 @@ impl Read for ReadHalf {
                 if !rest.has_remaining() {
                     self.rest = None;
                 }
-                // An empty message is no end.
+                // An empty message is not the end.
                 if count > 0 {
                     return Ok(count);
                 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Sessions over a listener, and reaching one.
+//! The listener for sessions without a runtime, and the functions that connect to one.
 
 use super::session::Session;
 use super::thread;
@@ -13,7 +13,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::Instant;
 
-/// Where sessions are accepted.
+/// Accepts sessions.
 ///
 /// Dropping it removes its socket file.
 #[derive(Debug)]
@@ -25,7 +25,7 @@ impl Listener {
     /// Listens at `address`, with the default [`Config`].
     ///
     /// # Errors
-    /// See [`BindError`].
+    /// Returns [`BindError`] if it fails.
     pub fn bind<A>(address: A) -> Result<Self, BindError>
     where
         A: TryInto<Address>,
@@ -34,10 +34,10 @@ impl Listener {
         Self::bind_with(address, &Config::default())
     }
 
-    /// Listens at `address`. What `config` says holds for every session accepted.
+    /// Listens at `address`. `config` applies to every session that is accepted.
     ///
     /// # Errors
-    /// See [`BindError`].
+    /// Returns [`BindError`] if it fails.
     pub fn bind_with<A>(address: A, config: &Config) -> Result<Self, BindError>
     where
         A: TryInto<Address>,
@@ -47,24 +47,25 @@ impl Listener {
         Ok(Self { listener: crate::Listener::bind_service(address, config, SERVICE_SESSION)? })
     }
 
-    /// Also serves peers that speak `protocol`, at the same address. The listener recognises them by their
-    /// first bytes. May be called for several protocols.
+    /// Also serves peers that speak `protocol`, at the same address. The listener recognises them
+    /// by their first bytes. May be called for several protocols.
     #[must_use]
     pub fn with_protocol(mut self, protocol: Arc<dyn Protocol>) -> Self {
         self.listener.add_protocol(protocol);
         self
     }
 
-    /// The address, with the port that the system chose where 0 was asked for.
+    /// The address, with the port that the system chose if 0 was asked for.
     #[must_use]
     pub const fn local_address(&self) -> &Address {
         self.listener.local_address()
     }
 
-    /// The next session; waits for one.
+    /// Waits for the next session.
     ///
     /// # Errors
-    /// See [`AcceptError`]. The listener goes on after each; at the descriptor limit, wait a little.
+    /// Returns [`AcceptError`] if it fails. The listener goes on after each; at the descriptor
+    /// limit, wait a little.
     pub fn accept(&mut self) -> Result<Session, AcceptError> {
         self.accept_until(None)
     }
@@ -77,7 +78,8 @@ impl Listener {
         self.accept_until(Some(deadline))
     }
 
-    /// The next session if there is one now; also drives the handshakes under way. Never waits.
+    /// The next session if there is one now. It also drives the handshakes under way, and never
+    /// waits.
     ///
     /// # Errors
     /// [`AcceptError::TimedOut`] if there is none now, and as [`accept`](Self::accept).
@@ -85,7 +87,7 @@ impl Listener {
         self.accept_until(Some(Instant::now()))
     }
 
-    /// How many connections were not let in.
+    /// Number of connections that the listener refused.
     #[must_use]
     pub const fn refused(&self) -> u64 {
         self.listener.refused()
@@ -100,7 +102,8 @@ impl Listener {
 }
 
 impl AsFd for Listener {
-    /// A descriptor that becomes readable when [`try_accept`](Self::try_accept) has something to do.
+    /// A descriptor that becomes readable when [`try_accept`](Self::try_accept) has something to
+    /// do.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.listener.as_fd()
     }
@@ -122,7 +125,7 @@ where
 /// Opens a session with the listener at `address`.
 ///
 /// # Errors
-/// See [`ConnectError`].
+/// Returns [`ConnectError`] if it fails.
 pub fn connect_with<A>(address: A, config: &Config) -> Result<Session, ConnectError>
 where
     A: TryInto<Address>,
@@ -134,7 +137,7 @@ where
 /// Opens a session with the server at `address`, which speaks `protocol` instead of our own.
 ///
 /// # Errors
-/// See [`ConnectError`].
+/// Returns [`ConnectError`] if it fails.
 pub fn connect_with_protocol<A>(
     address: A,
     config: &Config,

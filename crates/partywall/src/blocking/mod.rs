@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Sessions and streams as calls that wait, without any runtime. `partywall::tokio` has the same names
-//! as futures.
+//! Sessions and streams as calls that block, without any runtime. `partywall::tokio` has the same
+//! names as futures.
 //!
 //! ```
 //! # let directory = tempfile::tempdir()?;
@@ -30,24 +30,25 @@
 //!
 //! # What runs
 //!
-//! Each session has one thread of its own, which receives and hands on; it ends with the session, and whoever
-//! drops the last handle of a session (a clone of it, or a stream) waits until it has. It waits
-//! as [`Config::wait`](crate::Config::wait) says, and so do those who wait for it. For the lowest
-//! latency, use a [`Channel`](crate::Channel): there, whoever waits receives.
+//! Each session has one thread of its own, which receives and delivers; it ends with the session.
+//! Dropping the last handle of a session (a clone of it, or a stream) waits for that end. The
+//! thread and its callers wait as [`Config::wait`](crate::Config::wait) says. For the lowest
+//! latency, use a [`Channel`](crate::Channel): there, the caller itself receives.
 //!
 //! # Exiting
 //!
-//! A process may exit as soon as the last handle is dropped: by then the other side gets all that was sent,
-//! and the end in good order. That takes longer than a moment only where the other process does not read, and at
-//! most [`Config::linger`](crate::Config::linger), on a socket 2 s more. Nobody drops what lies in a `static`, or on the stack of
-//! another thread: there, [`close`](Session::close) the session and wait until it has
-//! [`finished`](Session::finished).
+//! A process may exit as soon as the last handle is dropped: by then the peer gets everything that
+//! was sent, and the end in good order. That takes longer than a moment only if the peer does not
+//! read, and at most [`Config::linger`](crate::Config::linger), on a socket 2 s more.
+//!
+//! A handle in a `static`, or on the stack of another thread, is not dropped at exit.
+//! [`close`](Session::close) that session and wait until it has [`finished`](Session::finished).
 //!
 //! # Deadlines
 //!
-//! What waits has a form with a deadline (`send_deadline`, `accept_deadline`, …) or takes one that may be `None`,
-//! except streams as bytes. Opening, accepting, sending and receiving have one that never waits, too
-//! (`try_send`, `try_accept`, …).
+//! Every call that waits has a form with a deadline (`send_deadline`, `accept_deadline`, …) or
+//! takes one that may be `None`, except streams as bytes. Opening, accepting, sending and receiving
+//! also have a form that never waits (`try_send`, `try_accept`, …).
 
 mod io;
 mod listener;

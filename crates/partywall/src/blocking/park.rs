@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Waiting for something that is polled: spin a little, then park the thread.
+//! Blocks a thread until a poll is ready: it spins a little, then parks.
 //!
 //! ```text
 //!   poll ─ ready ─▶ done            the waker unparks; a deadline ends it
 //!     └─ pending ─▶ spin, poll ─▶ park ─▶ poll …
 //! ```
 //!
-//! A thread that is about to end has lost its waker with its other thread-local values, and their destructors
-//! may still call: there nobody wakes it, and it looks at intervals.
+//! A thread that is ending has lost its waker with its other thread-local values, and their
+//! destructors may still call. There is no waker then, so the thread polls at intervals.
 
 use partywall_wait::{SpinOutcome, Spinner, Wait};
 use std::sync::Arc;
@@ -32,7 +32,7 @@ thread_local! {
     static WAKER: Waker = Waker::from(Arc::new(Unpark(thread::current())));
 }
 
-/// Polls until it is ready, or the deadline has passed: then `None`.
+/// Polls until ready; `None` if the deadline passes first.
 pub(super) fn wait_for<T>(
     wait: Wait,
     spinner: &mut Spinner,
@@ -69,10 +69,10 @@ pub(super) fn wait_for<T>(
     }
 }
 
-/// How often one looks whom nobody can wake.
+/// Interval between polls of a thread that has no waker.
 const LOOK_EVERY: Duration = Duration::from_millis(1);
 
-/// One look, without waiting.
+/// Polls once, without waiting.
 pub(super) fn poll_once<T>(poll: impl FnOnce(&mut Context<'_>) -> Poll<T>) -> Option<T> {
     match poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(value) => Some(value),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A session: opens and accepts streams.
+//! A session: it opens and accepts streams.
 
 use super::park::{poll_once, wait_for};
 use super::stream::Stream;
@@ -16,20 +16,19 @@ use std::time::{Duration, Instant};
 
 /// Many streams over one connection.
 ///
-/// Clones are the same session. It goes on as long as a clone or a stream of it lives, or until
-/// either side [`close`](Self::close)s it. Once no clone is left, nobody can accept: streams that the
-/// other side opens from then on are refused.
+/// Clones are the same session. It goes on while a clone or a stream of it lives, or until either
+/// side [`close`](Self::close)s it. Once no clone is left, streams that the peer opens are refused.
 ///
-/// Dropping the last clone, if no stream is left, or else the last stream, waits until what was sent
-/// and owed is written: a moment where the other process reads, over TCP the time that its answer takes, and
-/// never more than [`Config::linger`](crate::Config::linger), on a socket 2 s more. So a process may exit
-/// right after it.
+/// Dropping the last handle, a clone or a stream, waits until sent messages and pending records are
+/// written. That is a moment if the peer reads, one round trip over TCP, and never more than
+/// [`Config::linger`](crate::Config::linger), on a socket 2 s more. So a process may exit right
+/// after it.
 #[derive(Clone, Debug)]
 pub struct Session {
     handle: Handle,
     wait: Wait,
     spin_budget: Duration,
-    // Behind the handle: dropped after it.
+    // Declared after the handle, so that it is dropped after it.
     thread: Arc<ThreadHandle>,
 }
 
@@ -38,12 +37,12 @@ impl Session {
         Self { handle, wait: config.wait, spin_budget: config.spin_budget, thread }
     }
 
-    /// Opens a stream, with `metadata` that the other side sees when it accepts it: at most
-    /// [`METADATA_BYTES_MAX`](crate::METADATA_BYTES_MAX) bytes. Waits while as many are open as the
-    /// other side bears; there is no round trip.
+    /// Opens a stream, with `metadata` for the peer's `accept`: at most
+    /// [`METADATA_BYTES_MAX`](crate::METADATA_BYTES_MAX) bytes. Waits while as many streams are
+    /// open as the peer allows. There is no round trip.
     ///
     /// # Errors
-    /// See [`OpenError`].
+    /// Returns [`OpenError`] if it fails.
     pub fn open(&self, metadata: &[u8]) -> Result<Stream, OpenError> {
         self.open_until(metadata, None)
     }
@@ -56,7 +55,7 @@ impl Session {
         self.open_until(metadata, Some(deadline))
     }
 
-    /// As [`open`](Self::open) if it needs no waiting.
+    /// As [`open`](Self::open), if it needs no waiting.
     ///
     /// # Errors
     /// [`OpenError::WouldBlock`] if it does, and as `open`.
@@ -70,7 +69,7 @@ impl Session {
     /// order, closed by either side.
     ///
     /// # Errors
-    /// See [`SessionError`].
+    /// Returns [`SessionError`] if it fails.
     pub fn accept(&self) -> Result<Option<Stream>, SessionError> {
         loop {
             if let Ok(accepted) = self.wait(None, |context| self.handle.poll_accept(context)) {
@@ -97,10 +96,10 @@ impl Session {
         Ok(accepted.ok_or(WaitError::WouldBlock)??.map(|halves| self.stream(halves)))
     }
 
-    /// How long the other side takes to answer: its session's driver, not its application.
+    /// How long the peer takes to answer: its session's driver, not its application.
     ///
     /// # Errors
-    /// See [`WaitError`].
+    /// Returns [`WaitError`] if it fails.
     pub fn ping(&self, deadline: Option<Instant>) -> Result<Duration, WaitError> {
         let asked = Instant::now();
         let token = self.handle.ask()?;
@@ -108,16 +107,16 @@ impl Session {
         Ok(asked.elapsed())
     }
 
-    /// Asks the other side to open no more streams, and refuses those that it opens all the same. What
-    /// is open goes on; see [`drained`](Self::drained).
+    /// Asks the peer to open no more streams, and refuses those that it opens all the same. Open
+    /// streams go on; see [`drained`](Self::drained).
     pub fn go_away(&self, code: u32) {
         self.handle.shared.go_away(code);
     }
 
-    /// Waits until the other side asks for no more streams; the code it gave.
+    /// Waits until the peer asks for no more streams. Returns its code.
     ///
     /// # Errors
-    /// [`WaitError::TimedOut`], and see there.
+    /// [`WaitError::TimedOut`] if the deadline passes first, or why the session is over.
     pub fn going_away(&self, deadline: Option<Instant>) -> Result<u32, WaitError> {
         Ok(self.wait(deadline, |context| self.handle.poll_going_away(context))??)
     }
@@ -125,7 +124,7 @@ impl Session {
     /// Waits until no stream is left.
     ///
     /// # Errors
-    /// [`WaitError::TimedOut`], and see there.
+    /// [`WaitError::TimedOut`] if the deadline passes first, or why the session is over.
     pub fn drained(&self, deadline: Option<Instant>) -> Result<(), WaitError> {
         Ok(self.wait(deadline, |context| self.handle.poll_drained(context))??)
     }
@@ -133,9 +132,8 @@ impl Session {
     /// Ends the session at once, with all its streams. Messages that were sent are delivered if the
     /// peer receives them within [`Config::linger`](crate::Config::linger).
     ///
-    /// This side's operations report `code` and `reason`, in
-    /// [`SessionError::ClosedHere`]. Neither is transmitted: the peer learns only that
-    /// the session ended in good order.
+    /// This side's operations report `code` and `reason`, in [`SessionError::ClosedHere`]. Neither
+    /// is transmitted: the peer learns only that the session ended in good order.
     ///
     /// # Panics
     /// If the code is one of the protocol's: 0xffffff00 or greater.
@@ -144,7 +142,7 @@ impl Session {
         self.handle.close(code, reason);
     }
 
-    /// Waits until the session is over; why.
+    /// Waits until the session is over. Returns the reason.
     ///
     /// # Errors
     /// [`WaitError::TimedOut`] if it is not by then.
@@ -152,9 +150,9 @@ impl Session {
         self.wait(deadline, |context| self.handle.poll_closed(context))
     }
 
-    /// Waits until the session is over and its thread has done all it had to: what was sent and owed is
-    /// written, or was given up after [`Config::linger`](crate::Config::linger). Then the process may
-    /// exit without losing any of it. It does not end the session by itself.
+    /// Waits until the session is over and its thread has ended: sent messages and pending records
+    /// are written, or were given up after [`Config::linger`](crate::Config::linger). Then the
+    /// process may exit without losing any of it. It does not end the session by itself.
     ///
     /// ```
     /// # let directory = tempfile::tempdir()?;
@@ -175,32 +173,32 @@ impl Session {
         self.wait(deadline, |context| self.handle.poll_finished(context))
     }
 
-    /// Whether the session is over, and why.
+    /// The reason why the session is over, if it is.
     #[must_use]
     pub fn close_reason(&self) -> Option<SessionError> {
         self.handle.shared.check().err()
     }
 
-    /// Who is on the other side.
+    /// The process on the other side.
     #[must_use]
     pub fn peer(&self) -> &Peer {
         &self.handle.shared.peer
     }
 
-    /// Which transport is used, and why.
+    /// The session's transport, and the reason for it.
     #[must_use]
     pub fn transport(&self) -> Transport {
         self.handle.shared.transport
     }
 
-    /// How many streams there are, of both sides'.
+    /// Number of streams, opened by either side.
     #[must_use]
     pub fn streams(&self) -> usize {
         self.handle.shared.state().live
     }
 
-    /// Gives all memory for large messages that is not in use back to the system, as far as there is
-    /// room to tell the other side. Idle memory also goes back by itself, see
+    /// Frees all memory for large messages that is not in use, as far as there is room to notify
+    /// the peer. Idle memory is also freed after
     /// [`Config::idle_memory_timeout`](crate::Config::idle_memory_timeout).
     pub fn trim(&self) {
         self.handle.trim();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A stream: messages both ways, each direction with an end of its own.
+//! A stream: messages in both directions, each with an end of its own.
 
 use super::io::StreamIo;
 use super::park::{poll_once, wait_for};
@@ -18,9 +18,8 @@ use std::time::{Duration, Instant};
 
 /// Both directions of a stream.
 ///
-/// Dropping it closes the sending direction in good order (while unwinding: resets it) and tells the
-/// other side that nothing more is received. With the last handle of its session it also waits, as
-/// [`Session`](super::Session) says.
+/// Dropping it finishes the sending direction in good order (while unwinding: resets it), and stops
+/// receiving. The last handle of a session also waits, as [`Session`](super::Session) says.
 ///
 /// ```
 /// # let directory = tempfile::tempdir()?;
@@ -69,37 +68,37 @@ impl Stream {
         }
     }
 
-    /// The two directions, to be used by a thread each.
+    /// Splits the stream into its two directions, to be used by a thread each.
     #[must_use]
     pub fn into_split(self) -> (SendStream, RecvStream) {
         (self.send, self.recv)
     }
 
-    /// The stream as bytes: [`std::io::Read`] and [`std::io::Write`].
+    /// Makes bytes of the stream: [`std::io::Read`] and [`std::io::Write`].
     #[must_use]
     pub fn into_io(self) -> StreamIo {
         StreamIo::new(self.send, self.recv)
     }
 
-    /// What the other side opened it with; empty for a stream that this side opened.
+    /// Metadata with which the peer opened it; empty for a stream that this side opened.
     #[must_use]
     pub fn metadata(&self) -> &[u8] {
         &self.recv.half.stream.metadata
     }
 
-    /// Its number within the session; numbers are used again.
+    /// Its number within the session. Numbers are used again.
     #[must_use]
     pub fn number(&self) -> u32 {
         self.recv.half.stream.number
     }
 
-    /// Who is on the other side.
+    /// The process on the other side.
     #[must_use]
     pub fn peer(&self) -> &Peer {
         &self.recv.half.shared.peer
     }
 
-    /// Which transport is used, and why.
+    /// The session's transport, and the reason for it.
     #[must_use]
     pub fn transport(&self) -> Transport {
         self.recv.half.shared.transport
@@ -115,18 +114,18 @@ impl Stream {
         &mut self.recv
     }
 
-    /// See [`SendStream::send`].
+    /// The same as [`SendStream::send`].
     ///
     /// # Errors
-    /// As there.
+    /// Fails as [`send`](SendStream::send) does.
     pub fn send(&mut self, payload: &[u8]) -> Result<(), StreamSendError> {
         self.send.send(payload)
     }
 
-    /// See [`SendStream::send_deadline`].
+    /// The same as [`SendStream::send_deadline`].
     ///
     /// # Errors
-    /// As there.
+    /// Fails as [`send_deadline`](SendStream::send_deadline) does.
     pub fn send_deadline(
         &mut self,
         payload: &[u8],
@@ -135,26 +134,26 @@ impl Stream {
         self.send.send_deadline(payload, deadline)
     }
 
-    /// See [`SendStream::try_send`].
+    /// The same as [`SendStream::try_send`].
     ///
     /// # Errors
-    /// As there.
+    /// Fails as [`try_send`](SendStream::try_send) does.
     pub fn try_send(&mut self, payload: &[u8]) -> Result<(), StreamSendError> {
         self.send.try_send(payload)
     }
 
-    /// See [`SendStream::reserve`].
+    /// The same as [`SendStream::reserve`].
     ///
     /// # Errors
-    /// As there.
+    /// Fails as [`reserve`](SendStream::reserve) does.
     pub fn reserve(&mut self, len: usize) -> Result<Reservation<'_>, StreamSendError> {
         self.send.reserve(len)
     }
 
-    /// See [`SendStream::reserve_deadline`].
+    /// The same as [`SendStream::reserve_deadline`].
     ///
     /// # Errors
-    /// As there.
+    /// Fails as [`reserve_deadline`](SendStream::reserve_deadline) does.
     pub fn reserve_deadline(
         &mut self,
         len: usize,
@@ -163,33 +162,34 @@ impl Stream {
         self.send.reserve_deadline(len, deadline)
     }
 
-    /// See [`RecvStream::recv`].
+    /// The same as [`RecvStream::recv`].
     ///
     /// # Errors
-    /// As there.
+    /// Fails as [`recv`](RecvStream::recv) does.
     pub fn recv(&mut self) -> Result<Option<Message>, StreamRecvError> {
         self.recv.recv()
     }
 
-    /// See [`RecvStream::recv_deadline`].
+    /// The same as [`RecvStream::recv_deadline`].
     ///
     /// # Errors
-    /// As there.
+    /// Fails as [`recv_deadline`](RecvStream::recv_deadline) does.
     pub fn recv_deadline(&mut self, deadline: Instant) -> Result<Option<Message>, StreamRecvError> {
         self.recv.recv_deadline(deadline)
     }
 
-    /// See [`RecvStream::try_recv`].
+    /// The same as [`RecvStream::try_recv`].
     ///
     /// # Errors
-    /// As there.
+    /// Fails as [`try_recv`](RecvStream::try_recv) does.
     pub fn try_recv(&mut self) -> Result<Option<Message>, StreamRecvError> {
         self.recv.try_recv()
     }
 
-    /// Answers the next request: receives a message, and sends the response that `respond` writes in
-    /// place. `respond` gets the request and `len_max` bytes of the response, and returns how many of
-    /// them it used. A large response is written in the very memory that the peer will read.
+    /// Answers the next request: receives a message, and sends the response that `respond` writes
+    /// in place. `respond` gets the request and `len_max` bytes of the response, and returns how
+    /// many of them it used. A large response is written in the very memory that the peer will
+    /// read.
     ///
     /// Returns `false` once the peer has finished, without calling `respond`.
     ///
@@ -197,7 +197,8 @@ impl Stream {
     /// # let directory = tempfile::tempdir()?;
     /// # let address = format!("unix:{}/app.sock", directory.path().display());
     /// # let mut listener = partywall::blocking::Listener::bind(&address)?;
-    /// # let client = std::thread::spawn(move || -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+    /// # type Error = Box<dyn std::error::Error + Send + Sync>;
+    /// # let client = std::thread::spawn(move || -> Result<(), Error> {
     /// #     let session = partywall::blocking::connect(&address)?;
     /// #     let mut stream = session.open(b"")?;
     /// #     stream.send(b"shout")?;
@@ -234,7 +235,7 @@ impl Stream {
     /// As `reply_with`, with `TimedOut` of the direction in which the deadline passed.
     ///
     /// # Panics
-    /// As `reply_with`.
+    /// Panics as `reply_with` does.
     pub fn reply_with_deadline(
         &mut self,
         len_max: usize,
@@ -265,13 +266,13 @@ impl Stream {
         Ok(true)
     }
 
-    /// See [`SendStream::finish`]. A protocol without half-close transmits the end only once receiving
-    /// is over too: by [`RecvStream::stop`], or when the stream is dropped.
+    /// The same as [`SendStream::finish`]. A protocol without half-close transmits the end only
+    /// once receiving is over too: by [`RecvStream::stop`], or when the stream is dropped.
     pub fn finish(&mut self) {
         self.send.finish();
     }
 
-    /// Gives up on both directions, with a code for the other side.
+    /// Resets both directions with a code for the peer.
     ///
     /// # Panics
     /// If the code is one of the protocol's: 0xffffff00 or greater.
@@ -288,23 +289,23 @@ pub struct SendStream {
     half: SendHalf,
     wait: Wait,
     spinner: Spinner,
-    // Behind the half: dropped after it.
+    // Declared after the half, so that it is dropped after it.
     _thread: Arc<ThreadHandle>,
 }
 
 impl SendStream {
-    /// How to wait from now on.
+    /// Sets how calls wait from now on.
     pub const fn set_wait(&mut self, wait: Wait) {
         self.wait = wait;
     }
 
-    /// Sends a copy of `payload`, of any length up to the limits of both sides. Waits for credit of this
-    /// stream, and for room in what all streams share.
+    /// Sends a copy of `payload`, of any length up to the limits of both sides. Waits for credit of
+    /// this stream, and for room in the session.
     ///
     /// When this returns `Ok`, the message is committed.
     ///
     /// # Errors
-    /// See [`StreamSendError`].
+    /// Returns [`StreamSendError`] if it fails.
     pub fn send(&mut self, payload: &[u8]) -> Result<(), StreamSendError> {
         self.send_until(payload, None)
     }
@@ -332,9 +333,9 @@ impl SendStream {
         sent.unwrap_or(Err(StreamSendError::Full))
     }
 
-    /// Memory for a message of `len` bytes, to be filled and committed. A large one is the very memory
-    /// that the receiver will look at. What it holds at first is unspecified: zeros, or what this
-    /// process wrote before.
+    /// Reserves memory for a message of `len` bytes, to be filled and committed. A large one is the
+    /// very memory that the receiver will read. Its first content is unspecified: zeros, or what
+    /// this process wrote before.
     ///
     /// # Errors
     /// As [`send`](Self::send).
@@ -358,14 +359,14 @@ impl SendStream {
         Ok(Reservation { guard })
     }
 
-    /// Ends this direction in good order: no more messages will come, and everything that was sent is
-    /// still delivered. The other direction goes on. A protocol without half-close transmits the end
-    /// only once receiving is over too.
+    /// Ends this direction in good order: no more messages will come, and everything that was sent
+    /// is still delivered. The other direction goes on. A protocol without half-close transmits the
+    /// end only once receiving is over too.
     pub fn finish(&mut self) {
         self.half.finish();
     }
 
-    /// Gives up: the receiver gets `code` instead of an end in good order.
+    /// Resets the direction: the receiver gets `code` instead of an end in good order.
     ///
     /// # Panics
     /// If the code is one of the protocol's: 0xffffff00 or greater.
@@ -375,10 +376,10 @@ impl SendStream {
         self.half.reset(code);
     }
 
-    /// Waits until the other side receives no more of this stream; why.
+    /// Waits until the peer receives no more of this stream. Returns the reason.
     ///
     /// # Errors
-    /// [`WaitError::TimedOut`] if it still does by then.
+    /// [`WaitError::TimedOut`] if the peer still receives by then.
     pub fn stopped(&mut self, deadline: Option<Instant>) -> Result<StreamSendError, WaitError> {
         let Self { half, wait, spinner, .. } = self;
         let stopped = wait_for(*wait, spinner, deadline, |context| half.poll_stopped(context));
@@ -395,14 +396,14 @@ impl SendStream {
     }
 }
 
-/// A message on its way out, which gives back what it holds.
+/// A message on its way out, which returns what it holds when dropped.
 struct Guard<'a> {
     stream: &'a mut SendStream,
 }
 
 impl<'a> Guard<'a> {
     fn new(stream: &'a mut SendStream) -> Self {
-        // A reservation may have been forgotten instead of dropped.
+        // A reservation may have been leaked instead of dropped.
         stream.half.give_back();
         Self { stream }
     }
@@ -430,23 +431,23 @@ pub struct RecvStream {
     half: RecvHalf,
     wait: Wait,
     spinner: Spinner,
-    /// How many messages were received.
+    /// Number of messages received.
     received: u64,
-    // Behind the half: dropped after it.
+    // Declared after the half, so that it is dropped after it.
     _thread: Arc<ThreadHandle>,
 }
 
 impl RecvStream {
-    /// How to wait from now on.
+    /// Sets how calls wait from now on.
     pub const fn set_wait(&mut self, wait: Wait) {
         self.wait = wait;
     }
 
-    /// Waits for the next message. `None` once the peer has finished its direction and everything it
-    /// sent was received.
+    /// Waits for the next message. `None` once the peer has finished its direction and everything
+    /// it sent was received.
     ///
     /// # Errors
-    /// See [`StreamRecvError`].
+    /// Returns [`StreamRecvError`] if it fails.
     pub fn recv(&mut self) -> Result<Option<Message>, StreamRecvError> {
         self.recv_until(None)
     }
@@ -468,7 +469,7 @@ impl RecvStream {
         self.count(received.unwrap_or(Err(StreamRecvError::Empty)))
     }
 
-    /// Receives no more: the sender gets `code`, and what is unread is dropped.
+    /// Stops receiving: the sender gets `code`, and unread messages are dropped.
     ///
     /// # Panics
     /// If the code is one of the protocol's: 0xffffff00 or greater.
@@ -478,7 +479,7 @@ impl RecvStream {
         self.half.stop(code);
     }
 
-    /// How many messages were received of this stream.
+    /// Number of messages received on this stream.
     #[must_use]
     pub const fn received(&self) -> u64 {
         self.received
@@ -506,8 +507,8 @@ impl RecvStream {
     }
 }
 
-/// Memory of a message that is not sent yet: fill it, then [`commit`](Self::commit). Dropping it gives it
-/// back.
+/// Memory of a message that is not sent yet: fill it, then [`commit`](Self::commit). Dropping it
+/// frees it.
 pub struct Reservation<'a> {
     guard: Guard<'a>,
 }

@@ -3,7 +3,8 @@
 //! `ConnectInfo<partywall::axum::ConnectInfo>`.
 //!
 //! ```
-//! # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! # let directory = tempfile::tempdir()?;
 //! # let address = format!("unix:{}/app.sock", directory.path().display());
 //! use axum::{Router, extract::ConnectInfo, routing::get};
@@ -13,7 +14,9 @@
 //!
 //! let app = Router::new().route(
 //!     "/",
-//!     get(|ConnectInfo(caller): ConnectInfo<partywall::axum::ConnectInfo>| async move { format!("{:?}", caller.pid()) }),
+//!     get(|ConnectInfo(caller): ConnectInfo<partywall::axum::ConnectInfo>| async move {
+//!         format!("{:?}", caller.pid())
+//!     }),
 //! );
 //! let incoming = Incoming::new(Listener::bind(&address)?);
 //! let service = app.into_make_service_with_connect_info::<partywall::axum::ConnectInfo>();

@@ -3,7 +3,8 @@
 //! `connect_with_connector`; a request's extensions hold its [`ConnectInfo`].
 //!
 //! ```
-//! # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! # let directory = tempfile::tempdir()?;
 //! # let address = format!("unix:{}/app.sock", directory.path().display());
 //! use partywall::tokio::{Listener, Pool, PoolConfig};

@@ -1,26 +1,27 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What may lie unread of a stream: the books of both ends of one direction (SPEC 11.4).
+//! How many bytes of a stream may be unread: the counters of both ends of one direction (SPEC
+//! 11.4).
 //!
 //! ```text
 //!   sender      sent ─────────────── credited      begin c:  sent + c − credited ≤ window
 //!                                                            or sent − credited ≤ window / 2
-//!   receiver    received ── taken ── told          tell:     taken − told ≥ window / 2
+//!   receiver    received ── taken ── reported      report:   taken − reported ≥ window / 2
 //! ```
 //!
-//! Pure arithmetic over absolute totals. Because `reported` is never behind `credited`, a receiver refuses
-//! nothing that an honest sender may begin; because what is taken is told by halves, a sender whose
-//! messages were all taken may begin anything.
+//! Pure arithmetic over absolute totals. `reported` is never behind `credited`, so a receiver
+//! refuses nothing that an honest sender may begin. Bytes are reported by half windows, so a sender
+//! whose messages were all taken may begin any message.
 
 use partywall_layout::Violation;
 use partywall_layout::record_ring::footprint;
 
-/// What a message of `len` bytes costs.
+/// Cost of a message of `len` bytes.
 #[inline]
 pub(crate) const fn cost(len: usize) -> u64 {
     footprint(len as u64)
 }
 
-/// The sender's book.
+/// The counters of the sender.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct SendCredit {
     window: u64,
@@ -36,7 +37,8 @@ impl SendCredit {
     /// Charges a message of this cost if it may begin.
     #[inline]
     pub(crate) const fn charge(&mut self, cost: u64) -> bool {
-        // A hostile receiver can credit what was charged and then refunded: that is its own loss.
+        // A hostile receiver can credit bytes that were charged and then refunded. The loss is its
+        // own.
         let may_begin = fits(self.window, self.sent.saturating_sub(self.credited), cost);
         if may_begin {
             self.sent += cost;
@@ -44,12 +46,12 @@ impl SendCredit {
         may_begin
     }
 
-    /// A message that was charged never began.
+    /// Refunds a message that was charged and never began.
     pub(crate) const fn refund(&mut self, cost: u64) {
         self.sent -= cost;
     }
 
-    /// The receiver has taken this much in all.
+    /// The receiver has taken `credited` bytes in all.
     pub(crate) const fn received(&mut self, stream: u32, credited: u64) -> Result<(), Violation> {
         if credited < self.credited || credited > self.sent {
             return Err(Violation::Credit { stream, found: credited, max: self.sent });
@@ -59,7 +61,7 @@ impl SendCredit {
     }
 }
 
-/// The receiver's book.
+/// The counters of the receiver.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct RecvCredit {
     window: u64,
@@ -84,32 +86,32 @@ impl RecvCredit {
         Ok(())
     }
 
-    /// The application took a message of this cost; whether the sender is to be told.
+    /// The application took a message of this cost. Returns whether to report it to the sender.
     #[inline]
     pub(crate) const fn took(&mut self, cost: u64) -> bool {
         self.taken += cost;
         self.is_due()
     }
 
-    /// Whether the sender is to be told.
+    /// Whether a report to the sender is due.
     #[inline]
     const fn is_due(&self) -> bool {
         let unreported = self.taken - self.reported;
         unreported > 0 && unreported >= self.window / 2
     }
 
-    /// Whether telling it must not wait for a message that goes the other way.
+    /// Whether the report must not wait for a message of the other direction.
     #[inline]
     pub(crate) const fn is_overdue(&self) -> bool {
         self.taken - self.reported > self.window / 4 * 3
     }
 
-    /// What to tell the sender.
+    /// The total to report.
     pub(crate) const fn due(&self) -> u64 {
         self.taken
     }
 
-    /// The sender was told.
+    /// The total was reported.
     pub(crate) const fn report(&mut self, credited: u64) {
         self.reported = credited;
     }
@@ -125,8 +127,8 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// However messages, credits and their delays interleave: no honest sender is refused, what is
-        /// unread is bounded, and a sender whose messages were all taken is never stuck.
+        /// However messages, credits and their delays interleave: no honest sender is refused, the
+        /// unread bytes are bounded, and a sender whose messages were all taken is never stuck.
         #[test]
         fn honest_senders_are_neither_refused_nor_stuck(
             window in 0u64..2000,

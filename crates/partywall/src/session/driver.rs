@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The receiving end of a session: takes records in order and hands them to their streams.
+//! The receiving end of a session: takes records in order and delivers them to their streams.
 //!
 //! ```text
-//!   turn ─▶ find ─┬─ a message ──────▶ its stream's queue, and whoever waits there is woken
+//!   turn ─▶ find ─┬─ a message ──────▶ its stream's queue; its waiter is woken
 //!                 ├─ of a stream ────▶ routing.rs: OPEN, ends, credit, fragments
 //!                 ├─ of the session ─▶ PING, GO_AWAY
-//!                 └─ the end ────────▶ everybody is told
+//!                 └─ the end ────────▶ every waiter is woken
 //! ```
 //!
-//! It never waits for room, for a user, or for anything else (SPEC 11.7): a front calls `turn` as long
-//! as it is busy, then `arm`, and sleeps. Who drives it is the front's affair: a task, or a thread.
+//! It never blocks (SPEC 11.7). A front calls `turn` while it is busy, then `arm`, and blocks. A
+//! task drives it on tokio, and a thread without a runtime.
 
 use super::error::SessionError;
 use super::routing::Slot;
@@ -26,51 +26,52 @@ use std::sync::Arc;
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
-/// The one who receives for a session.
+/// Receives for a session.
 #[derive(Debug)]
 pub(crate) struct Driver {
     pub(super) shared: Arc<SessionShared>,
     pub(super) wire: AnyReceiver,
     room: Arc<dyn SpaceWaiter>,
-    /// Streams by index: those we opened, those the other side did.
+    /// Streams by index: those that this side opened, and those that the peer opened.
     pub(super) own: Vec<Slot>,
     pub(super) theirs: Vec<Slot>,
     pub(super) message_max: u64,
-    /// The session is over here, but what is owed has found no room yet: until when it may wait for some.
+    /// Set once the session is over here and pending records found no room: how long they may wait.
     linger_until: Option<Instant>,
     linger: Duration,
-    /// Somebody asked for something that is no record, or room is wanted: see to it in each turn.
+    /// Whether the next turn calls `service`: a user needs the driver for something that is no
+    /// record.
     is_service_due: bool,
     is_over: bool,
 }
 
-/// What a turn came to.
+/// Result of a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Turn {
-    /// Something was there: there may be more.
+    /// Records were handled, and there may be more.
     Busy,
-    /// Nothing is there now.
+    /// There is no record now.
     Idle,
-    /// The session is over, and everybody was told.
+    /// The session is over, and every waiter was woken.
     Over,
 }
 
-/// What `arm` found.
+/// Result of `arm`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sleep {
-    /// Something is there already.
+    /// A record or room is there already.
     No,
-    /// Sleep until records come.
+    /// Block until records come.
     ForRecords,
-    /// Sleep until records or room come.
+    /// Block until records or room come.
     ForBoth,
 }
 
-/// So many records in one turn at most: others want the thread, too.
+/// Most records in one turn: other tasks need the thread, too.
 const TURN_RECORDS: usize = 256;
 
 impl Driver {
-    /// A session over a fresh connection.
+    /// A session over a new connection.
     pub(crate) fn new(established: Established, config: &Config) -> (Arc<SessionShared>, Self) {
         let room = established.sender.space();
         let (shared, wire) = SessionShared::new(established, config);
@@ -89,12 +90,12 @@ impl Driver {
         (shared, driver)
     }
 
-    /// By whom to be called for when something is to be done that is no record.
+    /// Registers the waker by which users wake the driver.
     pub(crate) fn register(&mut self, waker: &Waker) {
         self.is_service_due |= self.shared.register_driver(waker);
     }
 
-    /// Hands on what is there.
+    /// Handles the records that are there, at most `TURN_RECORDS`.
     pub(crate) fn turn(&mut self) -> Turn {
         if self.is_over {
             return Turn::Over;
@@ -117,14 +118,15 @@ impl Driver {
             self.service();
             if self.shared.check().is_err() || self.shared.is_abandoned() {
                 let left = self.leave();
-                // One who writes without pause, and never reads, does not keep the thread from others.
+                // A peer that sends without pause and never reads must not keep the thread from
+                // other tasks.
                 return if left == Turn::Idle && count > 0 { Turn::Busy } else { left };
             }
         }
         if count > 0 {
             return Turn::Busy;
         }
-        // One who never sleeps is told of a death by nobody else.
+        // A driver that never blocks learns of the peer's death only by this check.
         match self.wire.notice_end() {
             Ok(false) => Turn::Idle,
             Ok(true) => Turn::Busy,
@@ -132,7 +134,7 @@ impl Driver {
         }
     }
 
-    /// Acts on the next record; `false` if there is none.
+    /// Handles the next record; `false` if there is none.
     #[inline]
     fn step(&mut self) -> Result<bool, SessionError> {
         match self.wire.find(false)? {
@@ -152,7 +154,7 @@ impl Driver {
         }
     }
 
-    /// Takes the next record for nobody: the other side must find room for its own last ones.
+    /// Discards the next record, so that the peer finds room for its own last ones.
     fn discard_next(&mut self) -> Result<bool, SessionError> {
         match self.wire.find(false)? {
             Found::Message => drop(self.wire.take()),
@@ -163,7 +165,7 @@ impl Driver {
         Ok(true)
     }
 
-    /// Declares that the driver is about to sleep; a `quiet` one looks again by itself.
+    /// Declares that the driver is about to block. A `quiet` one polls again by itself.
     pub(crate) fn arm(&mut self, quiet: bool) -> Result<Sleep, Fault> {
         if self.wire.arm(quiet)? {
             return Ok(Sleep::No);
@@ -172,17 +174,19 @@ impl Driver {
         if !outbox.wants_room() {
             return Ok(Sleep::ForRecords);
         }
-        // Whoever wants room may not have called yet: the next turn must look all the same. Else a front
-        // that turns and arms would find room here, and nobody would ever be told of it.
+        // A user that waits for room may not have woken the driver yet, so the next turn checks in
+        // any case. Otherwise a front that turns and arms would find room here, and the user would
+        // not be woken.
         self.is_service_due |= !seeded_fault("no_look_for_uncalled");
         Ok(if outbox.arm()? { Sleep::No } else { Sleep::ForBoth })
     }
 
-    /// There may be room: writes what is owed, and wakes those who wait for it.
+    /// Sends pending records, and wakes the waiters for room.
     pub(crate) fn found_room(&mut self) {
         let mut outbox = self.shared.outbox();
         outbox.disarm();
-        // Taken first: what is still without room is then waited for from this look on.
+        // Taken before the attempt: what still finds no room registers for room that comes from
+        // here on.
         let wakers = outbox.take_waiters();
         let flushed = outbox.drain();
         self.shared.leave_outbox(outbox);
@@ -192,7 +196,7 @@ impl Driver {
         }
     }
 
-    /// When to turn again at the latest, whatever comes or does not.
+    /// The latest time of the next turn.
     pub(crate) const fn linger_until(&self) -> Option<Instant> {
         self.linger_until
     }
@@ -207,18 +211,19 @@ impl Driver {
         self.room.descriptor()
     }
 
-    /// Whether dropping it may take a while: on a socket, what was sent and not taken yet waits for room.
+    /// Whether dropping the driver may block: on a socket, bytes that the kernel has not taken wait
+    /// for room.
     #[cfg(feature = "tokio")]
     pub(crate) fn may_linger(&self) -> bool {
         matches!(self.shared.transport, crate::transport::Transport::Socket(_))
     }
 
-    /// A system call failed that must not.
+    /// Ends the session because a system call failed.
     pub(crate) fn fail(&mut self, fault: Fault) -> Turn {
         self.finish(SessionError::from(fault))
     }
 
-    /// Somebody waits for room: tells them when there is some.
+    /// Wakes the waiters for room if there may be some.
     fn service(&mut self) {
         let outbox = self.shared.outbox();
         self.is_service_due = outbox.wants_room();
@@ -229,8 +234,8 @@ impl Driver {
         }
     }
 
-    /// Closes in good order: what is owed goes first, as soon as there is room for it. One who lives and never
-    /// reads is not waited for longer than `Config::linger`.
+    /// Ends the session in good order: pending records are sent as soon as there is room. A peer
+    /// that lives and never reads delays this by at most `Config::linger`.
     fn leave(&mut self) -> Turn {
         if self.shared.check().is_ok() {
             self.shared.end(SessionError::closed_here());
@@ -258,7 +263,7 @@ impl Driver {
         Turn::Over
     }
 
-    /// The session is over for all streams.
+    /// Ends all streams with the reason why the session is over.
     fn end_streams(&mut self) {
         let Err(error) = self.shared.check() else { return };
         let slots =
@@ -272,10 +277,11 @@ impl Driver {
 }
 
 impl Drop for Driver {
-    /// Also when the front's task was aborted, or its thread panicked: nobody waits for ever.
+    /// Runs also when the front's task is aborted or its thread panics, so that every waiter is
+    /// woken.
     fn drop(&mut self) {
         if !self.is_over {
-            // Once, and without waiting: nobody would turn it again.
+            // One attempt without waiting: there is no further turn.
             let mut outbox = self.shared.outbox();
             let _ = outbox.drain();
             self.shared.leave_outbox(outbox);
@@ -313,7 +319,7 @@ mod tests {
         }
     }
 
-    /// Cores and drivers of both sides.
+    /// The shared parts and the drivers of both sides.
     fn pair(policy: TransportPolicy) -> [(Arc<SessionShared>, Driver); 2] {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let config = Config::default().ring_bytes(4096).inline_max(512).transport(policy);
@@ -333,7 +339,7 @@ mod tests {
         [Driver::new(connected, &config), Driver::new(accepted, &config)]
     }
 
-    /// Leaves no room at all.
+    /// Fills the ring, so that there is no room.
     fn fill(outbox: &mut Outbox) {
         let body = GoAwayBody { code: U32::new(1), zero: U32::new(0) };
         let unsent = loop {
@@ -344,9 +350,9 @@ mod tests {
         assert!(matches!(unsent, Unsent::Full), "{unsent:?}");
     }
 
-    /// What it still has to say would keep the driver for ever.
+    /// Its pending records would keep the driver for ever.
     #[test]
-    fn one_who_never_reads_is_not_waited_for_after_the_end() {
+    fn peer_that_never_reads_is_not_waited_for_after_the_end() {
         for policy in [TransportPolicy::SharedMemory, TransportPolicy::Socket] {
             let [(shared, mut driver), _theirs] = pair(policy);
             driver.register(Waker::noop());
@@ -359,7 +365,8 @@ mod tests {
         }
     }
 
-    /// A record of a stream that the driver has not met comes between the end and its next look.
+    /// A record of a stream that the driver does not know yet comes between the end and the next
+    /// turn.
     #[test]
     fn closing_right_after_opening_is_no_violation() {
         for policy in [TransportPolicy::SharedMemory, TransportPolicy::Socket] {
@@ -383,10 +390,10 @@ mod tests {
         }
     }
 
-    /// Who waits for room lets the outbox go before it calls the driver. A driver that finds the room in
-    /// between must not turn for ever without telling.
+    /// A waiter for room unlocks the outbox before it wakes the driver. A driver that finds the
+    /// room in between wakes the waiter, and does not turn for ever.
     #[test]
-    fn one_who_waits_for_room_is_woken_before_it_has_called() {
+    fn waiter_for_room_is_woken_before_it_wakes_the_driver() {
         for policy in [TransportPolicy::SharedMemory, TransportPolicy::Socket] {
             let [(shared, mut driver), (_their_shared, mut theirs)] = pair(policy);
             driver.register(Waker::noop());
@@ -406,10 +413,10 @@ mod tests {
         }
     }
 
-    /// A stream was opened, and its answer is there, when the session is closed: the driver, which has not learned
-    /// of the end yet, must not take the answer for one to nothing and break off.
+    /// A stream was opened, and its answer is there, when the session is closed. The driver has not
+    /// noticed the end yet, and must not take the answer for a violation.
     #[test]
-    fn an_answer_that_comes_as_the_session_closes_is_no_violation() {
+    fn answer_during_close_is_no_violation() {
         for policy in [TransportPolicy::SharedMemory, TransportPolicy::Socket] {
             let [(shared, mut driver), (their_shared, mut theirs)] = pair(policy);
             let context = Context::from_waker(Waker::noop());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What can go wrong with a session and its streams, one small enum per operation.
+//! Errors of a session and its streams, one small enum per operation, and the codes in them.
 
 use crate::error::{Closed, Fault, TooLarge};
 use partywall_layout::stream::{DROPPED, REFUSED, RESERVED_CODES};
@@ -20,22 +20,22 @@ pub enum SessionError {
         /// The reason given to `close`.
         reason: Arc<str>,
     },
-    /// The other side closed it, or is gone.
+    /// The peer closed it, or its connection is gone.
     #[error(transparent)]
     Closed(Closed),
     /// The session is broken.
     #[error(transparent)]
     Fault(Arc<Fault>),
-    /// The protocol that is spoken has no such thing; the session goes on.
+    /// The session's protocol has no equivalent of the operation. The session goes on.
     #[error("this protocol has no {what}: see partywall::protocol")]
     Unsupported {
-        /// What it lacks.
+        /// The missing feature.
         what: &'static str,
     },
 }
 
 impl SessionError {
-    /// The session was closed by this side without code or reason.
+    /// The end of a session that this side closed without code or reason.
     pub(crate) fn closed_here() -> Self {
         Self::ClosedHere { code: 0, reason: "".into() }
     }
@@ -60,7 +60,7 @@ impl fmt::Display for Reason<'_> {
     }
 }
 
-/// Why waiting for an event of a session, or asking for it without waiting, brought none.
+/// Why an event of a session was not waited for to the end, or has not happened yet.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum WaitError {
@@ -79,23 +79,23 @@ pub enum WaitError {
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {
-    /// The other side asked for no more streams (`go_away`), with this code. Open it elsewhere.
-    #[error("the other side takes no more streams (code {code:#x}): open it over another session")]
+    /// The peer asked for no more streams (`go_away`), with this code. Open the stream elsewhere.
+    #[error("the peer takes no more streams (code {code:#x}): open it over another session")]
     GoingAway {
-        /// What the other side gave as its reason.
+        /// The code of the peer's `go_away`.
         code: u32,
     },
-    /// The other side bears no stream at all.
-    #[error("the other side allows no streams: raise Config::streams_max there")]
+    /// The peer allows no stream at all.
+    #[error("the peer allows no streams: raise Config::streams_max there")]
     NoStreams,
-    /// More metadata than a stream can open with.
+    /// More metadata than a stream can be opened with.
     #[error(
         "{len} bytes of metadata exceed the limit of {max}: send the rest as the first message"
     )]
     MetadataTooLong {
-        /// Its length in bytes.
+        /// Length of the metadata in bytes.
         len: usize,
-        /// The most there may be, in bytes.
+        /// Longest possible metadata in bytes.
         max: usize,
     },
     /// The deadline passed before the peer allowed another stream, or before there was room.
@@ -125,17 +125,17 @@ pub enum ReplyError {
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StreamSendError {
-    /// The other side will not receive any more of this stream, and gave this code.
-    #[error("the other side receives no more of this stream (code {code:#x}{})", code_name(*code))]
+    /// The peer receives no more of this stream, and gave this code.
+    #[error("the peer receives no more of this stream (code {code:#x}{})", code_name(*code))]
     Stopped {
-        /// Its reason; [`DROPPED`](super::DROPPED) if it dropped the stream.
+        /// The code of the peer; [`DROPPED`](super::DROPPED) if it dropped the stream.
         code: u32,
     },
-    /// This side closed or reset its sending direction before.
-    #[error("this side has closed the stream for sending")]
+    /// This side finished or reset its sending direction before.
+    #[error("this side has finished or reset the stream")]
     ClosedHere,
     /// There is no room, and the policy is [`BackPressure::Error`](crate::BackPressure::Error).
-    #[error("there is no room now")]
+    #[error("no credit or room now")]
     Full,
     /// The deadline passed before there was credit and room. Nothing of the message was sent.
     #[error("timed out: no room before the deadline")]
@@ -152,13 +152,14 @@ pub enum StreamSendError {
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StreamRecvError {
-    /// The other side gave up, with this code. What it sent before was received.
-    #[error("the other side has reset the stream (code {code:#x}{})", code_name(*code))]
+    /// The peer reset its direction, with this code. Messages that it sent before were received.
+    #[error("the peer has reset the stream (code {code:#x}{})", code_name(*code))]
     Reset {
-        /// Its reason; [`DROPPED`](super::DROPPED) if it was dropped while unwinding.
+        /// The code of the peer; [`DROPPED`](super::DROPPED) if the stream was dropped while
+        /// unwinding.
         code: u32,
     },
-    /// Nothing is there now; only from `try_recv`.
+    /// There is no message now; only from `try_recv`.
     #[error("no message is there now")]
     Empty,
     /// The deadline passed before a message came.
@@ -172,7 +173,7 @@ pub enum StreamRecvError {
     Session(#[from] SessionError),
 }
 
-/// For those who see that the session has a fault.
+/// A fault of the session's connection ends the session.
 impl From<Fault> for SessionError {
     fn from(fault: Fault) -> Self {
         Self::Fault(Arc::new(fault))
@@ -242,7 +243,7 @@ impl From<StreamRecvError> for io::Error {
     }
 }
 
-/// Asserts that the application may give this code.
+/// Asserts that the application may use this code.
 #[track_caller]
 pub(crate) fn assert_application_code(code: u32) {
     assert!(
@@ -251,11 +252,11 @@ pub(crate) fn assert_application_code(code: u32) {
     );
 }
 
-/// What stands behind the number of a code of the protocol; nothing behind others.
+/// A name for a code of the protocol, as the tail of a sentence; empty for other codes.
 const fn code_name(code: u32) -> &'static str {
     match code {
         REFUSED => ", refused: it was never accepted, and may be opened elsewhere",
-        DROPPED => ", dropped: whoever used it there is gone",
+        DROPPED => ", dropped: its user there is gone",
         _ => "",
     }
 }
@@ -265,18 +266,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn codes_of_the_protocol_are_told_in_words() {
+    fn code_of_the_protocol_has_a_name_in_errors() {
         for (code, words) in [(DROPPED, "0xffffff02, dropped"), (REFUSED, "0xffffff01, refused")] {
             let sent = StreamSendError::Stopped { code }.to_string();
             let received = StreamRecvError::Reset { code }.to_string();
             assert!(sent.contains(words) && received.contains(words), "{sent} / {received}");
         }
         let own = StreamRecvError::Reset { code: 7 }.to_string();
-        assert_eq!(own, "the other side has reset the stream (code 0x7)");
+        assert_eq!(own, "the peer has reset the stream (code 0x7)");
     }
 
     #[test]
-    fn only_codes_below_those_of_the_protocol_are_the_applications() {
+    fn code_of_the_protocol_is_refused_from_the_application() {
         assert_application_code(RESERVED_CODES - 1);
         for code in [RESERVED_CODES, REFUSED, DROPPED, u32::MAX] {
             assert!(

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The two directions of a stream as their users hold them. Fronts wrap these.
+//! The two directions of a stream, as users hold them. The fronts wrap these.
 //!
 //! ```text
-//!   SendHalf  charge credit ─▶ outbox ─▶ wire             dropped: CLOSE_WRITE (RESET while panicking)
-//!   RecvHalf  queue ─▶ message ─▶ credit                  dropped: RESET {receiving}
+//!   SendHalf  charge credit ─▶ outbox ─▶ wire       dropped: CLOSE_WRITE (RESET while panicking)
+//!   RecvHalf  queue ─▶ message ─▶ credit            dropped: RESET {receiving}
 //! ```
 //!
-//! Every `poll_` may be called again after it said `Pending`, or not: what a message on its way out holds
-//! lies in its half, and [`SendHalf::give_back`] gives it back.
+//! Every `poll_` may be called again after `Pending`, or not. A message on its way out keeps what
+//! it holds in its half, and [`SendHalf::give_back`] returns it.
 
 use super::DROPPED;
 use super::credit::cost;
@@ -25,7 +25,7 @@ use partywall_layout::seeded_fault;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-/// Both directions of a stream, as users hold them.
+/// Makes both directions of a stream.
 pub(super) fn halves(
     shared: &Arc<SessionShared>,
     stream: &Arc<StreamShared>,
@@ -47,14 +47,14 @@ pub(super) fn halves(
 pub(crate) struct SendHalf {
     pub(crate) shared: Arc<SessionShared>,
     pub(crate) stream: Arc<StreamShared>,
-    /// The one message that may be on its way out.
+    /// The message on its way out; there is at most one.
     outgoing: Outgoing,
-    /// The memory of the last short reservation.
+    /// The buffer of the last short reservation, for the next one.
     spare: Vec<u8>,
 }
 
-/// What a message on its way out holds. It stays where it is: moved about, it would cost more than the
-/// rest of a reservation.
+/// Resources of a message on its way out. It is never moved: that would cost more than the rest of a
+/// reservation.
 #[derive(Debug, Default)]
 struct Outgoing {
     /// The cost that was charged.
@@ -72,14 +72,14 @@ impl SendHalf {
         self.shared.send_pending(&self.stream);
     }
 
-    /// Gives up sending.
+    /// Resets the direction: the peer gets `code`.
     pub(crate) fn reset(&self, code: u32) {
         self.stream.note_sending_over();
         self.stream.lock().lifecycle.reset(code);
         self.shared.send_pending(&self.stream);
     }
 
-    /// Ready when the other side receives no more, we send no more, or the session is over.
+    /// Ready when the peer receives no more, this side sends no more, or the session is over.
     pub(crate) fn poll_stopped(&self, context: &Context<'_>) -> Poll<StreamSendError> {
         if let Err(error) = self.shared.check_process() {
             return Poll::Ready(error.into());
@@ -116,7 +116,7 @@ impl SendHalf {
         self.outgoing.memory.as_mut().map_or(&mut [], Memory::as_mut_slice)
     }
 
-    /// Shortens what was reserved.
+    /// Shortens the reservation.
     pub(crate) fn truncate(&mut self, len: usize) {
         if let Some(memory) = &mut self.outgoing.memory {
             memory.truncate(len);
@@ -135,7 +135,7 @@ impl SendHalf {
         self.outgoing.done(sent)
     }
 
-    /// Sends a copy of `payload` whole, or nothing of it: after `Pending` it may be another one.
+    /// Sends a copy of `payload` whole, or nothing of it. After `Pending`, the payload may change.
     pub(crate) fn poll_send_whole(
         &mut self,
         context: &Context<'_>,
@@ -152,7 +152,7 @@ impl SendHalf {
         Poll::Pending
     }
 
-    /// Memory for a message of `len` bytes, to be filled before `poll_commit`.
+    /// Reserves memory for a message of `len` bytes, to be filled before `poll_commit`.
     pub(crate) fn poll_reserve(
         &mut self,
         context: &Context<'_>,
@@ -166,7 +166,7 @@ impl SendHalf {
             return Poll::Ready(Ok(()));
         }
         if len <= self.shared.inline_max {
-            // Short: it will be copied, and needs nothing of what all share.
+            // A short message is copied on commit, so its buffer is private.
             let mut bytes = std::mem::take(&mut self.spare);
             bytes.resize(len, 0);
             self.outgoing.memory = Some(Memory::Private(bytes));
@@ -175,7 +175,7 @@ impl SendHalf {
         self.poll_wire(context, None, |wire, outgoing| wire.reserve_into(&mut outgoing.memory, len))
     }
 
-    /// Sends what was reserved.
+    /// Sends the reserved message.
     pub(crate) fn poll_commit(
         &mut self,
         context: &Context<'_>,
@@ -184,7 +184,7 @@ impl SendHalf {
         let sent = ready!(self.poll_wire(context, Some(cost), |wire, outgoing| {
             let Outgoing { memory, progress, .. } = outgoing;
             match memory {
-                // It stays ours, for the next one.
+                // The buffer stays here for the next message.
                 Some(Memory::Private(bytes)) => wire.send_on(bytes, progress),
                 _ => wire.commit(memory, progress),
             }
@@ -192,7 +192,7 @@ impl SendHalf {
         self.outgoing.done(sent)
     }
 
-    /// Gives back what a message holds that went, or will not.
+    /// Returns what a message held that was sent, or will not be.
     #[inline]
     pub(crate) fn give_back(&mut self) {
         if let Some(Memory::Private(bytes)) = &mut self.outgoing.memory {
@@ -207,7 +207,7 @@ impl SendHalf {
         }
     }
 
-    /// The message has not gone, or not all of it.
+    /// Gives up a message of which nothing, or only fragments, were sent.
     #[cold]
     fn give_up(&mut self) {
         let outgoing = std::mem::take(&mut self.outgoing);
@@ -226,8 +226,8 @@ impl SendHalf {
         super::state::wake(wakers.unwrap_or_default());
     }
 
-    /// Attempts something at the wire until there is room. A message is charged its `cost` before, once, and
-    /// waits for credit if there is none.
+    /// Attempts an operation of the wire until there is room. The `cost` of a message is charged
+    /// before, once; without credit the message waits.
     #[inline]
     fn poll_wire(
         &mut self,
@@ -238,23 +238,25 @@ impl SendHalf {
         let Self { shared, stream, outgoing, .. } = self;
         if let Err(end) = shared.check() {
             shared.check_process()?;
-            // How the stream ended by itself says more.
+            // The end of the stream says more than the end of the session.
             check_sending(&stream.lock())?;
             return Poll::Ready(Err(end.into()));
         }
         let is_early = seeded_fault("credit_before_lock");
         let early = if is_early { stream.lock().take_credit() } else { None };
         let mut outbox = shared.outbox();
-        // First, because it may be of this stream: newer credit, or its end.
+        // First, because a pending record may be of this stream: newer credit, or its end.
         let flushed = outbox.flush();
         let mut credit = early;
         if let Some(cost) = cost {
-            // CREDIT and END are written under this lock: an older value may not follow a newer one, and behind
-            // END the number may be another stream's. From here on nothing else is owed.
+            // CREDIT and END are written under this lock: an older value must not follow a newer
+            // one, and after END the number may belong to another stream. From here on no other
+            // record is pending.
             let mut state = stream.lock();
             if let Some(unready) = charge(&mut state, shared, context, outgoing, cost) {
                 drop(state);
-                // Who waits to send takes no more: what it took may be what the other side waits for.
+                // While blocked on send, this stream returns no credit, and the peer may be blocked
+                // on exactly that credit: send it now.
                 outbox.list(stream);
                 let flushed = flushed.and_then(|()| outbox.flush());
                 shared.leave_outbox(outbox);
@@ -268,11 +270,12 @@ impl SendHalf {
         let mut attempted = flushed
             .and_then(|()| outbox.send(stream.number, credit, |wire| attempt(wire, outgoing)));
         if credit.is_some() && attempted.is_err() {
-            // What the other side may send must not wait for what we send.
+            // The peer's credit must not wait for our message.
             stream.lock().credit_pending = true;
             outbox.list(stream);
             if matches!(attempted, Err(Unsent::TooLarge(_))) {
-                // Nobody may try again: the credit goes alone, and no longer takes of what the message needs.
+                // Waiting would not help: the credit goes alone, and takes no more of the message's
+                // room.
                 attempted = outbox.send(stream.number, None, |wire| attempt(wire, outgoing));
             }
         }
@@ -286,7 +289,8 @@ impl SendHalf {
     }
 }
 
-/// An attempt failed: waits for room, unless that would never help or nobody wants to.
+/// Handles an attempt that failed: waits for room, unless that would not help or the policy forbids
+/// it.
 #[cold]
 fn unsent(
     (shared, stream): (&SessionShared, &Arc<StreamShared>),
@@ -298,7 +302,8 @@ fn unsent(
     let is_full = matches!(error, Unsent::Full);
     let must_wait = is_full && (outgoing.progress.started || shared.policy != BackPressure::Error);
     if must_wait {
-        // First: an attempt of others would look anew at what there was before ours.
+        // First: another attempt would take a new snapshot, and miss the room that came before
+        // ours.
         outbox.await_room(&mut outgoing.ticket, context);
         outbox.list(stream);
         let _ = outbox.flush();
@@ -320,7 +325,8 @@ fn unsent(
     }))
 }
 
-/// Charges a message its cost, unless it was charged; what to answer if it may not go now.
+/// Charges a message its cost, once. Returns the result for the caller if the message may not go
+/// now.
 #[inline]
 fn charge(
     state: &mut StreamState,
@@ -346,7 +352,7 @@ fn charge(
     None
 }
 
-/// Whether messages may be sent on a stream.
+/// Checks that messages may be sent on a stream.
 fn check_sending(state: &StreamState) -> Result<(), StreamSendError> {
     match (state.lifecycle.sending(), &state.end) {
         (lifecycle::Sending::Open, None) => Ok(()),
@@ -382,10 +388,11 @@ impl RecvHalf {
         self.shared.check_process()?;
         let mut state = self.stream.lock();
         if let Some(message) = state.queue.pop_front() {
-            // Told along with the next message that goes the other way, or when we wait for more.
+            // Reported along with the next message of the other direction, or before this side
+            // waits.
             state.credit_pending |= state.recv_credit.took(cost(message.len()));
             let is_overdue = state.credit_pending && state.recv_credit.is_overdue();
-            // END waits for the last message to be taken.
+            // END waits until the last message is taken.
             let must_report =
                 is_overdue || (state.queue.is_empty() && state.lifecycle.pending().is_some());
             drop(state);
@@ -413,7 +420,7 @@ impl RecvHalf {
         }))
     }
 
-    /// Receives no more; what is unread goes back.
+    /// Stops receiving. Unread messages are dropped, and their memory returns to the peer.
     pub(crate) fn stop(&self, code: u32) {
         let mut state = self.stream.lock();
         state.lifecycle.stop(code);

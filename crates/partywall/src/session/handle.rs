@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The session as its users hold it: opens and accepts streams, asks, and ends.
+//! The session as its users hold it: opens and accepts streams, pings, and closes.
 //!
-//! Every `poll_` may be called again after it said `Pending`, or not: what opening a stream holds lies in
-//! its [`Opening`], which gives it back when it is dropped.
+//! Every `poll_` may be called again after `Pending`, or not. A stream that is being opened keeps
+//! what it holds in its [`Opening`], which returns it when dropped.
 
 use super::METADATA_BYTES_MAX;
 use super::error::{OpenError, SessionError, assert_application_code};
@@ -13,7 +13,7 @@ use super::stream::StreamShared;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-/// A session, as often cloned as there are users.
+/// A user of the session; clones are further users.
 #[derive(Debug)]
 pub(crate) struct Handle {
     pub(crate) shared: Arc<SessionShared>,
@@ -51,7 +51,7 @@ impl Drop for Opening {
 }
 
 impl Handle {
-    /// For the first handle: its user is counted already.
+    /// For the first handle, whose user is counted already.
     pub(crate) const fn new(shared: Arc<SessionShared>) -> Self {
         Self { shared }
     }
@@ -92,7 +92,7 @@ impl Handle {
         })
     }
 
-    /// The token of a question; an answer has come when `poll_answer` is ready.
+    /// Sends a PING. Returns its token, for `poll_answer`.
     pub(crate) fn ask(&self) -> Result<u64, SessionError> {
         self.shared.check_supported("pings")?;
         Ok(self.shared.ask())
@@ -111,14 +111,14 @@ impl Handle {
         self.shared.poll_until(context, |state| state.live == 0)
     }
 
-    /// Ready when the other side asked for no more streams; the code.
+    /// Ready with the code when the peer has sent GO_AWAY.
     pub(crate) fn poll_going_away(&self, context: &Context<'_>) -> Poll<Result<u32, SessionError>> {
         ready!(self.shared.poll_until(context, |state| state.going_away.is_some()))?;
         let code = self.shared.state().going_away;
         Poll::Ready(Ok(code.unwrap_or_default()))
     }
 
-    /// Ready when the session is over; why.
+    /// Ready with the reason when the session is over.
     pub(crate) fn poll_closed(&self, context: &Context<'_>) -> Poll<SessionError> {
         match ready!(self.shared.poll_until(context, |_| false)) {
             Err(error) => Poll::Ready(error),
@@ -126,7 +126,7 @@ impl Handle {
         }
     }
 
-    /// Ready when the driver has ended; in a forked child at once, where there is none.
+    /// Ready when the driver has ended; in a forked child at once, because none runs there.
     pub(crate) fn poll_finished(&self, context: &Context<'_>) -> Poll<()> {
         if self.shared.check_process().is_err() {
             return Poll::Ready(());
@@ -141,8 +141,8 @@ impl Handle {
         Poll::Pending
     }
 
-    /// Gives all memory for large messages that is not in use back to the system, as far as there is
-    /// room to tell the other side.
+    /// Frees all memory for large messages that is not in use, as far as there is room to notify
+    /// the peer.
     pub(crate) fn trim(&self) {
         let mut outbox = self.shared.outbox();
         let trimmed = outbox.trim();
@@ -158,7 +158,7 @@ impl Handle {
     }
 }
 
-/// Whether metadata is short enough.
+/// Checks the length of metadata.
 const fn check_metadata(metadata: &[u8]) -> Result<(), OpenError> {
     if metadata.len() > METADATA_BYTES_MAX {
         let (len, max) = (metadata.len(), METADATA_BYTES_MAX);

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! How a stream ends: its two directions, what is owed for them, and when its number is free
-//! (SPEC 11.3, 11.5).
+//! How a stream ends: its two directions, their pending records, and when its number is free (SPEC
+//! 11.3, 11.5).
 //!
 //! ```text
 //!   sending     Open ──finish─▶ Closed            receiving   Open ──CLOSE_WRITE──▶ Finished
 //!                    ──reset──▶ Reset                              ──RESET {s}────▶ Reset(code)
 //!                    ──RESET {r}▶ Stopped(code)                    ──stop─────────▶ Stopped
 //!
-//!   both over:  the answerer owes END, writes it, and forgets the stream
+//!   both over:  the answerer writes END and forgets the stream
 //!               the opener waits for END; then the number is free
 //! ```
 //!
-//! A pure state machine: what the application does and what is heard goes in, what is owed comes out,
-//! one record at a time and in an order that both sides can follow. The tests walk through every
+//! A pure state machine: calls of the application and received records go in; pending records come
+//! out, one at a time and in an order that both sides can follow. The tests walk through every
 //! state that two of them, joined by two queues, can reach.
 
 use partywall_layout::Violation;
@@ -22,11 +22,11 @@ use partywall_layout::stream::{RECEIVING, SENDING};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Sending {
     Open,
-    /// We sent all, or owe only CLOSE_WRITE.
+    /// Everything was sent, except perhaps CLOSE_WRITE.
     Closed,
-    /// We gave up.
+    /// This side gave up sending.
     Reset,
-    /// The other side will not have it.
+    /// The peer receives no more, and gave this code.
     Stopped(u32),
 }
 
@@ -34,21 +34,22 @@ pub(crate) enum Sending {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Receiving {
     Open,
-    /// All was received.
+    /// Everything was received.
     Finished,
-    /// The other side gave up.
+    /// The peer gave up sending, with this code.
     Reset(u32),
-    /// We will not have it; whether the other side has ended it as well.
+    /// This side receives no more. `is_over_there` says whether the peer has ended the direction,
+    /// too.
     Stopped {
         is_over_there: bool,
     },
 }
 
-/// What to do with a message that came.
+/// Whether a message that arrives is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Arrival {
     Keep,
-    /// It was under way when we stopped it.
+    /// It was under way when this side stopped.
     Drop,
 }
 
@@ -57,24 +58,24 @@ pub(crate) enum Arrival {
 pub(crate) enum PendingControl {
     /// FRAGMENT_ABORT.
     Abort,
-    /// RESET with code and directions.
+    /// RESET, with code and directions.
     Reset(u32, u32),
     CloseWrite,
     End,
 }
 
-/// One side's view of a stream; what every message asks comes first.
+/// One side's view of a stream. The fields that every message reads come first.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[repr(C)]
 pub(crate) struct Lifecycle {
     receiving: Receiving,
-    /// END was written, or heard.
+    /// END was written, or received.
     has_ended: bool,
     is_opener: bool,
     abort_pending: bool,
     close_pending: bool,
     sending: Sending,
-    /// Codes of the directions for which RESET is owed.
+    /// Codes of the directions for which RESET is pending.
     reset_pending: Option<u32>,
     stop_pending: Option<u32>,
 }
@@ -103,17 +104,17 @@ impl Lifecycle {
         self.receiving
     }
 
-    /// Whether nothing of this stream is to be said or heard any more.
+    /// Whether no record of this stream is sent or received any more.
     pub(crate) const fn has_ended(&self) -> bool {
         self.has_ended
     }
 
-    /// Whether messages may be told of as taken.
+    /// Whether CREDIT may still be sent.
     pub(crate) const fn wants_credit(&self) -> bool {
         matches!(self.receiving, Receiving::Open)
     }
 
-    /// We have sent all.
+    /// The application has sent everything.
     pub(crate) fn finish(&mut self) {
         if self.sending == Sending::Open {
             self.sending = Sending::Closed;
@@ -121,7 +122,7 @@ impl Lifecycle {
         }
     }
 
-    /// We give up sending.
+    /// The application gives up sending.
     pub(crate) fn reset(&mut self, code: u32) {
         if self.sending == Sending::Open {
             self.sending = Sending::Reset;
@@ -130,7 +131,7 @@ impl Lifecycle {
         }
     }
 
-    /// We will not receive any more.
+    /// The application receives no more.
     pub(crate) fn stop(&mut self, code: u32) {
         if self.receiving == Receiving::Open {
             self.receiving = Receiving::Stopped { is_over_there: false };
@@ -138,20 +139,20 @@ impl Lifecycle {
         }
     }
 
-    /// A message of which fragments went will not be finished.
+    /// A message of which fragments were sent will not be completed.
     pub(crate) fn abort(&mut self) {
         if self.sending == Sending::Open {
             self.abort_pending = true;
         }
     }
 
-    /// Whether what is owed must go before the next message of this stream.
+    /// Whether FRAGMENT_ABORT must go before the next message of this stream.
     #[cfg(test)]
     pub(crate) const fn abort_pending(&self) -> bool {
         self.abort_pending
     }
 
-    /// A message, or a part of one, came.
+    /// A message, or its first fragment, arrived.
     #[inline]
     pub(crate) fn received_message(&self, stream: u32) -> Result<Arrival, Violation> {
         match self.receiving {
@@ -161,12 +162,12 @@ impl Lifecycle {
         }
     }
 
-    /// CLOSE_WRITE came.
+    /// CLOSE_WRITE arrived.
     pub(crate) fn received_close_write(&mut self, stream: u32) -> Result<(), Violation> {
         self.received_end_of_sending(stream, Receiving::Finished)
     }
 
-    /// RESET came.
+    /// RESET arrived.
     pub(crate) fn received_reset(
         &mut self,
         stream: u32,
@@ -180,7 +181,7 @@ impl Lifecycle {
             if self.sending == Sending::Open {
                 self.sending = Sending::Stopped(code);
             }
-            // Nobody would read it.
+            // The peer would not read it.
             (self.close_pending, self.abort_pending, self.reset_pending) = (false, false, None);
         }
         Ok(())
@@ -192,12 +193,12 @@ impl Lifecycle {
             Receiving::Stopped { is_over_there: is_over @ false } => *is_over = true,
             _ => return Err(Violation::Stream { stream, what: "ends a direction twice" }),
         }
-        // What we will not have does not come anyway.
+        // The direction that this side would stop has ended.
         self.stop_pending = None;
         Ok(())
     }
 
-    /// END came; the number is free.
+    /// END arrived: the number is free.
     pub(crate) fn received_end(&mut self, stream: u32) -> Result<(), Violation> {
         if !self.is_opener {
             return Err(Violation::Stream { stream, what: "is ended by its opener" });
@@ -257,7 +258,7 @@ mod tests {
     use super::*;
     use std::collections::{HashSet, VecDeque};
 
-    /// Opener and answerer, and what is under way between them.
+    /// Opener and answerer, and the records under way between them.
     #[derive(Clone, PartialEq, Eq, Hash)]
     struct World {
         sides: [Lifecycle; 2],
@@ -332,11 +333,11 @@ mod tests {
             let said = world.wires[1 - side].pop_front()?;
             let state = &mut world.sides[side];
             if state.has_ended() {
-                // Only the answerer hears anything after the end, and drops it.
+                // Only the answerer receives records after the end, and drops them.
                 assert_eq!(side, 1, "{said:?} reached the opener after END");
                 return Some(world);
             }
-            let heard = match said {
+            let received = match said {
                 Said::Message => state.received_message(1).map(|_| ()),
                 Said::PendingControl(PendingControl::Abort) => Ok(()),
                 Said::PendingControl(PendingControl::CloseWrite) => state.received_close_write(1),
@@ -345,7 +346,7 @@ mod tests {
                 }
                 Said::PendingControl(PendingControl::End) => state.received_end(1),
             };
-            heard.unwrap_or_else(|violation| panic!("an honest side was refused: {violation}"));
+            received.unwrap_or_else(|violation| panic!("an honest side was refused: {violation}"));
             Some(world)
         }
     }
@@ -359,8 +360,8 @@ mod tests {
             if !seen.insert(world.clone()) {
                 continue;
             }
-            // Once both have ended both directions, writing and hearing alone must free the number,
-            // and nothing of the stream may be left on the way to the opener.
+            // Once both have ended both directions, writing and receiving alone must free the
+            // number, and no record of the stream may be left on its way to the opener.
             let is_over = |side: &Lifecycle| {
                 side.sending() != Sending::Open && side.receiving() != Receiving::Open
             };
@@ -384,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_is_refused() {
+    fn impossible_records_are_refused() {
         let mut opener = Lifecycle::new(true);
         assert!(opener.received_end(1).is_err());
         opener.received_close_write(1).unwrap();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The numbers of the streams that this side opens: the lowest free one each time, so that books stay
-//! as small as the most streams there ever were at once (SPEC 11.1).
+//! The numbers of the streams that this side opens: the lowest free one each time, so that the
+//! tables stay as small as the largest number of streams open at once (SPEC 11.1).
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -15,12 +15,12 @@ pub(crate) struct Numbers {
 }
 
 impl Numbers {
-    /// The other side bears `max` streams at a time.
+    /// `max` is the number of streams that the peer allows at a time.
     pub(crate) const fn new(max: u32) -> Self {
         Self { fresh: 0, freed: BinaryHeap::new(), max }
     }
 
-    /// The lowest free index, if there is one.
+    /// Takes the lowest free index, if there is one.
     pub(crate) fn take(&mut self) -> Option<u32> {
         if let Some(Reverse(index)) = self.freed.pop() {
             return Some(index);
@@ -32,7 +32,7 @@ impl Numbers {
         Some(self.fresh - 1)
     }
 
-    /// An index that was taken is free again.
+    /// Frees an index.
     pub(crate) fn free(&mut self, index: u32) {
         self.freed.push(Reverse(index));
     }

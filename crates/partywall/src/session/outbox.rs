@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The sending end of a session: one at a time writes to the wire, and what is owed goes first.
+//! The sending end of a session: one thread at a time writes, and pending records go first.
 //!
 //! ```text
-//!   streams that owe ─▶ owed ─▶ ┐
-//!   PING, GO_AWAY    ─────────▶ ├─▶ flush ─▶ wire          before every message
-//!   whoever found no room ─▶ waiters ◀─ woken by the driver when there is some
+//!   streams ─▶ pending records ─▶ ┐
+//!   PING, GO_AWAY ──────────────▶ ├─▶ flush ─▶ wire          before every message
+//!   senders without room ─▶ waiters ◀─ the driver wakes them when there is room
 //! ```
 //!
-//! Nobody waits in here: an attempt either succeeds or says `Full`.
+//! Nothing here blocks: an attempt succeeds or returns `Full`.
 
 use super::stream::{PendingRecord, StreamShared};
 use crate::channel::AnySender;
@@ -29,24 +29,24 @@ use super::lifecycle::PendingControl;
 pub(crate) struct Outbox {
     wire: AnySender,
     room: Arc<dyn SpaceWaiter>,
-    /// Streams that owe a record, each once.
+    /// Streams with a pending record, each once.
     pending: VecDeque<Arc<StreamShared>>,
-    /// Records of the session itself that are owed: only the newest of each kind counts.
+    /// Pending records of the session itself; the newest of each kind replaces older ones.
     pub(super) pong: Option<u64>,
     ping: Option<u64>,
-    /// The newest question.
+    /// The token of the newest PING.
     asked: u64,
     pub(super) go_away: Option<u32>,
     waiters: Vec<(u64, Waker)>,
     last_ticket: u64,
-    /// The glance before the last attempt that found no room.
+    /// The snapshot before the last attempt that found no room.
     seen: ProgressSnapshot,
-    /// How many streams have ended here: END was written for them.
+    /// Number of streams that ended here: END was written for them.
     pub(super) ended: usize,
-    /// The driver was told that the wire keeps something.
+    /// Whether the driver knows that the wire keeps data.
     was_keeping: bool,
     is_closed: bool,
-    /// Nothing that is sent will be received: no room is worth waiting for.
+    /// Whether nothing that is sent will be received, so that room is not worth waiting for.
     is_cut_off: bool,
 }
 
@@ -71,7 +71,7 @@ impl Outbox {
         }
     }
 
-    /// Lists a stream if it owes something and is not listed yet.
+    /// Lists a stream that has a pending record and is not listed yet.
     pub(crate) fn list(&mut self, stream: &Arc<StreamShared>) {
         let mut state = stream.lock();
         if !state.is_listed && state.has_pending() {
@@ -80,7 +80,8 @@ impl Outbox {
         }
     }
 
-    /// Asks with this token, unless a newer one was asked with: its answer will do for both.
+    /// Makes a PING with this token pending, unless one with a later token was: its answer serves
+    /// both.
     pub(crate) fn ask(&mut self, token: u64) {
         if token > self.asked {
             self.asked = token;
@@ -88,13 +89,13 @@ impl Outbox {
         }
     }
 
-    /// Writes what is owed; `Full` if some is left.
+    /// Writes pending records; `Full` if some are left.
     pub(crate) fn flush(&mut self) -> Result<(), Unsent> {
         if self.is_closed || !self.has_pending() {
             return Ok(());
         }
         if self.room.is_inherited() {
-            // Not even the counters are mapped in a forked child.
+            // In a forked child, not even the counters are mapped.
             return Err(Unsent::Fault(Fault::Forked));
         }
         let flushed = self.attempt(|outbox| {
@@ -105,8 +106,8 @@ impl Outbox {
         self.note(flushed)
     }
 
-    /// One attempt to send something for `stream`, behind what is owed and, if there is any, along with
-    /// credit of the other direction.
+    /// Attempts once to send something for `stream`, after the pending records and along with
+    /// `credit` of the other direction, if there is any.
     #[inline]
     pub(crate) fn send(
         &mut self,
@@ -115,7 +116,8 @@ impl Outbox {
         mut attempt: impl FnMut(&mut AnySender) -> Result<(), Unsent>,
     ) -> Result<(), Unsent> {
         if self.is_closed {
-            // The end of the direction was written: what came behind it would count as sent.
+            // The end of the direction was written: a later message would count as sent, and be
+            // lost.
             return Err(Unsent::Closed(Closed::Disconnected));
         }
         self.flush()?;
@@ -132,26 +134,26 @@ impl Outbox {
         }
     }
 
-    /// Writes a record that is not a message, behind what is owed.
+    /// Writes a record that is not a message, after the pending ones.
     pub(crate) fn control(&mut self, kind: Kind, stream: u32, body: &[u8]) -> Result<(), Unsent> {
         self.send(stream, None, |wire| {
             let written = wire.control(kind, stream, body);
             if matches!(written, Err(Unsent::Fault(_))) {
                 return written;
             }
-            // Also when there is no room: what the wire had to tell before must not lie in an open batch.
+            // Also without room: earlier records of the wire must not stay in an open batch.
             let published = wire.publish();
             written.and(published)
         })
     }
 
-    /// Takes reserved memory back.
+    /// Returns reserved memory.
     pub(crate) fn release(&mut self, memory: crate::transport::Memory) -> Vec<Waker> {
         self.wire.release(memory);
         self.take_waiters()
     }
 
-    /// Notes who waits for room; the ticket stays the same while it waits.
+    /// Registers a waiter for room. The ticket stays the same while it waits.
     pub(crate) fn await_room(&mut self, ticket: &mut Option<u64>, context: &Context<'_>) {
         let waiting = ticket
             .and_then(|ticket| self.waiters.iter_mut().find(|(waiting, _)| *waiting == ticket));
@@ -164,29 +166,29 @@ impl Outbox {
         self.waiters.push((self.last_ticket, context.waker().clone()));
     }
 
-    /// Somebody waits no longer.
+    /// Removes a waiter.
     pub(crate) fn leave(&mut self, ticket: u64) {
         self.waiters.retain(|(waiting, _)| *waiting != ticket);
     }
 
-    /// Those who waited for room; they try again.
+    /// Takes the waiters for room; they try again.
     pub(crate) fn take_waiters(&mut self) -> Vec<Waker> {
         self.waiters.drain(..).map(|(_, waker)| waker).collect()
     }
 
-    /// Gives all memory back that is not in use.
+    /// Frees all memory that is not in use.
     pub(crate) fn trim(&mut self) -> Result<(), Unsent> {
         self.flush()?;
         self.wire.trim(true)
     }
 
-    /// Whether anybody, or anything owed, waits for room.
+    /// Whether a waiter or a pending record needs room.
     pub(crate) fn wants_room(&self) -> bool {
         !(self.is_closed || self.is_cut_off)
             && (self.has_pending() || !self.waiters.is_empty() || self.wire.has_unsent())
     }
 
-    /// Whether the wire keeps something, and did not when this was asked last.
+    /// Whether the wire keeps data, and did not at the last call.
     #[inline]
     pub(crate) fn begins_to_keep(&mut self) -> bool {
         let keeps = self.wire.has_unsent();
@@ -199,37 +201,37 @@ impl Outbox {
         self.room.snapshot() != self.seen || self.room.is_writable()
     }
 
-    /// Declares that the driver sleeps until room comes; `true` if there may be some already.
+    /// Declares that the driver blocks until room comes; `true` if there may be some already.
     pub(crate) fn arm(&mut self) -> Result<bool, Fault> {
         self.wire.drain()?;
         self.wire.arm(false)?;
         Ok(self.may_have_room())
     }
 
-    /// The driver is awake.
+    /// Declares that the driver is awake.
     pub(crate) fn disarm(&mut self) {
         self.wire.disarm();
     }
 
-    /// Writes what the wire itself kept, on a socket; `Full` if some is left.
+    /// Writes the data that the wire itself kept, on a socket; `Full` if some is left.
     pub(crate) fn drain(&mut self) -> Result<(), Unsent> {
         self.flush()?;
         let flushed = self.wire.flush();
         self.note(flushed)
     }
 
-    /// Only what was sent, and is owed, has to be taken before the end.
+    /// From now on, only sent messages and pending records must be written before the end.
     pub(crate) fn leave_session(&mut self) {
         self.wire.leave();
     }
 
-    /// What is left will not be taken: it is not waited for any longer.
+    /// Gives up what is left: it is not waited for any longer.
     pub(crate) fn give_up(&mut self) {
         self.wire.note_hang_up();
         self.is_cut_off = true;
     }
 
-    /// The end of the session's direction.
+    /// Ends the session's direction.
     pub(crate) fn close(&mut self) {
         if !std::mem::replace(&mut self.is_closed, true) {
             self.wire.close();
@@ -247,7 +249,7 @@ impl Outbox {
             || self.go_away.is_some()
     }
 
-    /// Remembers if nothing can ever be sent.
+    /// Notes if nothing can be sent any more.
     #[inline]
     fn note<T>(&mut self, sent: Result<T, Unsent>) -> Result<T, Unsent> {
         if matches!(sent, Err(Unsent::Closed(_) | Unsent::Fault(_))) {
@@ -256,7 +258,7 @@ impl Outbox {
         sent
     }
 
-    /// The attempt after which somebody waits: a glance goes before it.
+    /// The attempt after which a user waits: the snapshot is taken before it.
     #[cold]
     fn attempt<T>(
         &mut self,
@@ -265,7 +267,7 @@ impl Outbox {
         let seen = self.room.snapshot();
         let attempted = attempt(self);
         let seen = if seeded_fault("late_snapshot") { self.room.snapshot() } else { seen };
-        // Others who wait already may want something else, which came since they looked.
+        // Earlier waiters may wait for something else, which came since their attempt.
         if matches!(attempted, Err(Unsent::Full)) && self.waiters.is_empty() {
             self.seen = seen;
         }

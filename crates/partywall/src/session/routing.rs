@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Which stream a record is of, and what it means there (SPEC 11).
+//! Which stream a record is of, and what it does there (SPEC 11).
 //!
-//! Everything that comes from the other side is checked here before anything is done; what cannot be
-//! is a violation, which ends the session.
+//! Every value from the peer is checked here before it is used. A rule that is broken is a
+//! violation, which ends the session.
 
 use super::credit::cost;
 use super::driver::Driver;
@@ -18,23 +18,23 @@ use partywall_layout::stream::{
 use partywall_layout::{Kind, RecordHeader, Violation};
 use std::sync::Arc;
 
-/// The total length that precedes the bytes of a first fragment.
+/// Bytes of the total length that precede the payload of a first fragment.
 const TOTAL_BYTES: usize = size_of::<u64>();
 
-/// What the driver's table has for an index.
+/// Entry of the driver's table.
 #[derive(Clone, Debug, Default)]
 pub(super) enum Slot {
-    /// It was never opened.
+    /// No stream was opened with this index.
     #[default]
     Never,
-    /// It is open, or its answerer has written END a moment ago.
+    /// The stream is open, or its answerer has just written END.
     Open(Arc<StreamShared>),
-    /// It has ended; what still comes from its opener was under way.
+    /// The stream has ended. Records of its opener may still be under way.
     Ended,
 }
 
 impl Driver {
-    /// Hands a whole message to its stream, and the credit that came with it.
+    /// Delivers a whole message to its stream, with the credit that came along.
     #[inline]
     pub(super) fn deliver(
         &mut self,
@@ -58,7 +58,8 @@ impl Driver {
             state.queue.push_back(message);
             receiver = state.receiver.take();
         }
-        // Not before the message was judged: after a violation those who wait are told of that.
+        // After the check of the message: if that is a violation, the sender is woken by it
+        // instead.
         let sender = credit.and_then(|_| state.sender.take());
         drop(state);
         if let Some(receiver) = receiver {
@@ -70,7 +71,7 @@ impl Driver {
         Ok(())
     }
 
-    /// Acts on a record that is not a whole message.
+    /// Handles a record that is not a whole message.
     pub(super) fn route(&mut self, record: &RecordHeader) -> Result<(), SessionError> {
         if record.stream == SESSION {
             return self.act_on_session(record);
@@ -82,7 +83,7 @@ impl Driver {
         let Slot::Open(stream) = &self.table(is_own)[at] else { return Ok(()) };
         let has_ended = self.act(record, stream).map_err(|violation| self.violated(violation))?;
         if record.kind == Kind::Credit && !has_ended {
-            // Most of them, and nothing is owed for it.
+            // The most frequent record, after which nothing is pending.
             return Ok(());
         }
         if has_ended {
@@ -98,7 +99,7 @@ impl Driver {
         Ok(())
     }
 
-    /// Whether the stream has ended.
+    /// Applies a record to its stream. Returns whether the stream has ended.
     fn act(&self, record: &RecordHeader, stream: &StreamShared) -> Result<bool, Violation> {
         let number = record.stream;
         let mut state = stream.lock();
@@ -144,7 +145,7 @@ impl Driver {
         Ok(has_ended)
     }
 
-    /// Adds a part of a message to what came before (SPEC 5.5).
+    /// Adds a fragment to the message that is being assembled (SPEC 5.5).
     fn assemble(
         &self,
         record: &RecordHeader,
@@ -198,7 +199,7 @@ impl Driver {
         Ok(state.receiver.take())
     }
 
-    /// The length that a first fragment announces.
+    /// The total length that a first fragment announces.
     fn total(&self, record: &RecordHeader) -> Result<u64, Violation> {
         let mut total = [0; TOTAL_BYTES];
         if (record.len as usize) < total.len() {
@@ -213,7 +214,7 @@ impl Driver {
         Ok(len)
     }
 
-    /// The other side opens a stream.
+    /// Handles OPEN of the peer.
     fn open(&mut self, record: &RecordHeader) -> Result<(), SessionError> {
         let number = record.stream;
         let bad = |what| Violation::Stream { stream: number, what };
@@ -245,7 +246,7 @@ impl Driver {
         Ok(())
     }
 
-    /// A record of the session itself.
+    /// Handles a record of the session itself.
     fn act_on_session(&self, record: &RecordHeader) -> Result<(), SessionError> {
         if !matches!(record.kind, Kind::GoAway | Kind::Ping) {
             let (position, kind) = (record.position.0, record.kind as u8);
@@ -276,7 +277,7 @@ impl Driver {
         self.shared.settle(flushed);
     }
 
-    /// Where a number stands in the tables; one that was never opened is a violation.
+    /// Finds a number in the tables. A number that was never opened is a violation.
     #[inline]
     fn locate(&mut self, number: u32) -> Result<(bool, usize), SessionError> {
         let Some((at, by_acceptor)) = index(number) else {
@@ -301,7 +302,7 @@ impl Driver {
         if is_own { &self.own } else { &self.theirs }
     }
 
-    /// Takes streams into the table that we opened meanwhile.
+    /// Adds the streams that this side opened since the last call.
     fn add_fresh(&mut self) {
         let fresh = self.shared.take_fresh();
         for stream in fresh {
@@ -321,7 +322,7 @@ impl Driver {
         Err(Violation::Body { position, what: "body where none may be", found })
     }
 
-    /// A private copy of a small body.
+    /// A private copy of a short body.
     fn body(&self, record: &RecordHeader) -> Result<[u8; BODY_BYTES_MAX], Violation> {
         let mut body = [0; BODY_BYTES_MAX];
         let Some(place) = body.get_mut(..record.len as usize) else {
@@ -339,7 +340,7 @@ impl Driver {
 }
 
 impl StreamState {
-    /// A message begins to arrive: whether to keep it, if it may come at all.
+    /// Checks a message that begins to arrive. Returns whether to keep it.
     #[inline]
     fn received_message(&mut self, number: u32, cost: u64) -> Result<Arrival, Violation> {
         let arrival = self.lifecycle.received_message(number)?;
@@ -353,7 +354,7 @@ impl StreamState {
         Ok(arrival)
     }
 
-    /// The other side has taken this much of what we sent.
+    /// Applies CREDIT: how much of our data the peer has taken in all.
     fn received_credit(&mut self, number: u32, credited: u64) -> Result<(), Violation> {
         if matches!(self.lifecycle.sending(), Sending::Stopped(_)) {
             let what = "is credited after it was stopped";
@@ -362,7 +363,7 @@ impl StreamState {
         self.send_credit.received(number, credited)
     }
 
-    /// Whether parts of messages are dropped.
+    /// Whether fragments are discarded.
     fn is_dropping(&self, number: u32) -> Result<bool, Violation> {
         Ok(self.lifecycle.received_message(number)? == Arrival::Drop)
     }

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What all users of a session and its driver share.
+//! The part of a session that its users and its driver share.
 //!
 //! ```text
-//!   Handle, SendHalf, RecvHalf ──▶ Core ◀── Driver
-//!                                   ├─ outbox    one at a time writes
-//!                                   ├─ streams   numbers in use, new ones, those not accepted yet
-//!                                   └─ driver    its waker: called for when room is wanted
+//!   Handle, SendHalf, RecvHalf ──▶ SessionShared ◀── Driver
+//!                                   ├─ outbox   one thread at a time writes
+//!                                   ├─ state    numbers, new streams, streams to accept
+//!                                   └─ driver   its waker, for those that need room
 //! ```
 //!
-//! Nothing in here waits: what cannot be done now registers a waker. Fronts turn that into futures or
-//! into blocking calls.
+//! Nothing here blocks: an operation that cannot complete now registers a waker. The fronts make
+//! futures or blocking calls of that.
 
 use super::error::{OpenError, SessionError};
 use super::outbox::Outbox;
@@ -32,43 +32,44 @@ use std::fmt;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-/// What a session is made of, besides its driver.
+/// A session without its driver: the outbox, the state, and what both sides agreed on.
 pub(crate) struct SessionShared {
     outbox: CachePadded<Mutex<Outbox>>,
     state: CachePadded<Mutex<SessionState>>,
-    /// The driver, and whether it is called for: somebody wants room, or nobody anything any more.
+    /// The waker of the driver, and whether the driver was woken since it registered it.
     driver: CachePadded<Mutex<DriverWakeup>>,
     end: OnceLock<SessionError>,
-    /// Of the process whose driver this is: in a child of it nobody would ever be woken.
+    /// Belongs to the process that runs the driver. In a forked child no driver would wake anyone.
     guard: ForkGuard,
     pub(crate) peer: Peer,
     pub(crate) transport: Transport,
     pub(super) policy: BackPressure,
     /// Messages up to this many bytes are copied into the ring.
     pub(super) inline_max: usize,
-    /// How many streams may be open before those that the other side opens are refused: for protocols, whose
-    /// other side is told of no limit.
+    /// Open streams above which a stream of the peer is refused. Only for other protocols, whose
+    /// peer does not know our limit.
     streams_max: usize,
     pub(super) is_foreign: bool,
-    /// The other side may open streams.
+    /// Whether the peer may open streams.
     peer_opens: bool,
     pub(super) is_acceptor: bool,
     pub(super) terms: Terms,
 }
 
-/// In cache lines of its own: what one thread writes all the time, another only reads beside it.
+/// A value in cache lines of its own, so that a thread that writes it does not slow down readers of
+/// its neighbours.
 #[derive(Debug)]
 #[repr(align(128))]
 struct CachePadded<T>(T);
 
-/// How the driver is called.
+/// How the driver is woken.
 #[derive(Debug, Default)]
 struct DriverWakeup {
     waker: Option<Waker>,
     is_woken: bool,
 }
 
-/// Whom it connects, and no more: the rings alone would fill pages.
+/// Prints the peer and the transport only: the rings would fill pages.
 impl fmt::Debug for SessionShared {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Core")
@@ -80,7 +81,7 @@ impl fmt::Debug for SessionShared {
 }
 
 impl SessionShared {
-    /// Takes a connection apart: the sending end goes behind a lock, the receiving end to the driver.
+    /// Splits a connection: the sending end goes behind a lock, the receiving end to the driver.
     pub(super) fn new(established: Established, config: &Config) -> (Arc<Self>, AnyReceiver) {
         let Established { mut sender, mut receiver, peer, transport, is_acceptor, peer_streams } =
             established;
@@ -89,8 +90,8 @@ impl SessionShared {
         let is_foreign = matches!(transport, Transport::Protocol(_));
         let terms = Terms {
             send_window: peer_streams.window,
-            // The other side of a protocol knows of neither limit. What it opens beyond is refused; only if it does not
-            // listen to that, and opens more and more, it is given up.
+            // The peer of another protocol knows neither limit. Streams above `streams_max` are
+            // refused; the session ends if the peer ignores that and opens `REFUSED_MAX` more.
             recv_window: if is_foreign { WINDOW } else { config.stream_window },
             accepts_max: match config.streams_max_effective() {
                 streams_max if is_foreign => streams_max.saturating_add(REFUSED_MAX),
@@ -107,7 +108,7 @@ impl SessionShared {
             peer,
             transport,
             policy: config.back_pressure,
-            // Where there is no ring for short messages, they lie where long ones do.
+            // Without a ring for short messages, they are placed where large ones are.
             inline_max: if is_foreign { 0 } else { config.inline_max.min(STREAM_INLINE_MAX) },
             streams_max: config.streams_max_effective() as usize,
             is_foreign,
@@ -126,7 +127,7 @@ impl SessionShared {
         self.state.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Why the session is over, if it is.
+    /// The reason why the session is over, as an error.
     #[inline]
     pub(crate) fn check(&self) -> Result<(), SessionError> {
         match self.end.get() {
@@ -135,7 +136,7 @@ impl SessionShared {
         }
     }
 
-    /// That this is not a forked child: every use asks this first (SPEC 7.3).
+    /// Fails in a forked child. Every operation checks this first (SPEC 7.3).
     #[inline]
     pub(super) fn check_process(&self) -> Result<(), SessionError> {
         if self.guard.is_child() {
@@ -144,14 +145,14 @@ impl SessionShared {
         Ok(())
     }
 
-    /// The session is over; the first reason counts. Everybody who waits is told.
+    /// Ends the session and wakes every waiter. Only the first reason counts.
     pub(super) fn end(&self, error: SessionError) {
         let error = self.end.get_or_init(|| error);
         let mut state = self.state();
         state.is_over = true;
-        // Left there: records of these may come before the driver hears of the end.
+        // Kept in the list: records of these streams may come before the driver notices the end.
         let fresh = state.fresh.clone();
-        // What the other side had sent before it closed can still be accepted, and received.
+        // Streams that the peer opened before it closed can still be accepted, and read.
         let is_kept = matches!(error, SessionError::Closed(_));
         let refused = if is_kept { VecDeque::new() } else { std::mem::take(&mut state.waiting) };
         let waiting: Vec<_> = state.waiting.iter().chain(&refused).map(Arc::clone).collect();
@@ -167,7 +168,7 @@ impl SessionShared {
         self.wake_driver();
     }
 
-    /// The driver has ended: what was sent and owed was written, or never will be.
+    /// Notes that the driver has ended: pending records were written, or given up.
     pub(super) fn finished(&self) {
         let mut state = self.state();
         state.has_finished = true;
@@ -176,24 +177,24 @@ impl SessionShared {
         wake(wakers);
     }
 
-    /// What an attempt to send came to, where it failed for good: the session is over.
+    /// Handles an attempt to send that failed for good, and returns why the session is over.
     pub(super) fn failed(&self, unsent: Unsent) -> SessionError {
         match unsent {
             Unsent::Fault(fault) => self.end(SessionError::Fault(Arc::new(fault))),
-            // What was received before is still delivered: the driver tells when all is.
+            // Messages received before are still delivered; the driver ends the session after them.
             Unsent::Closed(closed) => {
                 let waiters = self.outbox().take_waiters();
                 wake(waiters);
                 self.wake_driver();
                 return self.end.get().cloned().unwrap_or(SessionError::Closed(closed));
             }
-            // Neither ends a session; not asked here.
+            // Neither ends a session, and callers handle both before.
             Unsent::Full | Unsent::TooLarge(_) => {}
         }
         self.end.get().cloned().unwrap_or(SessionError::Closed(Closed::Disconnected))
     }
 
-    /// Notes the driver's waker; whether it was called for since the last time.
+    /// Registers the driver's waker. Returns whether the driver was woken since the last call.
     pub(super) fn register_driver(&self, waker: &Waker) -> bool {
         let mut driver = self.driver.0.lock().unwrap_or_else(PoisonError::into_inner);
         match &mut driver.waker {
@@ -203,7 +204,7 @@ impl SessionShared {
         std::mem::take(&mut driver.is_woken)
     }
 
-    /// There is something for the driver to see to.
+    /// Wakes the driver and makes its next turn call `service`.
     pub(super) fn wake_driver(&self) {
         let mut driver = self.driver.0.lock().unwrap_or_else(PoisonError::into_inner);
         driver.is_woken = true;
@@ -214,7 +215,7 @@ impl SessionShared {
         }
     }
 
-    /// Writes what a stream owes, now or as soon as there is room.
+    /// Sends the pending records of a stream, now or as soon as there is room.
     pub(super) fn send_pending(&self, stream: &Arc<StreamShared>) {
         let state = stream.lock();
         if state.is_listed || !state.has_pending() {
@@ -222,14 +223,15 @@ impl SessionShared {
         }
         drop(state);
         let mut outbox = self.outbox();
-        // Listed under the outbox's lock: else a message of this stream could still slip in before.
+        // Listed under the lock of the outbox. Otherwise a message of this stream could overtake
+        // the record.
         outbox.list(stream);
         let flushed = outbox.flush();
         self.leave_outbox(outbox);
         self.settle(flushed);
     }
 
-    /// What is owed goes as soon as there is room.
+    /// Wakes the driver if pending records found no room.
     pub(super) fn settle(&self, flushed: Result<(), Unsent>) {
         match flushed {
             Ok(()) => {}
@@ -240,8 +242,8 @@ impl SessionShared {
         }
     }
 
-    /// A number for a new stream. The driver does not know it before OPEN is written: a number that is
-    /// given back leaves nothing behind.
+    /// Takes a number for a new stream. The driver learns of the stream after OPEN is written, so a
+    /// number that is given back leaves no trace.
     pub(super) fn poll_number(
         &self,
         context: &Context<'_>,
@@ -273,7 +275,7 @@ impl SessionShared {
         Poll::Pending
     }
 
-    /// Writes OPEN.
+    /// Sends OPEN.
     pub(super) fn poll_open(
         &self,
         context: &Context<'_>,
@@ -285,15 +287,17 @@ impl SessionShared {
         let mut outbox = self.outbox();
         match outbox.control(Kind::Open, stream.number, metadata) {
             Ok(()) => {
-                // Before the outbox is let go: the driver takes it to meet who answers (`add_fresh`).
+                // Before the outbox is unlocked: `add_fresh` locks it to find the streams that are
+                // answered.
                 let mut state = self.state();
                 state.fresh.push(Arc::clone(stream));
                 let is_over = state.is_over;
                 drop(state);
                 self.leave_outbox(outbox);
                 if is_over && !seeded_fault("no_look_after_open") {
-                    // Whoever ended the session may have looked before. It is open all the same: the
-                    // other side has its number, and may end it.
+                    // The thread that ended the session may have taken the list before this stream
+                    // was in it. The stream is open all the same: the peer has its number, and may
+                    // end it.
                     if let Err(error) = self.check() {
                         stream.end(&error);
                     }
@@ -314,14 +318,14 @@ impl SessionShared {
         }
     }
 
-    /// Streams that we opened and the driver does not know yet.
+    /// Takes the streams that this side opened and the driver does not know yet.
     pub(super) fn take_fresh(&self) -> Vec<Arc<StreamShared>> {
-        // Whoever wrote OPEN has noted the stream by the time the outbox is free.
+        // The thread that writes OPEN lists its stream before it unlocks the outbox.
         let _written = (!seeded_fault("no_wait_for_open")).then(|| self.outbox());
         std::mem::take(&mut self.state().fresh)
     }
 
-    /// The next stream that the other side opened.
+    /// The next stream that the peer opened.
     pub(super) fn poll_accept(
         &self,
         context: &Context<'_>,
@@ -341,9 +345,7 @@ impl SessionShared {
         }
         if !self.peer_opens {
             drop(state);
-            self.check_supported(
-                "streams that the other side opens, only such of the connecting side",
-            )?;
+            self.check_supported("streams that the peer opens, only such of the connecting side")?;
             return Poll::Pending;
         }
         let woken = state.accepters.register(context);
@@ -352,7 +354,7 @@ impl SessionShared {
         Poll::Pending
     }
 
-    /// Waits until `is_done` says so of the streams.
+    /// Ready once `is_done` returns true for the state.
     pub(super) fn poll_until(
         &self,
         context: &Context<'_>,
@@ -374,13 +376,13 @@ impl SessionShared {
         Poll::Pending
     }
 
-    /// A stream for our books.
+    /// A new stream with the terms of this session.
     pub(super) fn stream(&self, number: u32, is_opener: bool, metadata: Box<[u8]>) -> StreamShared {
         let Terms { send_window, recv_window, .. } = self.terms;
         StreamShared::new(number, is_opener, metadata, send_window, recv_window)
     }
 
-    /// The other side opened a stream. Without anybody to accept it, it is refused.
+    /// Queues a stream that the peer opened for `accept`, or refuses it if no handle can accept it.
     pub(super) fn received_open(&self, stream: &Arc<StreamShared>) {
         let mut state = self.state();
         state.live += 1;
@@ -411,7 +413,7 @@ impl SessionShared {
         self.send_pending(stream);
     }
 
-    /// A stream that we opened has ended: its number is free.
+    /// Frees the number of a stream that this side opened and that has ended.
     pub(super) fn forget_own(&self, number: u32) {
         let mut state = self.state();
         if let Some((index, _)) = partywall_layout::stream::index(number) {
@@ -423,7 +425,7 @@ impl SessionShared {
         wake(wakers);
     }
 
-    /// Streams of the other side's have ended: END was written for them.
+    /// Counts streams of the peer for which END was written.
     fn forget_theirs(&self, count: usize) {
         if count > 0 {
             let wakers = self.state().ended(count);
@@ -431,27 +433,28 @@ impl SessionShared {
         }
     }
 
-    /// Lets go of the outbox, and sees to what was written meanwhile.
+    /// Unlocks the outbox and handles what was written while it was locked.
     #[inline]
     pub(super) fn leave_outbox(&self, mut outbox: MutexGuard<'_, Outbox>) {
         let ended = std::mem::take(&mut outbox.ended);
         let must_wake = outbox.begins_to_keep();
         drop(outbox);
         if must_wake {
-            // Asleep, it does not wait for room that nobody wanted.
+            // A blocked driver does not wait for room unless it is asked to.
             self.wake_driver();
         }
         self.forget_theirs(ended);
     }
 
-    /// Somebody more uses the session.
+    /// Counts one more user of the session.
     pub(super) fn add_user(&self, is_session: bool) {
         let mut state = self.state();
         state.users += 1;
         state.sessions += usize::from(is_session);
     }
 
-    /// Somebody uses it no longer.
+    /// Counts one user less. Without a session handle, unaccepted streams are refused; without any
+    /// user, the driver closes the session.
     pub(super) fn remove_user(&self, is_session: bool) {
         let mut state = self.state();
         state.users -= 1;
@@ -466,17 +469,17 @@ impl SessionShared {
         }
     }
 
-    /// Whether nobody uses it any more.
+    /// Whether the session has no user.
     pub(super) fn is_abandoned(&self) -> bool {
         self.state().users == 0
     }
 
-    /// That nothing is asked for which the protocol that is spoken has no words.
+    /// Fails with `Unsupported` if the session's protocol has no equivalent of `what`.
     pub(super) fn check_supported(&self, what: &'static str) -> Result<(), SessionError> {
         if self.is_foreign { Err(SessionError::Unsupported { what }) } else { Ok(()) }
     }
 
-    /// Asks the other side; the token that the answer will bring, or a later one.
+    /// Sends a PING. Returns its token; the answer brings this token or a later one.
     pub(super) fn ask(&self) -> u64 {
         let mut state = self.state();
         state.pings.asked += 1;
@@ -490,7 +493,7 @@ impl SessionShared {
         token
     }
 
-    /// Asks the other side to open no more streams.
+    /// Sends GO_AWAY, and refuses streams that the peer opens from now on.
     pub(crate) fn go_away(&self, code: u32) {
         let mut state = self.state();
         if std::mem::replace(&mut state.has_gone_away, true) {
@@ -504,7 +507,7 @@ impl SessionShared {
         self.settle(flushed);
     }
 
-    /// The other side asks for no more streams.
+    /// Handles GO_AWAY of the peer.
     pub(super) fn received_go_away(&self, code: u32) {
         let mut state = self.state();
         state.going_away.get_or_insert(code);
@@ -514,7 +517,7 @@ impl SessionShared {
         wake(wakers);
     }
 
-    /// The other side answered.
+    /// Handles the answer to a PING.
     pub(super) fn received_answer(&self, token: u64) {
         let mut state = self.state();
         if token <= state.pings.asked {
@@ -526,5 +529,5 @@ impl SessionShared {
     }
 }
 
-/// So many streams of a protocol's peer may be refused at a time, until it has been told.
+/// Streams of the peer of another protocol that may be refused before the session ends.
 const REFUSED_MAX: u32 = 1 << 14;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The books of a session: its streams as far as users are concerned, and who waits for what.
+//! The state of a session as its users see it: streams, users, and the wakers of waiters.
 //!
-//! One lock of the session guards all of it, held for moments; whoever is to be woken is handed out and
-//! woken once no lock is held.
+//! One lock guards all of it and is held for moments. Methods return the wakers to wake, and
+//! callers wake them once no lock is held.
 
 use super::numbers::Numbers;
 use super::stream::StreamShared;
@@ -10,35 +10,35 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::task::{Context, Waker};
 
-/// The streams as far as users are concerned; the driver has a table of its own.
+/// The streams of a session as its users see them. The driver has a table of its own.
 #[derive(Debug)]
 pub(crate) struct SessionState {
     pub(super) numbers: Numbers,
-    /// Opened by us and not in the driver's table yet.
+    /// Streams that this side opened and that are not in the driver's table yet.
     pub(super) fresh: Vec<Arc<StreamShared>>,
-    /// Opened by the other side, not accepted yet.
+    /// Streams that the peer opened and that were not accepted yet.
     pub(super) waiting: VecDeque<Arc<StreamShared>>,
-    /// How many there are that have not ended.
+    /// Number of streams that have not ended.
     pub(crate) live: usize,
-    /// Handles of the session: without one, nobody accepts.
+    /// Number of session handles. Without one, streams of the peer are refused.
     pub(super) sessions: usize,
-    /// Handles of the session and of its streams; with the last one the session closes.
+    /// Number of handles of the session and its streams. Without one, the session closes.
     pub(super) users: usize,
-    /// The other side asked for no more.
+    /// Code of the peer's GO_AWAY.
     pub(super) going_away: Option<u32>,
-    /// We asked for no more.
+    /// Whether this side has sent GO_AWAY.
     pub(super) has_gone_away: bool,
     pub(super) pings: Pings,
     pub(super) openers: WakerSet,
     pub(super) accepters: WakerSet,
-    /// Those who wait for an answer, or for the last stream, or for the end.
+    /// Waiters for a PING's answer, for the last stream, or for the end.
     pub(super) others: WakerSet,
     pub(super) is_over: bool,
-    /// The driver has ended: nothing more is written.
+    /// Whether the driver has ended: nothing more is written.
     pub(super) has_finished: bool,
 }
 
-/// Questions and answers (SPEC 11.6).
+/// Tokens of PINGs that were sent, and of those that were answered (SPEC 11.6).
 #[derive(Debug, Default)]
 pub(crate) struct Pings {
     pub(super) asked: u64,
@@ -46,7 +46,7 @@ pub(crate) struct Pings {
 }
 
 impl SessionState {
-    /// The other side bears so many of ours at a time.
+    /// `streams_max` is the number of our streams that the peer allows at a time.
     pub(super) fn new(streams_max: u32) -> Self {
         Self {
             numbers: Numbers::new(streams_max.min(crate::config::STREAMS_MAX)),
@@ -66,27 +66,27 @@ impl SessionState {
         }
     }
 
-    /// Streams have ended; those to be told, if they were the last.
+    /// Counts `count` streams that have ended. Returns the waiters for the last one.
     pub(super) fn ended(&mut self, count: usize) -> Vec<Waker> {
         self.live -= count;
         if self.live == 0 { self.others.take() } else { Vec::new() }
     }
 }
 
-/// Wakers of those who wait for one kind of thing, each once.
+/// Wakers of the waiters for one kind of event, each once.
 #[derive(Debug, Default)]
 pub(crate) struct WakerSet {
     wakers: Vec<Waker>,
-    /// So many may be noted before those who gave up are sorted out.
+    /// Number of wakers above which those of futures that were dropped are removed.
     bound: usize,
 }
 
-/// The least of such bounds.
+/// Least value of `bound`.
 const WAITING_BOUND_MIN: usize = 64;
 
 impl WakerSet {
-    /// Notes who waits; those to be woken once no lock is held. Nobody tells when he gives up: now and then all
-    /// are woken, and those who still wait come again.
+    /// Registers a waiter. Returns wakers to wake once no lock is held: a dropped future does not
+    /// remove its waker, so now and then all are woken, and the remaining waiters register again.
     pub(super) fn register(&mut self, context: &Context<'_>) -> Vec<Waker> {
         if self.wakers.iter().any(|waker| waker.will_wake(context.waker())) {
             return Vec::new();
@@ -107,7 +107,7 @@ impl WakerSet {
     }
 }
 
-/// Wakes all of them; no lock of ours may be held.
+/// Wakes all of them. The caller holds no lock.
 pub(super) fn wake(wakers: Vec<Waker>) {
     wakers.into_iter().for_each(Waker::wake);
 }

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! One stream as its users and the driver share it.
+//! One stream, as its users and the driver share it.
 //!
 //! ```text
-//!   driver ── arrives ──▶ queue ── recv ──▶ user        what is owed for it is noted here, and
-//!   user ── charge ──▶ outbox ──▶ ring                  written from the outbox
+//!   driver ── arrives ──▶ queue ── recv ──▶ user        pending records are noted here,
+//!   user ── charge ──▶ outbox ──▶ ring                  and written from the outbox
 //! ```
 //!
 //! # Invariants
 //!
-//! - The lock is private to this process and held for moments: never while waiting, and never while
+//! - The lock is private to this process and held for moments: never while blocked, and never while
 //!   the outbox is being locked (the outbox comes first).
-//! - A stream that owes something is listed in the outbox, once.
+//! - A stream with a pending record is listed in the outbox, once.
 
 use super::credit::{RecvCredit, SendCredit};
 use super::error::SessionError;
@@ -21,58 +21,58 @@ use crate::transport::Assembly;
 use std::collections::VecDeque;
 use std::task::{Context, Waker};
 
-/// A stream.
+/// One stream.
 ///
-/// What a message passes comes first, in as few cache lines as may be: driver and user are often on
-/// different processors, and each line that both write moves with every message.
+/// The fields that a message passes come first, in as few cache lines as possible: driver and user
+/// often run on different processors, and each line that both write moves with every message.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub(crate) struct StreamShared {
     state: Mutex<StreamState>,
     /// Its number on the wire.
     pub(crate) number: u32,
-    /// A hint for whoever does not need the lock: nothing can be sent any more.
+    /// Hint for readers without the lock: nothing can be sent any more.
     is_sending_over: AtomicBool,
-    /// What it was opened with, if the other side opened it.
+    /// Metadata of OPEN, if the peer opened the stream.
     pub(crate) metadata: Box<[u8]>,
 }
 
-/// What both sides agreed to, for all streams.
+/// The limits that both sides agreed on, for all streams.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Terms {
-    /// What may lie unread of a stream: on the other side, on ours.
+    /// Bytes of a stream that may be unread: at the peer, and here.
     pub(super) send_window: u64,
     pub(super) recv_window: u64,
-    /// How many streams of the other side's we bear at a time.
+    /// Streams of the peer that may be open at a time.
     pub(super) accepts_max: u32,
 }
 
-/// What changes of a stream; in the order in which a message passes it.
+/// The mutable part of a stream, in the order in which a message passes it.
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct StreamState {
-    /// What arrived and was not taken; credit bounds it.
+    /// Received messages that were not taken yet; credit bounds them.
     pub(crate) queue: VecDeque<Message>,
-    /// Who waits for a message.
+    /// Waiter for a message.
     pub(crate) receiver: Option<Waker>,
     /// A message of which fragments came.
     pub(crate) assembly: Option<Box<Assembly>>,
     pub(crate) recv_credit: RecvCredit,
     pub(crate) lifecycle: Lifecycle,
-    /// The other side must be told what was taken.
+    /// Whether CREDIT is pending.
     pub(crate) credit_pending: bool,
-    /// Opened by the other side, and neither accepted nor refused yet.
+    /// Whether the peer opened it, and it was neither accepted nor refused yet.
     pub(crate) is_waiting: bool,
-    /// Listed in the outbox among those that owe something.
+    /// Whether it is listed in the outbox.
     pub(crate) is_listed: bool,
     pub(crate) send_credit: SendCredit,
-    /// Who waits for credit.
+    /// Waiter for credit.
     pub(crate) sender: Option<Waker>,
-    /// The session is over.
+    /// Why the session is over.
     pub(crate) end: Option<SessionError>,
 }
 
-/// A record that a stream owes.
+/// A pending record of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PendingRecord {
     Lifecycle(PendingControl),
@@ -109,20 +109,21 @@ impl StreamShared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether messages may be sent, as far as is known without the lock: whoever sends looks again.
+    /// Whether messages may be sent, as far as is known without the lock. Senders check again under
+    /// it.
     #[inline]
     pub(crate) fn may_send(&self) -> bool {
-        // ORDER: Relaxed: a hint.
+        // ORDER: Relaxed: a hint. Senders check the state under the lock.
         !self.is_sending_over.load(Ordering::Relaxed)
     }
 
-    /// Nothing can be sent any more.
+    /// Notes that nothing can be sent any more.
     pub(crate) fn note_sending_over(&self) {
-        // ORDER: Relaxed: a hint.
+        // ORDER: Relaxed: a hint. Senders check the state under the lock.
         self.is_sending_over.store(true, Ordering::Relaxed);
     }
 
-    /// The session is over: whoever waits is told.
+    /// Ends the stream with the session, and wakes its waiters.
     pub(crate) fn end(&self, error: &SessionError) {
         self.note_sending_over();
         let mut state = self.lock();
@@ -137,19 +138,19 @@ impl StreamState {
     /// The next record to be written for this stream, if any.
     pub(crate) fn pending(&self) -> Option<PendingRecord> {
         match self.lifecycle.pending() {
-            // The last of a direction waits for what was taken of the other to be told.
+            // The last record of a direction waits until CREDIT of the other direction was sent.
             Some(PendingControl::CloseWrite | PendingControl::End) | None
                 if self.reports_credit() =>
             {
                 Some(PendingRecord::Credit(self.recv_credit.due()))
             }
-            // Else what lies unread of streams that have ended would be bounded by nothing (SPEC 11.5).
+            // Otherwise the unread data of streams that have ended would have no bound (SPEC 11.5).
             Some(PendingControl::End) if self.is_waiting || !self.queue.is_empty() => None,
             other => other.map(PendingRecord::Lifecycle),
         }
     }
 
-    /// The record was written.
+    /// Notes that the record was written.
     pub(crate) const fn wrote(&mut self, record: PendingRecord) {
         match record {
             PendingRecord::Lifecycle(pending) => self.lifecycle.wrote(pending),
@@ -160,7 +161,7 @@ impl StreamState {
         }
     }
 
-    /// Credit to be told along with a message; it counts as told.
+    /// Takes the credit that a message carries along; it counts as reported.
     #[inline]
     pub(crate) const fn take_credit(&mut self) -> Option<u64> {
         if !self.reports_credit() {
@@ -171,7 +172,7 @@ impl StreamState {
         Some(credited)
     }
 
-    /// Whether anything is owed.
+    /// Whether a record is pending.
     pub(crate) fn has_pending(&self) -> bool {
         self.pending().is_some()
     }
@@ -180,12 +181,12 @@ impl StreamState {
         self.credit_pending && self.lifecycle.wants_credit() && !self.lifecycle.has_ended()
     }
 
-    /// Notes who waits for a message.
+    /// Registers the waiter for a message.
     pub(crate) fn await_message(&mut self, context: &Context<'_>) {
         register(&mut self.receiver, context);
     }
 
-    /// Notes who waits for credit.
+    /// Registers the waiter for credit.
     pub(crate) fn await_credit(&mut self, context: &Context<'_>) {
         register(&mut self.sender, context);
     }

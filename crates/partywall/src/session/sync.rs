@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Where the session core takes its locks from: the language's own, or shuttle's when `--cfg shuttle` is given.
+//! The locks of sessions: those of the standard library, or shuttle's under `--cfg shuttle`.
 //!
 //! ```text
-//!   core.rs, stream.rs ──▶ sync.rs ──┬─ std::sync
-//!                                    └─ shuttle::sync    every lock a point where others may run
+//!   shared.rs, stream.rs ──▶ sync.rs ──┬─ std::sync
+//!                                      └─ shuttle::sync    every lock a point where others may run
 //! ```
 //!
-//! Nothing else in `session/` imports a lock, so every interleaving of its threads is one that shuttle can
-//! choose. `Arc` and wakers are no part of it: shuttle's `Arc` is the language's own, and wakers are made by the
-//! fronts.
+//! Nothing else in `session/` imports a lock, so shuttle can choose every interleaving of its
+//! threads. `Arc` and wakers are excepted: shuttle's `Arc` is the standard one, and the fronts make
+//! the wakers.
 
 #[cfg(shuttle)]
 pub(super) use once::OnceLock;
@@ -23,14 +23,14 @@ pub(super) use std::sync::atomic::Ordering;
 #[cfg(not(shuttle))]
 pub(super) use std::sync::{Mutex, MutexGuard, OnceLock};
 
-/// What shuttle lacks.
+/// A type that shuttle lacks.
 #[cfg(shuttle)]
 mod once {
     use shuttle::sync::Mutex;
     use std::sync::PoisonError;
 
-    /// A value that is set once. The lock makes each look at it, and the setting, a point where others may run;
-    /// the language's own cell keeps the value, because a reference cannot outlive a guard.
+    /// A value that is set once. The lock makes every access a point where other threads may run.
+    /// The standard cell keeps the value, because a reference cannot outlive a guard.
     #[derive(Debug)]
     pub(crate) struct OnceLock<T> {
         is_set: Mutex<bool>,

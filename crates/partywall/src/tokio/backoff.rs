@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! How long to wait before the next attempt: twice as long after each that failed, within bounds, and never
-//! the same for everybody.
+//! Backoff between attempts: the wait doubles after each failure, within bounds, with a random
+//! part.
 
 use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
@@ -14,20 +14,20 @@ pub(super) struct Backoff {
 }
 
 impl Backoff {
-    /// From `min` to `max`; at least 1 ms, so that nothing ever spins.
+    /// Waits from `min` to `max`; at least 1 ms, so that no caller spins.
     pub(super) fn new(min: Duration, max: Duration) -> Self {
         let min = min.max(Duration::from_millis(1));
         Self { min, max: max.max(min), next: min }
     }
 
-    /// How long to wait now: from half of what has grown to all of it.
+    /// The wait after a failure: at random between half of the current value and all of it.
     pub(super) fn after_failure(&mut self) -> Duration {
         let whole = self.next;
         self.next = whole.saturating_mul(2).min(self.max);
         whole / 2 + (whole / 2).mul_f64(fraction(random()))
     }
 
-    /// What was connected lasted for `lived`: longer than the longest wait is a success.
+    /// Notes how long a connection lasted. Longer than the longest wait counts as success.
     pub(super) fn after(&mut self, lived: Duration) {
         if lived >= self.max {
             self.next = self.min;
@@ -35,12 +35,12 @@ impl Backoff {
     }
 }
 
-/// Bits that differ from process to process and from call to call; not for secrets.
+/// Random bits that differ by process and call; not for secrets.
 pub(super) fn random() -> u64 {
     RandomState::new().hash_one(0)
 }
 
-/// From 0 to 1.
+/// A fraction from 0 to 1.
 #[allow(clippy::cast_precision_loss, reason = "53 bits are exact")]
 fn fraction(bits: u64) -> f64 {
     (bits >> 11) as f64 / (1_u64 << 53) as f64

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Who is at the other end of a stream, kept apart from the stream: frameworks hand it to handlers.
+//! The peer of a stream, as a value apart from the stream: frameworks pass it to handlers.
 
 use super::io::StreamIo;
 use super::session::Session;
@@ -8,34 +8,34 @@ use crate::peer::Peer;
 use crate::transport::Transport;
 use std::fmt;
 
-/// The other end of a stream: who, over which transport, and what it opened the stream with.
+/// The peer of a stream: its process, the transport, and the metadata of the stream.
 ///
-/// On a stream that this side opened, it is the one who accepted.
+/// For a stream that this side opened, the peer is the side that accepted it.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct ConnectInfo {
-    /// The other process, as the kernel vouches for it.
+    /// The other process, as the kernel reports it.
     pub peer: Peer,
-    /// Which transport the session uses, and why.
+    /// The session's transport, and the reason for it.
     pub transport: Transport,
-    /// What the other side opened the stream with; empty if this side did.
+    /// Metadata with which the peer opened the stream; empty if this side opened it.
     pub metadata: Box<[u8]>,
 }
 
 impl ConnectInfo {
-    /// Its process, as seen from this one's namespace; `None` over TCP.
+    /// Process number of the peer in this process's namespace; `None` over TCP.
     #[must_use]
     pub fn pid(&self) -> Option<i32> {
         self.peer.credentials.map(|who| who.pid)
     }
 
-    /// Its user; `None` over TCP.
+    /// User of the peer; `None` over TCP.
     #[must_use]
     pub fn uid(&self) -> Option<u32> {
         self.peer.credentials.map(|who| who.uid)
     }
 
-    /// Its primary group; `None` over TCP.
+    /// Primary group of the peer; `None` over TCP.
     #[must_use]
     pub fn gid(&self) -> Option<u32> {
         self.peer.credentials.map(|who| who.gid)

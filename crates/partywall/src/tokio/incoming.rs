@@ -7,8 +7,8 @@
 //!            ─▶ session ─▶ its task ─┘
 //! ```
 //!
-//! It serves nothing itself. A stream that was accepted goes on after this is dropped, and its session
-//! with it; only nobody accepts any more, and the other sides are asked to open elsewhere.
+//! It serves nothing itself. An accepted stream goes on after this is dropped, and its session with
+//! it. Further streams are refused, and the peers are asked to open elsewhere.
 
 use super::connect_info::ConnectInfo;
 use super::io::StreamIo;
@@ -24,13 +24,15 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::{Sleep, sleep};
 
-/// The streams of all sessions of a listener, one after the other; accepting them never fails.
+/// The streams of all sessions of a listener, one after the other. Accepting them never fails.
 ///
-/// Dropping it closes the listener and sends `go_away` on each session. Streams that were accepted go on;
-/// others are [refused](crate::REFUSED), which tells whoever opened them that nobody has seen them.
+/// Dropping it closes the listener and sends `go_away` on each session. Accepted streams go on;
+/// others are [refused](crate::REFUSED), which tells their openers that no application has seen
+/// them.
 ///
 /// ```
-/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # let directory = tempfile::tempdir()?;
 /// # let address = format!("unix:{}/app.sock", directory.path().display());
 /// use partywall::tokio::{Incoming, Listener, connect};
@@ -57,21 +59,22 @@ pub struct Incoming {
     sessions_max: usize,
     opened: mpsc::Sender<StreamIo>,
     streams: mpsc::Receiver<StreamIo>,
-    /// After a failure, until the listener is looked at again.
+    /// Pause after a failure, before the listener is polled again.
     pause: Option<Pin<Box<Sleep>>>,
     failed: u64,
 }
 
-/// Streams that were taken from their sessions and not accepted yet; further ones wait in those.
+/// Streams that were taken from their sessions and not accepted yet. Further ones wait in their
+/// sessions.
 const STREAMS_WAITING_MAX: usize = 64;
 const SESSIONS_MAX: usize = 1024;
-/// How long the listener is left alone when no session could be accepted, as at the descriptor limit.
+/// Pause of the listener after a session could not be accepted, as at the descriptor limit.
 const FAILED_PAUSE: Duration = Duration::from_millis(100);
-/// The code of `go_away` when nobody accepts any more.
+/// Code of the `go_away` that is sent when this is dropped.
 const GONE: u32 = 0;
 
 impl Incoming {
-    /// Accepts sessions from `listener`, and the streams that are opened in them.
+    /// Accepts sessions from `listener`, and the streams that peers open in them.
     #[must_use]
     pub fn new(listener: Listener) -> Self {
         let (opened, streams) = mpsc::channel(STREAMS_WAITING_MAX);
@@ -87,23 +90,23 @@ impl Incoming {
         }
     }
 
-    /// How many sessions there may be at a time, at least 1; further ones wait in the backlog.
-    /// Default: 1,024.
+    /// Sets the largest number of sessions, at least 1. Further ones wait in the backlog. Default:
+    /// 1,024.
     #[must_use]
     pub fn sessions_max(mut self, count: usize) -> Self {
         self.sessions_max = count.max(1);
         self
     }
 
-    /// The next stream, and who opened it. Cancel-safe.
+    /// The next stream, and its opener. Cancel-safe.
     ///
-    /// Failures to accept a session are counted ([`failed`](Self::failed)); the listener is then left
-    /// alone for 100 ms.
+    /// [`failed`](Self::failed) counts sessions that could not be accepted. The listener pauses for
+    /// 100 ms after each.
     pub async fn accept(&mut self) -> (StreamIo, ConnectInfo) {
         poll_fn(|context| self.poll_accept(context)).await
     }
 
-    /// As [`accept`](Self::accept), for those who write futures by hand.
+    /// As [`accept`](Self::accept), for futures written by hand.
     pub fn poll_accept(&mut self, context: &mut Context<'_>) -> Poll<(StreamIo, ConnectInfo)> {
         self.poll_sessions(context);
         // There is always a sender: our own.
@@ -112,32 +115,31 @@ impl Incoming {
         Poll::Ready((stream, caller))
     }
 
-    /// Where it listens, with the port that the system chose where 0 was asked for.
+    /// The address, with the port that the system chose if 0 was asked for.
     #[must_use]
     pub const fn local_address(&self) -> &Address {
         self.listener.local_address()
     }
 
-    /// How many sessions there are.
+    /// Number of sessions.
     #[must_use]
     pub fn sessions(&self) -> usize {
         self.sessions.len()
     }
 
-    /// How often the system could not give us a connection; see
-    /// [`AcceptError`](crate::AcceptError).
+    /// Number of sessions that could not be accepted; see [`AcceptError`](crate::AcceptError).
     #[must_use]
     pub const fn failed(&self) -> u64 {
         self.failed
     }
 
-    /// How many connections were not let in.
+    /// Number of connections that the listener refused.
     #[must_use]
     pub fn refused(&self) -> u64 {
         self.listener.refused()
     }
 
-    /// Accepts the sessions that are there, and forgets those that are over.
+    /// Accepts the sessions that are there, and removes those that are over.
     fn poll_sessions(&mut self, context: &mut Context<'_>) {
         loop {
             while let Poll::Ready(Some(_)) = self.sessions.poll_join_next(context) {}
@@ -175,7 +177,7 @@ impl fmt::Debug for Incoming {
 
 impl Drop for Incoming {
     fn drop(&mut self) {
-        // The sessions' tasks see it, and take their leave.
+        // The tasks of the sessions notice it, and send `go_away`.
         self.streams.close();
         self.sessions.detach_all();
         while let Ok(mut unseen) = self.streams.try_recv() {
@@ -184,7 +186,7 @@ impl Drop for Incoming {
     }
 }
 
-/// Hands on the streams of a session, until it is over or nobody wants them.
+/// Passes on the streams of a session, until the session is over or `Incoming` is dropped.
 async fn hand_on(session: Session, opened: mpsc::Sender<StreamIo>) {
     loop {
         let accepted = tokio::select! {

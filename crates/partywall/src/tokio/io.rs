@@ -2,13 +2,12 @@
 //! A stream as bytes: `AsyncRead` and `AsyncWrite`.
 //!
 //! ```text
-//!   write ─▶ one message of up to 64 KiB, gathered from all slices         read ◀─ rest of the last message
-//!   shutdown ─▶ CLOSE_WRITE: the other side reads the end                        ◀─ the next message
+//!   write ─▶ one message of up to 64 KiB, from all slices     read ◀─ rest of the last message
+//!   shutdown ─▶ CLOSE_WRITE: the peer reads the end                ◀─ the next message
 //! ```
 //!
-//! The end of the other side's messages reads as the end of the stream; a reset, or the end of the
-//! session, as an error: they are never taken for one another. A write that returned was sent, so
-//! there is nothing to flush.
+//! The end of the peer's messages reads as the end of the stream. A reset or the end of the session
+//! reads as an error. A write that returned was sent, so there is nothing to flush.
 
 use super::runtime::within_budget;
 use super::stream::{RecvStream, SendStream, Stream};
@@ -34,7 +33,7 @@ pub struct StreamIo {
 #[derive(Debug)]
 pub struct ReadHalf {
     recv: RecvStream,
-    /// What is left of the last message.
+    /// The rest of the last message.
     rest: Option<Message>,
     is_finished: bool,
 }
@@ -42,17 +41,17 @@ pub struct ReadHalf {
 /// The writing half of a [`StreamIo`].
 #[derive(Debug)]
 pub struct WriteHalf {
-    /// A write that waits holds none of its bytes: the next call may bring others.
+    /// A write that is pending holds none of its bytes: the next call may bring others.
     send: SendStream,
     /// The bytes of several slices.
     gathered: Vec<u8>,
 }
 
-/// One write takes at most this many bytes.
+/// Largest number of bytes of one write.
 const WRITE_BYTES_MAX: usize = 64 << 10;
-/// One read takes at most this many messages: empty ones fill nothing.
+/// Largest number of messages of one read: empty ones fill nothing.
 const READ_MESSAGES_MAX: u32 = 64;
-/// What goes where memory is exhausted, if the policy is `Overflow`.
+/// Bytes of a write when memory is exhausted and the policy is `Overflow`.
 const WRITE_BYTES_SMALL: usize = 4 << 10;
 
 impl StreamIo {
@@ -61,16 +60,16 @@ impl StreamIo {
         Self { read, write: WriteHalf { send, gathered: Vec::new() } }
     }
 
-    /// The two halves, to be used by a task each.
+    /// Splits the stream into two halves, to be used by a task each.
     #[must_use]
     pub fn into_split(self) -> (ReadHalf, WriteHalf) {
         (self.read, self.write)
     }
 
-    /// The stream as messages again.
+    /// Makes a stream of messages of it again.
     ///
     /// # Errors
-    /// Itself, if a message was read in part.
+    /// Returns itself if a message was read in part.
     pub fn into_stream(mut self) -> Result<Stream, Box<Self>> {
         if self.read.rest.as_ref().is_some_and(|rest| rest.remaining() > 0) {
             return Err(Box::new(self));
@@ -79,25 +78,25 @@ impl StreamIo {
         Ok(Stream::of_halves(self.write.send, self.read.recv))
     }
 
-    /// Who is on the other side.
+    /// The process on the other side.
     #[must_use]
     pub fn peer(&self) -> &Peer {
         &self.read.recv.half().shared.peer
     }
 
-    /// Which transport is used, and why.
+    /// The session's transport, and the reason for it.
     #[must_use]
     pub fn transport(&self) -> Transport {
         self.read.recv.half().shared.transport
     }
 
-    /// What the other side opened the stream with.
+    /// Metadata with which the peer opened the stream.
     #[must_use]
     pub fn metadata(&self) -> &[u8] {
         &self.read.recv.half().stream.metadata
     }
 
-    /// Gives up on both directions, with a code for the other side.
+    /// Resets both directions with a code for the peer.
     ///
     /// # Panics
     /// If the code is one of the protocol's: 0xffffff00 or greater.
@@ -108,13 +107,13 @@ impl StreamIo {
     }
 
     /// Ends the writing direction: the peer reads the end. This side may go on reading. The same as
-    /// `shutdown`, which never waits here. A protocol without half-close transmits the end only once
-    /// receiving is over too.
+    /// `shutdown`, which never waits here. A protocol without half-close transmits the end only
+    /// once receiving is over too.
     pub fn finish(&mut self) {
         self.write.finish();
     }
 
-    /// Tells the other side that nobody has seen the stream.
+    /// Refuses the stream: no application has seen it.
     pub(super) fn refuse(&mut self) {
         self.write.give_back();
         self.write.send.half().reset(REFUSED);
@@ -123,7 +122,7 @@ impl StreamIo {
 }
 
 impl ReadHalf {
-    /// Receives no more: the sender gets `code`.
+    /// Stops receiving: the sender gets `code`.
     ///
     /// # Panics
     /// If the code is one of the protocol's: 0xffffff00 or greater.
@@ -134,14 +133,14 @@ impl ReadHalf {
 }
 
 impl WriteHalf {
-    /// Ends this direction: the peer reads the end. The same as `shutdown`, which never waits here. A
-    /// protocol without half-close transmits the end only once receiving is over too.
+    /// Ends this direction: the peer reads the end. The same as `shutdown`, which never waits here.
+    /// A protocol without half-close transmits the end only once receiving is over too.
     pub fn finish(&mut self) {
         self.give_back();
         self.send.finish();
     }
 
-    /// Gives up: the reader gets an error instead of the end.
+    /// Resets the direction: the reader gets an error instead of the end.
     ///
     /// # Panics
     /// If the code is one of the protocol's: 0xffffff00 or greater.
@@ -151,7 +150,7 @@ impl WriteHalf {
         self.send.reset(code);
     }
 
-    /// Ready when nobody reads any more; why.
+    /// Ready when the peer reads no more, with the reason.
     pub async fn stopped(&mut self) -> StreamSendError {
         self.send.stopped().await
     }
@@ -160,7 +159,7 @@ impl WriteHalf {
         self.send.half().give_back();
     }
 
-    /// Sends as much of `bytes` as one message takes.
+    /// Sends as many of `bytes` as one message takes.
     fn poll_bytes(&mut self, context: &Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         if bytes.is_empty() {
             return Poll::Ready(Ok(0));
@@ -171,13 +170,13 @@ impl WriteHalf {
         let mut polled = half.poll_send_whole(context, &bytes[..len]);
         if let Poll::Ready(Err(StreamSendError::TooLarge(TooLarge { max: max @ 1.., .. }))) = polled
         {
-            // Bytes have no boundaries: fewer will do.
+            // Bytes have no boundaries, so a shorter message will do.
             taken = usize::try_from(max).map_or(len, |max| max.min(len));
             half.give_back();
             polled = half.poll_send_whole(context, &bytes[..taken]);
         }
         if polled.is_pending() && taken > WRITE_BYTES_SMALL {
-            // Where memory is exhausted, a short one may still go through the ring.
+            // If memory is exhausted, a short message may still go through the ring.
             taken = WRITE_BYTES_SMALL;
             polled = half.poll_send_whole(context, &bytes[..taken]);
         }
@@ -224,13 +223,14 @@ impl AsyncRead for ReadHalf {
 }
 
 impl ReadHalf {
-    /// Fills the buffer with what is there.
+    /// Fills the buffer with the bytes that are there.
     fn poll_fill(
         &mut self,
         context: &Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        // A buffer may come with bytes of earlier reads: only what this one adds is no end.
+        // The buffer may hold bytes of earlier reads. Only the bytes of this read show that it is
+        // not the end.
         let before = buffer.filled().len();
         let mut taken = 0;
         while buffer.remaining() > 0 && !self.is_finished {
@@ -242,7 +242,7 @@ impl ReadHalf {
                     break;
                 }
                 self.rest = None;
-                // What is there already may fill the rest of the buffer.
+                // Messages that are there already may fill the rest of the buffer.
                 if count > 0 && buffer.remaining() == 0 {
                     break;
                 }
@@ -252,7 +252,7 @@ impl ReadHalf {
                 break;
             }
             if taken == READ_MESSAGES_MAX {
-                // All of them were empty. Others first; then on.
+                // All of them were empty: let other tasks run, then go on.
                 context.waker().wake_by_ref();
                 return Poll::Pending;
             }
@@ -260,7 +260,7 @@ impl ReadHalf {
             match self.recv.poll_next(context) {
                 Poll::Ready(Ok(Some(message))) => self.rest = Some(message),
                 Poll::Ready(Ok(None)) => self.is_finished = true,
-                // What was read before is not to be lost: the error comes again.
+                // Bytes that were read before must not be lost. The error comes again.
                 Poll::Ready(Err(_)) if had > 0 => break,
                 Poll::Ready(Err(error)) => return Poll::Ready(Err(error.into())),
                 Poll::Pending if had > 0 => break,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Sessions over a listener, and reaching one.
+//! The listener for sessions on tokio, and the functions that connect to one.
 
 use super::runtime::watch_readable;
 use super::session::Session;
@@ -17,7 +17,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Instant;
 use tokio::io::unix::AsyncFd;
 
-/// Where sessions are accepted.
+/// Accepts sessions.
 ///
 /// Dropping it removes its socket file. Handshakes make progress while `accept` is awaited.
 #[derive(Debug)]
@@ -33,7 +33,7 @@ impl Listener {
     /// Listens at `address`, with the default [`Config`].
     ///
     /// # Errors
-    /// See [`BindError`].
+    /// Returns [`BindError`] if it fails.
     ///
     /// # Panics
     /// Outside a tokio runtime with I/O enabled.
@@ -45,10 +45,10 @@ impl Listener {
         Self::bind_with(address, &Config::default())
     }
 
-    /// Listens at `address`. What `config` says holds for every session accepted.
+    /// Listens at `address`. `config` applies to every session that is accepted.
     ///
     /// # Errors
-    /// See [`BindError`].
+    /// Returns [`BindError`] if it fails.
     ///
     /// # Panics
     /// Outside a tokio runtime with I/O enabled.
@@ -64,8 +64,8 @@ impl Listener {
         Ok(Self { listener: Mutex::new(listener), address, config, ready })
     }
 
-    /// Also serves peers that speak `protocol`, at the same address. The listener recognises them by their
-    /// first bytes. May be called for several protocols.
+    /// Also serves peers that speak `protocol`, at the same address. The listener recognises them
+    /// by their first bytes. May be called for several protocols.
     #[must_use]
     pub fn with_protocol(mut self, protocol: Arc<dyn Protocol>) -> Self {
         let listener = self.listener.get_mut().unwrap_or_else(PoisonError::into_inner);
@@ -73,17 +73,18 @@ impl Listener {
         self
     }
 
-    /// The address, with the port that the system chose where 0 was asked for.
+    /// The address, with the port that the system chose if 0 was asked for.
     #[must_use]
     pub const fn local_address(&self) -> &Address {
         &self.address
     }
 
-    /// The next session. Any number of tasks may accept at the same time. Cancel-safe: no connection is
-    /// lost with the future.
+    /// The next session. Any number of tasks may accept at the same time. Cancel-safe: no
+    /// connection is lost with the future.
     ///
     /// # Errors
-    /// See [`AcceptError`]. The listener goes on after each; at the descriptor limit, wait a little.
+    /// Returns [`AcceptError`] if it fails. The listener goes on after each; at the descriptor
+    /// limit, wait a little.
     pub async fn accept(&self) -> Result<Session, AcceptError> {
         loop {
             match self.try_accept() {
@@ -95,7 +96,8 @@ impl Listener {
         }
     }
 
-    /// The next session if there is one now; also drives the handshakes under way. Never waits.
+    /// The next session if there is one now. It also drives the handshakes under way, and never
+    /// waits.
     ///
     /// # Errors
     /// [`AcceptError::TimedOut`] if there is none now, and as [`accept`](Self::accept).
@@ -108,10 +110,11 @@ impl Listener {
         started.map(Session::new).map_err(AcceptError::Wait)
     }
 
-    /// As [`accept`](Self::accept), for futures written by hand. Only the task that polled last is woken.
+    /// As [`accept`](Self::accept), for futures written by hand. Only the task that polled last is
+    /// woken.
     ///
     /// # Errors
-    /// As there.
+    /// Fails as [`accept`](Self::accept) does.
     pub fn poll_accept(&self, context: &mut Context<'_>) -> Poll<Result<Session, AcceptError>> {
         loop {
             match self.try_accept() {
@@ -123,7 +126,7 @@ impl Listener {
         }
     }
 
-    /// How many connections were not let in.
+    /// Number of connections that the listener refused.
     #[must_use]
     pub fn refused(&self) -> u64 {
         self.lock().refused()
@@ -150,7 +153,7 @@ where
 /// Opens a session with the listener at `address`.
 ///
 /// # Errors
-/// See [`ConnectError`].
+/// Returns [`ConnectError`] if it fails.
 pub async fn connect_with<A>(address: A, config: &Config) -> Result<Session, ConnectError>
 where
     A: TryInto<Address>,
@@ -162,7 +165,7 @@ where
 /// Opens a session with the server at `address`, which speaks `protocol` instead of our own.
 ///
 /// # Errors
-/// See [`ConnectError`].
+/// Returns [`ConnectError`] if it fails.
 pub async fn connect_with_protocol<A>(
     address: A,
     config: &Config,
@@ -184,7 +187,7 @@ pub(super) async fn connect_session(
     let system = |what, source| {
         ConnectError::from(HandshakeError::System { peer: label.clone(), what, source })
     };
-    // The handshake is short, and bounded by its deadline; names may have to be looked up.
+    // The handshake is short and bounded by its deadline, but names may have to be looked up.
     let connecting = tokio::task::spawn_blocking(move || {
         establish(&address, &options, SERVICE_SESSION, protocol)
     });

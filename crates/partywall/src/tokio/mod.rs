@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Sessions and streams as futures, on tokio. [`crate::blocking`] has the same names without it.
 //!
-//! A [`Session`] carries any number of [`Stream`]s over one connection; both sides open them. Each stream is
-//! a duplex pipe of messages, with credit of its own, so that one that nobody reads holds up no
-//! other. [`Stream::into_io`] makes bytes of it: `AsyncRead + AsyncWrite`, for whatever runs over those.
+//! A [`Session`] carries any number of [`Stream`]s over one connection; both sides open them. Each
+//! stream is a duplex pipe of messages with its own credit, so an unread stream holds up no other.
+//! [`Stream::into_io`] makes bytes of it, `AsyncRead + AsyncWrite`, for protocols that run over
+//! bytes.
 //!
 //! ```
-//! # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! # let directory = tempfile::tempdir()?;
 //! # let address = format!("unix:{}/app.sock", directory.path().display());
 //! use partywall::tokio::{Listener, connect};
@@ -35,30 +37,33 @@
 //!
 //! # What runs
 //!
-//! Each session has one task of its own, which receives and hands on; it ends with the session. Nothing
-//! runs for a stream. A session that is idle does nothing at all. An [`Incoming`] has one task more for each
-//! session, a [`Pool`] one for each place that it keeps filled; those end with it.
+//! Each session has one task of its own, which receives and delivers; it ends with the session.
+//! Nothing runs for a stream. An idle session does nothing at all. An [`Incoming`] has one more
+//! task for each session, a [`Pool`] one for each place that it keeps filled; those end with it.
 //!
 //! # Ending
 //!
-//! Dropping the last handle of a session waits for nothing: its task writes what is left. A runtime that shuts
-//! down drops that task, and with it the session closes. Over shared memory that takes no time, and ends of streams
-//! for which there is no room are not said any more. On a socket what the kernel did not take yet keeps the
-//! thread that shuts down waiting for a second at most, and is lost then; a session over TCP whose other side does
-//! not close meanwhile, because it runs on the same runtime or is stopped, takes up to a second, one after the
-//! other. To be sure that all has gone, and for no such wait, [`close`](Session::close) the session and await
-//! [`finished`](Session::finished) first. `Runtime::shutdown_background`, or a process that exits without
-//! shutting its runtime down, takes along whatever was not written.
+//! Dropping the last handle of a session waits for nothing: its task writes the pending records. A
+//! runtime that shuts down drops that task, and the session closes. Over shared memory that takes
+//! no time, and ends of streams without room are not sent.
+//!
+//! On a socket, bytes that the kernel has not taken delay the shutdown by at most a second, and are
+//! then lost. A session over TCP whose peer does not close meanwhile, because it runs on the same
+//! runtime or is stopped, takes up to a second, one session after the other.
+//!
+//! To be sure that everything was written, and to avoid that wait, [`close`](Session::close) the
+//! session and await [`finished`](Session::finished) first. `Runtime::shutdown_background`, or a
+//! process that exits without shutting its runtime down, loses what was not written.
 //!
 //! # Sharing a thread
 //!
-//! What sends, commits, receives, opens or accepts takes part in tokio's budget: a task whose messages are
-//! always there lets others run after a hundred or so. The `try_` forms do not.
+//! Operations that send, commit, receive, open or accept take part in tokio's budget: a task whose
+//! messages are always there lets others run after about a hundred. The `try_` forms do not.
 //!
 //! # Cancelling
 //!
-//! Every future here may be dropped at any time. A `send` that was dropped either sent the whole message or
-//! nothing of it; a `recv` that was dropped took nothing.
+//! Every future here may be dropped at any time. A dropped `send` sent the whole message or nothing
+//! of it; a dropped `recv` took nothing.
 
 mod backoff;
 mod connect_info;

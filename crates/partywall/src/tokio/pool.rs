@@ -4,11 +4,11 @@
 //! ```text
 //!   open ─▶ state: live sessions ─▶ the one with the fewest streams ─▶ stream
 //!             ▲ ▲ ▲
-//!           keepers: one task for each place; connect, watch, drain, wait, connect again
+//!           supervisors: one task for each place; connect, watch, drain, wait, connect again
 //! ```
 //!
-//! It repeats nothing that was begun: a stream that is lost with its session is an error for whoever
-//! uses it, because nobody else knows whether the other side has acted.
+//! It repeats nothing. A stream that is lost with its session is an error for its user, who alone
+//! can know whether the peer has acted.
 
 use super::backoff::random;
 use super::pool_config::PoolConfig;
@@ -25,14 +25,15 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout_at};
 
-/// Keeps sessions to one address, and opens streams where there are the fewest.
+/// Keeps sessions to one address, and opens each stream where there are the fewest.
 ///
-/// Sessions that are lost come back by themselves, after waits that [`PoolConfig::backoff`] bounds. One whose
-/// other side asks for no more streams is drained, while another takes its place. Clones are the same pool.
-/// Dropping the last one stops reconnecting; streams that are open go on.
+/// Lost sessions are replaced, after waits that [`PoolConfig::backoff`] bounds. A session whose
+/// peer sent `go_away` is drained while another takes its place. Clones are the same pool. Dropping
+/// the last one stops reconnecting; open streams go on.
 ///
 /// ```
-/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # let directory = tempfile::tempdir()?;
 /// # let address = format!("unix:{}/app.sock", directory.path().display());
 /// use partywall::tokio::{Incoming, Listener, Pool, PoolConfig};
@@ -55,7 +56,7 @@ struct Inner {
     address: Address,
     config: PoolConfig,
     state: Arc<watch::Sender<PoolState>>,
-    /// Ended when the last pool is dropped.
+    /// Aborted when the last pool is dropped.
     _supervisors: JoinSet<()>,
 }
 
@@ -63,10 +64,10 @@ struct Inner {
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PoolOpenError {
-    /// There was no session in time, or none that had room for another stream.
+    /// No session was there in time, or none had room for another stream.
     #[error("no session took a stream in time{}", because(failure.as_deref()))]
     TimedOut {
-        /// Why the last attempt to connect failed, if it did and none succeeded since.
+        /// Why the last attempt to connect failed, if it failed.
         failure: Option<Arc<ConnectError>>,
     },
     /// The pool was closed.
@@ -92,10 +93,10 @@ impl From<PoolOpenError> for io::Error {
 }
 
 impl Pool {
-    /// Begins to connect to `address`. Returns at once, also if nobody listens there yet.
+    /// Begins to connect to `address`. Returns at once, even if no server listens there yet.
     ///
     /// # Errors
-    /// The text is no address.
+    /// Returns [`AddressError`] if the text is no address.
     ///
     /// # Panics
     /// Outside a tokio runtime with I/O and time enabled.
@@ -118,11 +119,11 @@ impl Pool {
         Ok(Self { inner: Arc::new(inner) })
     }
 
-    /// Opens a stream on the live session with the fewest, as [`Session::open`] does. Waits for one, and for
-    /// room in it, for at most [`PoolConfig::open_timeout`]. Cancel-safe.
+    /// Opens a stream on the live session with the fewest, as [`Session::open`] does. Waits for a
+    /// session, and for room in it, for at most [`PoolConfig::open_timeout`]. Cancel-safe.
     ///
     /// # Errors
-    /// See [`PoolOpenError`].
+    /// Returns [`PoolOpenError`] if it fails.
     pub async fn open(&self, metadata: &[u8]) -> Result<Stream, PoolOpenError> {
         let deadline = Instant::now() + self.inner.config.open_timeout;
         timeout_at(deadline, self.open_unlimited(metadata)).await.unwrap_or_else(|_| {
@@ -133,8 +134,8 @@ impl Pool {
 
     /// Closes all sessions with their streams, and waits until no task of the pool is left.
     ///
-    /// An attempt to connect that is under way is abandoned; it ends by
-    /// [`Config::handshake_timeout`](crate::Config::handshake_timeout) without any effect.
+    /// An attempt to connect that is under way is abandoned. It ends within
+    /// [`Config::handshake_timeout`](crate::Config::handshake_timeout), without any effect.
     pub async fn close(&self) {
         let mut state = self.inner.state.subscribe();
         self.inner.state.send_modify(|state| state.is_closed = true);
@@ -142,19 +143,19 @@ impl Pool {
         let _ = state.wait_for(|state| state.supervisors == 0).await;
     }
 
-    /// How many sessions take streams now.
+    /// Number of sessions that take streams now.
     #[must_use]
     pub fn live(&self) -> usize {
         self.inner.state.borrow().live.iter().flatten().count()
     }
 
-    /// How many streams there are in the sessions that take streams now.
+    /// Number of streams in the sessions that take streams now.
     #[must_use]
     pub fn streams(&self) -> usize {
         self.inner.state.borrow().live.iter().flatten().map(Session::streams).sum()
     }
 
-    /// Where it connects to.
+    /// The address that it connects to.
     #[must_use]
     pub fn address(&self) -> &Address {
         &self.inner.address
@@ -170,12 +171,12 @@ impl Pool {
                     None => std::future::pending().await,
                 }
             };
-            // There is never an error of `changed`: the sender is ours.
+            // `changed` never fails: the sender is ours.
             tokio::select! {
                 biased;
                 opened = opening => match opened {
                     Ok(stream) => return Ok(stream),
-                    // Its keeper takes it out of the list in a moment.
+                    // Its supervisor removes it from the list in a moment.
                     Err(OpenError::GoingAway { .. } | OpenError::Session(_)) => {
                         let _ = changes.changed().await;
                     }
@@ -192,7 +193,7 @@ impl Pool {
             return Err(PoolOpenError::Closed);
         }
         let usable = state.live.iter().flatten().filter(|live| live.close_reason().is_none());
-        // Among equals, chance.
+        // Random among equals.
         Ok(usable.min_by_key(|session| (session.streams(), random())).cloned())
     }
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a pool may be told, and what it tells.
+//! Settings of a pool, and the events that it reports.
 
 use crate::config::Config;
 use crate::error::ConnectError;
@@ -12,7 +12,7 @@ use std::time::Duration;
 
 type OnEvent = Arc<dyn Fn(&PoolEvent) + Send + Sync>;
 
-/// The choices of a [`Pool`](super::Pool), with a default for each.
+/// The settings of a [`Pool`](super::Pool), with a default for each.
 ///
 /// ```
 /// use partywall::tokio::PoolConfig;
@@ -36,7 +36,7 @@ pub struct PoolConfig {
     pub(super) on_event: Option<OnEvent>,
 }
 
-/// More sessions to one address would bring nothing: each carries thousands of streams.
+/// Further sessions to one address would bring nothing: each carries thousands of streams.
 const SESSIONS_MAX: usize = 64;
 
 impl Default for PoolConfig {
@@ -55,7 +55,7 @@ impl Default for PoolConfig {
 }
 
 impl PoolConfig {
-    /// What each session is given.
+    /// Sets the configuration of each session.
     #[must_use]
     pub fn session(mut self, config: Config) -> Self {
         self.session = config;
@@ -69,38 +69,39 @@ impl PoolConfig {
         self
     }
 
-    /// How many sessions are kept, from 1 to 64. Default: 1.
+    /// Sets the number of sessions, from 1 to 64. Default: 1.
     #[must_use]
     pub fn sessions(mut self, count: usize) -> Self {
         self.sessions = count.clamp(1, SESSIONS_MAX);
         self
     }
 
-    /// The waits between attempts to connect: from `min`, twice as long each time, to `max`. Each is
-    /// shortened by chance, at most to half of it; none is below half a millisecond. A session that lasted
-    /// for less than `max` counts as an attempt that failed. Default: 20 ms to 2 s.
+    /// Sets the waits between attempts to connect: from `min`, twice as long each time, to `max`.
+    /// Each is shortened at random, at most by half; none is below half a millisecond. A session
+    /// that lasted for less than `max` counts as a failure. Default: 20 ms to 2 s.
     #[must_use]
     pub const fn backoff(mut self, min: Duration, max: Duration) -> Self {
         (self.backoff_min, self.backoff_max) = (min, max);
         self
     }
 
-    /// How long [`open`](super::Pool::open) waits at most, at most a year. Default: 5 s.
+    /// Sets the longest wait of [`open`](super::Pool::open), at most a year. Default: 5 s.
     #[must_use]
     pub fn open_timeout(mut self, timeout: Duration) -> Self {
         self.open_timeout = timeout.min(YEAR);
         self
     }
 
-    /// How long the streams of a session may go on after its other side asked for no more; then the session
-    /// is closed. At most a year. Default: 30 s.
+    /// Sets how long the streams of a session may go on after the peer's `go_away`; then the
+    /// session is closed. At most a year. Default: 30 s.
     #[must_use]
     pub fn drain_timeout(mut self, timeout: Duration) -> Self {
         self.drain_timeout = timeout.min(YEAR);
         self
     }
 
-    /// Calls `callback` with whatever becomes of the sessions. It must not block: the pool's own task calls it.
+    /// Calls `callback` with each event of the sessions. It must not block: the pool's own task
+    /// calls it.
     #[must_use]
     pub fn on_event(mut self, callback: impl Fn(&PoolEvent) + Send + Sync + 'static) -> Self {
         self.on_event = Some(Arc::new(callback));
@@ -127,42 +128,42 @@ impl fmt::Debug for PoolConfig {
     }
 }
 
-/// What became of one of a pool's sessions; `place` tells which, from 0.
+/// An event of one of a pool's sessions. `place` is the session's index, from 0.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum PoolEvent {
-    /// There is a session.
+    /// A session was connected.
     Connected {
-        /// Which.
+        /// Index of the session.
         place: usize,
-        /// Who is on the other side.
+        /// The process on the other side.
         peer: ConnectInfo,
     },
-    /// No session was had.
+    /// An attempt to connect failed.
     Failed {
-        /// Which.
+        /// Index of the session.
         place: usize,
-        /// Why.
+        /// The cause of the failure.
         error: Arc<ConnectError>,
-        /// The next attempt comes after this.
+        /// Time until the next attempt.
         next_attempt: Duration,
     },
     /// The session is over, and its streams with it.
     Lost {
-        /// Which.
+        /// Index of the session.
         place: usize,
-        /// Why.
+        /// The reason why it is over.
         error: SessionError,
-        /// The next attempt comes after this.
+        /// Time until the next attempt.
         next_attempt: Duration,
     },
-    /// The other side asked for no more streams. Those that are open go on.
+    /// The peer asked for no more streams. Open streams go on.
     GoneAway {
-        /// Which.
+        /// Index of the session.
         place: usize,
-        /// The code it gave.
+        /// The code of the peer.
         code: u32,
-        /// The next attempt comes after this.
+        /// Time until the next attempt.
         next_attempt: Duration,
     },
 }

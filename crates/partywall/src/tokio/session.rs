@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A session: opens and accepts streams.
+//! A session: it opens and accepts streams.
 
 use super::runtime::within_budget;
 use super::stream::Stream;
@@ -13,9 +13,8 @@ use std::time::{Duration, Instant};
 
 /// Many streams over one connection.
 ///
-/// Clones are the same session. It goes on as long as a clone or a stream of it lives, or until
-/// either side [`close`](Self::close)s it. Once no clone is left, nobody can accept: streams that the
-/// other side opens from then on are refused.
+/// Clones are the same session. It goes on while a clone or a stream of it lives, or until either
+/// side [`close`](Self::close)s it. Once no clone is left, streams that the peer opens are refused.
 #[derive(Clone, Debug)]
 pub struct Session {
     handle: Handle,
@@ -26,12 +25,12 @@ impl Session {
         Self { handle }
     }
 
-    /// Opens a stream, with `metadata` that the other side sees when it accepts it: at most
-    /// [`METADATA_BYTES_MAX`](crate::METADATA_BYTES_MAX) bytes. Waits while as many are open as the
-    /// other side bears; there is no round trip.
+    /// Opens a stream, with `metadata` for the peer's `accept`: at most
+    /// [`METADATA_BYTES_MAX`](crate::METADATA_BYTES_MAX) bytes. Waits while as many streams are
+    /// open as the peer allows. There is no round trip.
     ///
     /// # Errors
-    /// See [`OpenError`].
+    /// Returns [`OpenError`] if it fails.
     pub async fn open(&self, metadata: &[u8]) -> Result<Stream, OpenError> {
         let mut opening = Opening::default();
         let opened = poll_fn(|context| {
@@ -41,10 +40,11 @@ impl Session {
         Ok(Stream::new(opened))
     }
 
-    /// As [`open`](Self::open) if it needs no waiting.
+    /// As [`open`](Self::open), if it needs no waiting.
     ///
     /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let directory = tempfile::tempdir()?;
     /// # let address = format!("unix:{}/app.sock", directory.path().display());
     /// # let listener = partywall::tokio::Listener::bind(&address)?;
@@ -72,11 +72,11 @@ impl Session {
         }
     }
 
-    /// The next stream that the peer opens. `None` once the session has ended in good order, closed by
-    /// either side.
+    /// The next stream that the peer opens. `None` once the session has ended in good order, closed
+    /// by either side.
     ///
     /// # Errors
-    /// See [`SessionError`].
+    /// Returns [`SessionError`] if it fails.
     pub async fn accept(&self) -> Result<Option<Stream>, SessionError> {
         let accept = |context: &mut Context<'_>| {
             within_budget(context, |context| self.handle.poll_accept(context))
@@ -95,10 +95,10 @@ impl Session {
         }
     }
 
-    /// How long the other side takes to answer: its session's task, not its application.
+    /// How long the peer takes to answer: its session's task, not its application.
     ///
     /// # Errors
-    /// See [`SessionError`].
+    /// Returns [`SessionError`] if it fails.
     pub async fn ping(&self) -> Result<Duration, SessionError> {
         let asked = Instant::now();
         let token = self.handle.ask()?;
@@ -106,16 +106,16 @@ impl Session {
         Ok(asked.elapsed())
     }
 
-    /// Asks the other side to open no more streams, and refuses those that it opens all the same. What
-    /// is open goes on; see [`drained`](Self::drained).
+    /// Asks the peer to open no more streams, and refuses those that it opens all the same. Open
+    /// streams go on; see [`drained`](Self::drained).
     pub fn go_away(&self, code: u32) {
         self.handle.shared.go_away(code);
     }
 
-    /// Waits until the other side asks for no more streams; the code it gave.
+    /// Waits until the peer asks for no more streams. Returns its code.
     ///
     /// # Errors
-    /// See [`SessionError`].
+    /// Returns [`SessionError`] if it fails.
     pub async fn going_away(&self) -> Result<u32, SessionError> {
         poll_fn(|context| self.handle.poll_going_away(context)).await
     }
@@ -123,7 +123,7 @@ impl Session {
     /// Waits until no stream is left.
     ///
     /// # Errors
-    /// See [`SessionError`].
+    /// Returns [`SessionError`] if it fails.
     pub async fn drained(&self) -> Result<(), SessionError> {
         poll_fn(|context| self.handle.poll_drained(context)).await
     }
@@ -131,9 +131,8 @@ impl Session {
     /// Ends the session at once, with all its streams. Messages that were sent are delivered if the
     /// peer receives them within [`Config::linger`](crate::Config::linger).
     ///
-    /// This side's operations report `code` and `reason`, in
-    /// [`SessionError::ClosedHere`]. Neither is transmitted: the peer learns only that
-    /// the session ended in good order.
+    /// This side's operations report `code` and `reason`, in [`SessionError::ClosedHere`]. Neither
+    /// is transmitted: the peer learns only that the session ended in good order.
     ///
     /// # Panics
     /// If the code is one of the protocol's: 0xffffff00 or greater.
@@ -142,17 +141,19 @@ impl Session {
         self.handle.close(code, reason);
     }
 
-    /// Waits until the session is over; why.
+    /// Waits until the session is over. Returns the reason.
     pub async fn closed(&self) -> SessionError {
         poll_fn(|context| self.handle.poll_closed(context)).await
     }
 
-    /// Waits until the session is over and its task has ended: what was sent and owed is written, or
-    /// was given up after [`Config::linger`](crate::Config::linger). Then the runtime, and the process,
-    /// may end without losing any of it. It does not end the session by itself.
+    /// Waits until the session is over and its task has ended: sent messages and pending records
+    /// are written, or were given up after [`Config::linger`](crate::Config::linger). Then the
+    /// runtime and the process may end without losing any of it. It does not end the session by
+    /// itself.
     ///
     /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let directory = tempfile::tempdir()?;
     /// # let address = format!("unix:{}/app.sock", directory.path().display());
     /// # let listener = partywall::tokio::Listener::bind(&address)?;
@@ -169,32 +170,32 @@ impl Session {
         poll_fn(|context| self.handle.poll_finished(context)).await;
     }
 
-    /// Whether the session is over, and why.
+    /// The reason why the session is over, if it is.
     #[must_use]
     pub fn close_reason(&self) -> Option<SessionError> {
         self.handle.shared.check().err()
     }
 
-    /// Who is on the other side.
+    /// The process on the other side.
     #[must_use]
     pub fn peer(&self) -> &Peer {
         &self.handle.shared.peer
     }
 
-    /// Which transport is used, and why.
+    /// The session's transport, and the reason for it.
     #[must_use]
     pub fn transport(&self) -> Transport {
         self.handle.shared.transport
     }
 
-    /// How many streams there are, of both sides'.
+    /// Number of streams, opened by either side.
     #[must_use]
     pub fn streams(&self) -> usize {
         self.handle.shared.state().live
     }
 
-    /// Gives all memory for large messages that is not in use back to the system, as far as there is
-    /// room to tell the other side. Idle memory also goes back by itself, see
+    /// Frees all memory for large messages that is not in use, as far as there is room to notify
+    /// the peer. Idle memory is also freed after
     /// [`Config::idle_memory_timeout`](crate::Config::idle_memory_timeout).
     pub fn trim(&self) {
         self.handle.trim();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A stream: messages both ways, each direction with an end of its own.
+//! A stream: messages in both directions, each with an end of its own.
 
 use super::io::StreamIo;
 use super::runtime::within_budget;
@@ -15,8 +15,8 @@ use std::task::{Context, Poll, Waker};
 
 /// Both directions of a stream.
 ///
-/// Dropping it closes the sending direction in good order (while unwinding: resets it) and tells the
-/// other side that nothing more is received.
+/// Dropping it finishes the sending direction in good order (while unwinding: resets it), and stops
+/// receiving.
 #[derive(Debug)]
 pub struct Stream {
     send: SendStream,
@@ -32,7 +32,7 @@ impl Stream {
         Self { send, recv }
     }
 
-    /// The two directions, to be used by a task each.
+    /// Splits the stream into its two directions, to be used by a task each.
     #[must_use]
     pub fn into_split(self) -> (SendStream, RecvStream) {
         (self.send, self.recv)
@@ -43,31 +43,31 @@ impl Stream {
         (&mut self.send, &mut self.recv)
     }
 
-    /// The stream as bytes, for protocols that run over those.
+    /// Makes bytes of the stream, for protocols that run over bytes.
     #[must_use]
     pub fn into_io(self) -> StreamIo {
         StreamIo::new(self.send, self.recv)
     }
 
-    /// What the other side opened it with; empty for a stream that this side opened.
+    /// Metadata with which the peer opened it; empty for a stream that this side opened.
     #[must_use]
     pub fn metadata(&self) -> &[u8] {
         &self.recv.half.stream.metadata
     }
 
-    /// Its number within the session; numbers are used again.
+    /// Its number within the session. Numbers are used again.
     #[must_use]
     pub fn number(&self) -> u32 {
         self.recv.half.stream.number
     }
 
-    /// Who is on the other side.
+    /// The process on the other side.
     #[must_use]
     pub fn peer(&self) -> &Peer {
         &self.recv.half.shared.peer
     }
 
-    /// Which transport is used, and why.
+    /// The session's transport, and the reason for it.
     #[must_use]
     pub fn transport(&self) -> Transport {
         self.recv.half.shared.transport
@@ -83,53 +83,55 @@ impl Stream {
         &mut self.recv
     }
 
-    /// See [`SendStream::send`].
+    /// The same as [`SendStream::send`].
     ///
     /// # Errors
-    /// As there.
+    /// Fails as [`send`](SendStream::send) does.
     pub async fn send(&mut self, payload: &[u8]) -> Result<(), StreamSendError> {
         self.send.send(payload).await
     }
 
-    /// See [`SendStream::try_send`].
+    /// The same as [`SendStream::try_send`].
     ///
     /// # Errors
-    /// As there.
+    /// Fails as [`try_send`](SendStream::try_send) does.
     pub fn try_send(&mut self, payload: &[u8]) -> Result<(), StreamSendError> {
         self.send.try_send(payload)
     }
 
-    /// See [`SendStream::reserve`].
+    /// The same as [`SendStream::reserve`].
     ///
     /// # Errors
-    /// As there.
+    /// Fails as [`reserve`](SendStream::reserve) does.
     pub async fn reserve(&mut self, len: usize) -> Result<Reservation<'_>, StreamSendError> {
         self.send.reserve(len).await
     }
 
-    /// See [`RecvStream::recv`].
+    /// The same as [`RecvStream::recv`].
     ///
     /// # Errors
-    /// As there.
+    /// Fails as [`recv`](RecvStream::recv) does.
     pub async fn recv(&mut self) -> Result<Option<Message>, StreamRecvError> {
         self.recv.recv().await
     }
 
-    /// See [`RecvStream::try_recv`].
+    /// The same as [`RecvStream::try_recv`].
     ///
     /// # Errors
-    /// As there.
+    /// Fails as [`try_recv`](RecvStream::try_recv) does.
     pub fn try_recv(&mut self) -> Result<Option<Message>, StreamRecvError> {
         self.recv.try_recv()
     }
 
-    /// Answers the next request: receives a message, and sends the response that `respond` writes in
-    /// place. `respond` gets the request and `len_max` bytes of the response, and returns how many of
-    /// them it used. A large response is written in the very memory that the peer will read.
+    /// Answers the next request: receives a message, and sends the response that `respond` writes
+    /// in place. `respond` gets the request and `len_max` bytes of the response, and returns how
+    /// many of them it used. A large response is written in the very memory that the peer will
+    /// read.
     ///
     /// Returns `false` once the peer has finished, without calling `respond`.
     ///
-    /// Dropping the future before it is ready sends nothing; a request that was received is then lost.
+    /// Dropping the future before it is ready sends nothing; a request that was received is then
+    /// lost.
     ///
     /// # Errors
     /// See [`ReplyError`]. A request whose response was not sent is lost.
@@ -153,13 +155,13 @@ impl Stream {
         Ok(true)
     }
 
-    /// See [`SendStream::finish`]. A protocol without half-close transmits the end only once receiving
-    /// is over too: by [`RecvStream::stop`], or when the stream is dropped.
+    /// The same as [`SendStream::finish`]. A protocol without half-close transmits the end only
+    /// once receiving is over too: by [`RecvStream::stop`], or when the stream is dropped.
     pub fn finish(&mut self) {
         self.send.finish();
     }
 
-    /// Gives up on both directions, with a code for the other side.
+    /// Resets both directions with a code for the peer.
     ///
     /// # Panics
     /// If the code is one of the protocol's: 0xffffff00 or greater.
@@ -177,14 +179,14 @@ pub struct SendStream {
 }
 
 impl SendStream {
-    /// Sends a copy of `payload`, of any length up to the limits of both sides. Waits for credit of this
-    /// stream, and for room in what all streams share.
+    /// Sends a copy of `payload`, of any length up to the limits of both sides. Waits for credit of
+    /// this stream, and for room in the session.
     ///
-    /// When this returns `Ok`, the message is committed. When the future is dropped before, nothing of
-    /// it is received.
+    /// When this returns `Ok`, the message is committed. If the future is dropped before, nothing
+    /// of the message is received.
     ///
     /// # Errors
-    /// See [`StreamSendError`].
+    /// Returns [`StreamSendError`] if it fails.
     pub async fn send(&mut self, payload: &[u8]) -> Result<(), StreamSendError> {
         let mut outgoing = Guard::new(self);
         poll_fn(|context| {
@@ -198,7 +200,7 @@ impl SendStream {
     /// # Errors
     /// [`StreamSendError::Full`], and as [`send`](Self::send).
     pub fn try_send(&mut self, payload: &[u8]) -> Result<(), StreamSendError> {
-        // Whole or not at all: a part would only be given up.
+        // Whole or not at all: fragments would be given up at once.
         let context = Context::from_waker(Waker::noop());
         let mut outgoing = Guard::new(self);
         match outgoing.poll(|half| half.poll_send_whole(&context, payload)) {
@@ -207,9 +209,9 @@ impl SendStream {
         }
     }
 
-    /// Memory for a message of `len` bytes, to be filled and committed. A large one is the very memory
-    /// that the receiver will look at. What it holds at first is unspecified: zeros, or what this
-    /// process wrote before.
+    /// Reserves memory for a message of `len` bytes, to be filled and committed. A large one is the
+    /// very memory that the receiver will read. Its first content is unspecified: zeros, or what
+    /// this process wrote before.
     ///
     /// # Errors
     /// As [`send`](Self::send).
@@ -219,14 +221,14 @@ impl SendStream {
         Ok(Reservation { outgoing })
     }
 
-    /// Ends this direction in good order: no more messages will come, and everything that was sent is
-    /// still delivered. The other direction goes on. A protocol without half-close transmits the end
-    /// only once receiving is over too.
+    /// Ends this direction in good order: no more messages will come, and everything that was sent
+    /// is still delivered. The other direction goes on. A protocol without half-close transmits the
+    /// end only once receiving is over too.
     pub fn finish(&mut self) {
         self.half.finish();
     }
 
-    /// Gives up: the receiver gets `code` instead of an end in good order.
+    /// Resets the direction: the receiver gets `code` instead of an end in good order.
     ///
     /// # Panics
     /// If the code is one of the protocol's: 0xffffff00 or greater.
@@ -236,7 +238,8 @@ impl SendStream {
         self.half.reset(code);
     }
 
-    /// Waits until the other side receives no more of this stream, or this side sends no more; why.
+    /// Waits until the peer receives no more of this stream, or this side sends no more. Returns
+    /// the reason.
     pub async fn stopped(&mut self) -> StreamSendError {
         poll_fn(|context| self.half.poll_stopped(context)).await
     }
@@ -250,7 +253,7 @@ impl SendStream {
 #[derive(Debug)]
 pub struct RecvStream {
     half: RecvHalf,
-    /// How many messages were received.
+    /// Number of messages received.
     received: u64,
 }
 
@@ -259,7 +262,7 @@ impl RecvStream {
     /// received. Cancel-safe: a future that is dropped took nothing.
     ///
     /// # Errors
-    /// See [`StreamRecvError`].
+    /// Returns [`StreamRecvError`] if it fails.
     pub async fn recv(&mut self) -> Result<Option<Message>, StreamRecvError> {
         poll_fn(|context| self.poll_recv(context)).await
     }
@@ -275,10 +278,10 @@ impl RecvStream {
         }
     }
 
-    /// As [`recv`](Self::recv), for those who write futures by hand.
+    /// As [`recv`](Self::recv), for futures written by hand.
     ///
     /// # Errors
-    /// As there.
+    /// Fails as [`recv`](Self::recv) does.
     pub fn poll_recv(
         &mut self,
         context: &mut Context<'_>,
@@ -296,7 +299,7 @@ impl RecvStream {
         polled
     }
 
-    /// Receives no more: the sender gets `code`, and what is unread is dropped.
+    /// Stops receiving: the sender gets `code`, and unread messages are dropped.
     ///
     /// # Panics
     /// If the code is one of the protocol's: 0xffffff00 or greater.
@@ -306,7 +309,7 @@ impl RecvStream {
         self.half.stop(code);
     }
 
-    /// How many messages were received of this stream.
+    /// Number of messages received on this stream.
     #[must_use]
     pub const fn received(&self) -> u64 {
         self.received
@@ -317,13 +320,13 @@ impl RecvStream {
     }
 }
 
-/// Memory of a message that is not sent yet: fill it, then [`commit`](Self::commit). Dropping it gives it
-/// back.
+/// Memory of a message that is not sent yet: fill it, then [`commit`](Self::commit). Dropping it
+/// frees it.
 pub struct Reservation<'a> {
     outgoing: Guard<'a>,
 }
 
-/// A message on its way out, which gives back what it holds.
+/// A message on its way out, which returns what it holds when dropped.
 struct Guard<'a> {
     half: &'a mut SendHalf,
 }
@@ -332,7 +335,7 @@ impl<'a> Guard<'a> {
     #[inline]
     fn new(stream: &'a mut SendStream) -> Self {
         let half = &mut stream.half;
-        // A reservation may have been forgotten instead of dropped.
+        // A reservation may have been leaked instead of dropped.
         half.give_back();
         Self { half }
     }

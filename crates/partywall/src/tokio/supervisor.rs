@@ -8,7 +8,7 @@
 //!   closed, at any time: every session is closed, and the task ends
 //! ```
 //!
-//! It opens no stream: those who do look at the state that it writes.
+//! It opens no stream. Callers of `open` read the state that it writes.
 
 use super::backoff::Backoff;
 use super::listener::connect_session;
@@ -24,19 +24,19 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until};
 
-/// What the keepers of a pool tell those who open streams.
+/// The state that the supervisors of a pool share with the callers of `open`.
 #[derive(Debug)]
 pub(super) struct PoolState {
     /// A session for each place, while there is one that takes streams.
     pub(super) live: Vec<Option<Session>>,
-    /// Why the last attempt to connect failed; nothing after one that did not.
+    /// Why the last attempt to connect failed; `None` after one that succeeded.
     pub(super) failure: Option<Arc<ConnectError>>,
     pub(super) is_closed: bool,
-    /// Keepers that have not ended.
+    /// Number of supervisors that have not ended.
     pub(super) supervisors: usize,
 }
 
-/// One place of a pool.
+/// Keeps one place of a pool filled.
 pub(super) struct Supervisor {
     pub(super) place: usize,
     pub(super) address: Address,
@@ -44,7 +44,7 @@ pub(super) struct Supervisor {
     pub(super) state: Arc<watch::Sender<PoolState>>,
 }
 
-/// Sessions of one place that are drained at a time; the oldest is closed when there are more.
+/// Sessions of one place that are drained at a time. The oldest is closed when there are more.
 const DRAINING_MAX: usize = 4;
 /// Reasons with which the pool closes its sessions.
 const CLOSED: &str = "the pool was closed";
@@ -64,7 +64,7 @@ impl Supervisor {
         let mut closed = self.state.subscribe();
         tokio::select! {
             biased;
-            // An error says that the pool is gone altogether.
+            // An error means that the pool was dropped.
             _ = closed.wait_for(|state| state.is_closed) => {}
             () = self.keep(&mut backoff, &mut draining) => {}
         }
@@ -94,7 +94,7 @@ impl Supervisor {
         next_attempt
     }
 
-    /// Offers a session as long as it takes streams; how long to wait before the next one.
+    /// Offers a session while it takes streams. Returns the wait before the next attempt.
     async fn use_up(
         &self,
         session: Session,
@@ -118,7 +118,7 @@ impl Supervisor {
         next_attempt
     }
 
-    /// Puts a session into our place, or takes it out; the one that was there.
+    /// Puts a session into the place, or empties it. Returns the previous one.
     fn place(&self, session: Option<Session>) -> Option<Session> {
         let mut replaced = session;
         self.state.send_modify(|state| {
@@ -148,7 +148,7 @@ async fn ending(session: &Session) -> Ending {
     }
 }
 
-/// Sessions that take no more streams, and until when theirs may go on; the first is the oldest.
+/// Sessions that take no more streams, and their deadlines. The first is the oldest.
 #[derive(Default)]
 struct Draining {
     sessions: VecDeque<(Session, Instant)>,
@@ -164,11 +164,11 @@ impl Draining {
         self.sessions.push_back((session, until));
     }
 
-    /// Waits for `future`, and sees to the sessions meanwhile.
+    /// Waits for `future`, and closes sessions that are drained or overdue meanwhile.
     async fn during<T>(&mut self, future: impl Future<Output = T>) -> T {
         let mut future = std::pin::pin!(future);
         loop {
-            // One at a time, the oldest first: they are few, and those behind it wait no longer than it.
+            // One at a time, the oldest first: they are few, and later ones have later deadlines.
             let Some((oldest, until)) = self.sessions.front() else { return future.await };
             tokio::select! {
                 output = &mut future => return output,

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The task that drives a session: receives as long as something comes, then sleeps by its descriptors.
+//! The task that drives a session: it receives while records come, then waits for its descriptors.
 //!
 //! ```text
 //!   turn ── busy ──▶ let the others run, turn again
-//!     └─── idle ──▶ patience ── look again ──▶ as if busy
-//!                      └─ sleep: arm ── something ──▶ turn
-//!                                  └─ nothing ──▶ wait for records (and room, if somebody wants it; then,
-//!                                                 once the session is over here, not for ever)
+//!     └─── idle ──▶ policy ── poll again ──▶ as if busy
+//!                      └─ block: arm ── something ──▶ turn
+//!                                  └─ nothing ──▶ wait for records, and for room if it is
+//!                                                 needed; with a deadline once the session is over
 //! ```
 
 use super::runtime::watch_readable;
@@ -25,7 +25,7 @@ use tokio::io::unix::AsyncFd;
 use tokio::task::spawn_blocking;
 use tokio::time::{Sleep as Timer, sleep};
 
-/// Starts a session's task; the first handle.
+/// Starts the task of a session. Returns the first handle.
 pub(super) fn start(established: Established, config: &Config) -> io::Result<Handle> {
     let (shared, driver) = Driver::new(established, config);
     let handle = Handle::new(shared);
@@ -40,25 +40,25 @@ pub(super) fn start(established: Established, config: &Config) -> io::Result<Han
     tokio::spawn(async move {
         (&mut task).await;
         let DriverTask { driver, records, room, leaving, .. } = task;
-        // Before the driver, whose end is what is waited for.
+        // Before the driver: the end of the driver is what others wait for.
         drop((records, room, leaving));
         if driver.may_linger() {
-            // Whoever does not read would hold up a thread of the runtime until the end.
+            // A peer that does not read would block a worker of the runtime until the end.
             let _ = spawn_blocking(move || drop(driver)).await;
         }
     });
     Ok(handle)
 }
 
-/// A session's task.
+/// The task of a session.
 struct DriverTask {
     driver: Driver,
     records: AsyncFd<OwnedFd>,
     room: AsyncFd<OwnedFd>,
     idle: IdlePolicy,
     timer: Option<Pin<Box<Timer>>>,
-    /// Readable when the driver has waited for room to leave for long enough. A descriptor, because a runtime
-    /// may have no timers.
+    /// Readable once the driver has lingered long enough. A descriptor, because a runtime may have
+    /// no timers.
     leaving: Option<AsyncFd<OwnedFd>>,
 }
 
@@ -67,7 +67,7 @@ impl Future for DriverTask {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
         let task = &mut *self;
-        // Registered before the look: whoever calls after it is heard.
+        // Registered before the turn: a later call wakes the task.
         task.driver.register(context.waker());
         loop {
             match task.driver.turn() {
@@ -94,7 +94,7 @@ impl Future for DriverTask {
     }
 }
 
-/// Lets other tasks run, then looks again.
+/// Lets other tasks run, then polls again.
 fn again(context: &Context<'_>) -> Poll<()> {
     context.waker().wake_by_ref();
     Poll::Pending
@@ -132,7 +132,7 @@ impl DriverTask {
         Ok(if is_ready { Poll::Ready(()) } else { Poll::Pending })
     }
 
-    /// Whether it is time to leave, whatever is left to be written.
+    /// Whether the time for pending records is over.
     fn poll_leaving(&mut self, context: &mut Context<'_>) -> io::Result<bool> {
         let Some(deadline) = self.driver.linger_until() else { return Ok(false) };
         let leaving = match &mut self.leaving {
@@ -143,7 +143,7 @@ impl DriverTask {
                 place.insert(watch_readable(clock.as_fd())?)
             }
         };
-        // It stays readable: the driver leaves in its next turn.
+        // It stays readable: the driver ends in its next turn.
         Ok(leaving.poll_read_ready(context).map_ok(drop)?.is_ready())
     }
 }

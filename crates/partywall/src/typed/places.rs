@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Bytes at an address that a struct of any alignment up to 64 can be looked at.
+//! Bytes at an address where a struct of any alignment up to 64 can be read.
 //!
 //! ```text
-//!   There     the message stays where it is: memory of the neighbour, or our heap
+//!   There     the message stays where it is: memory of the peer, or our heap
 //!   Short     up to 128 bytes, within the value, which is itself aligned
 //!   Long      longer ones, on our heap
 //! ```

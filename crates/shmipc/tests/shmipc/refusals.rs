@@ -100,10 +100,13 @@ fn only_the_connecting_side_opens_streams() {
     stream.send(b"there").unwrap();
     let mut accepted = server.accept_deadline(soon()).unwrap().unwrap();
     assert_eq!(accepted.recv_deadline(soon()).unwrap().unwrap(), b"there");
-    // After the end, the error says so.
+    // After the end, accepting returns the end, and opening says why.
     drop((stream, accepted));
     client.close(0, "");
-    assert!(matches!(client.accept(), Err(SessionError::ClosedHere { .. })));
+    assert!(matches!(client.accept(), Ok(None)));
+    let opened = client.open(&[]);
+    let is_closed = matches!(opened, Err(OpenError::Session(SessionError::ClosedHere { .. })));
+    assert!(is_closed, "{opened:?}");
 }
 
 #[test]

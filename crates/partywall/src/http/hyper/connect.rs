@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Where a client gets its connections from: each is a stream of a session, or of a pool's.
+//! Connections of an HTTP client: each is a stream of a session, or of a pool.
 
 use crate::tokio::{ConnectInfo, Pool, Session, StreamIo};
 use hyper::Uri;
@@ -12,14 +12,14 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use tower_service::Service;
 
-/// Opens a stream for each connection that a client asks for: for hyper-util's `legacy::Client`, and for
+/// Opens a stream for each connection of a client: for hyper-util's `legacy::Client`, and for
 /// tonic's `Endpoint::connect_with_connector`.
 ///
-/// The URI is not looked at: the address of the session or pool says where to. Its host is what the server
-/// reads in `Host` or `:authority`. The response to a request carries the server as a [`ConnectInfo`] among its
-/// extensions.
+/// The URI does not choose the server: the session or pool does. Its host is what the server reads
+/// in `Host` or `:authority`. The response to a request carries the server as a [`ConnectInfo`]
+/// among its extensions.
 ///
-/// Over a [`Session`], nothing comes back once that is lost; over a [`Pool`], the next connection does.
+/// A lost [`Session`] fails every later connection. A [`Pool`] replaces it.
 #[derive(Clone, Debug)]
 pub struct Connector {
     source: Source,
@@ -45,19 +45,19 @@ impl From<Pool> for Connector {
 }
 
 impl Connector {
-    /// What each stream is opened with, at most [`METADATA_BYTES_MAX`](crate::METADATA_BYTES_MAX) bytes; the
-    /// server finds it in [`ConnectInfo::metadata`]. Default: nothing.
+    /// Sets the metadata of each stream, at most [`METADATA_BYTES_MAX`](crate::METADATA_BYTES_MAX)
+    /// bytes. The server finds it in [`ConnectInfo::metadata`]. Default: empty.
     #[must_use]
     pub fn metadata(mut self, metadata: &[u8]) -> Self {
         self.metadata = metadata.into();
         self
     }
 
-    /// A stream, as bytes.
+    /// Opens a stream, as bytes.
     ///
     /// # Errors
-    /// Within the error is an [`OpenError`](crate::OpenError), or of a pool a
-    /// [`PoolOpenError`](crate::tokio::PoolOpenError).
+    /// The error wraps an [`OpenError`](crate::OpenError), or a
+    /// [`PoolOpenError`](crate::tokio::PoolOpenError) of a pool.
     pub async fn open(&self) -> io::Result<StreamIo> {
         Ok(match &self.source {
             Source::Session(session) => session.open(&self.metadata).await?.into_io(),

@@ -7,7 +7,8 @@
 //! ```
 //!
 //! ```
-//! # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! # let directory = tempfile::tempdir()?;
 //! # let address = format!("unix:{}/app.sock", directory.path().display());
 //! use http_body_util::{BodyExt, Full};

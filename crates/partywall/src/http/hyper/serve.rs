@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Serving every stream of a listener as an HTTP connection.
+//! Serves every stream of a listener as an HTTP connection.
 
 use crate::tokio::{ConnectInfo, Incoming, StreamIo};
 use hyper::body::{Body, Incoming as RequestBody};
@@ -14,12 +14,13 @@ use tokio::task::JoinSet;
 
 type Cause = Box<dyn Error + Send + Sync>;
 
-/// Serves each stream of `incoming` as a connection, HTTP/1.1 or HTTP/2 as the client begins it, until
-/// `shutdown`; then accepts no more, and returns once all requests under way are answered.
+/// Serves each stream of `incoming` as a connection, HTTP/1.1 or HTTP/2 as the client begins it.
+/// After `shutdown` it accepts no more, and returns once all requests under way are answered.
 ///
-/// Every request carries its [`ConnectInfo`] among its extensions. What goes wrong with one connection ends that
-/// one. Dropping the future ends them all at once. For settings of your own, write the same loop:
-/// [`Incoming::accept`], then `auto::Builder::serve_connection(TokioIo::new(stream), service)`.
+/// Every request carries its [`ConnectInfo`] among its extensions. A failure ends only its own
+/// connection. Dropping the future ends all of them at once. For other settings, write the same
+/// loop: [`Incoming::accept`], then `auto::Builder::serve_connection(TokioIo::new(stream),
+/// service)`.
 pub async fn serve<S, B>(mut incoming: Incoming, service: S, shutdown: impl Future<Output = ()>)
 where
     S: Service<Request<RequestBody>, Response = Response<B>> + Clone + Send + 'static,
@@ -61,11 +62,11 @@ where
     builder.http1().timer(TokioTimer::new());
     builder.http2().timer(TokioTimer::new());
     let connection = builder.serve_connection_with_upgrades(TokioIo::new(stream), served);
-    // The client has its own error for whatever this is.
+    // The client has its own error for any failure.
     let _ = watcher.watch(connection).await;
 }
 
-/// A service that is told who asks.
+/// A service that adds the caller to each request.
 #[derive(Debug)]
 struct Served<S> {
     service: S,

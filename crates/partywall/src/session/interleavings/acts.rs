@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What users do in races, in a word each.
+//! Actions of users in races, one word each.
 //!
 //! ```text
-//!   open accept send recv    wait until it is done      send_many recv_many    threads of their own
+//!   open accept send recv    block until done       send_many recv_many    threads of their own
 //! ```
 
 use super::Chance;
@@ -42,7 +42,7 @@ pub(super) fn recv_one(half: &RecvHalf) -> Message {
     recv(half).unwrap().expect("the peer finished first")
 }
 
-/// Sends so many messages of one slot, each with the stream's mark and its own number.
+/// Sends `count` messages of one slot, each with the stream's mark and its own number.
 pub(super) fn send_many(mut half: SendHalf, mark: u8, count: u8) -> JoinHandle<()> {
     thread::spawn(move || {
         for number in 0..count {
@@ -51,7 +51,7 @@ pub(super) fn send_many(mut half: SendHalf, mark: u8, count: u8) -> JoinHandle<(
     })
 }
 
-/// Receives just those, to the end.
+/// Receives exactly those, to the end.
 pub(super) fn recv_many(half: RecvHalf, mark: u8, count: u8) -> JoinHandle<()> {
     thread::spawn(move || {
         for number in 0..count {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! One race each, as the session ends: closed, abandoned, severed, or the other side goes away.
+//! Races while the session ends: closed, abandoned, severed, or after `go_away`; one per test.
 //!
 //! ```text
 //!   opened meanwhile      learns of it · is refused once · is served or refused
@@ -7,7 +7,7 @@
 //!   owed                  is said before the end
 //! ```
 //!
-//! Every thread has to come to an end.
+//! Every thread must end.
 
 use super::acts::{
     accept, accept_one, join, open, random, recv, recv_many, recv_one, send, send_many,
@@ -17,7 +17,7 @@ use super::sides::{Setup, Sides, give_up_after, poll_once, wait};
 use crate::session::{Handle, OpenError, REFUSED, StreamRecvError, StreamSendError};
 use shuttle::thread;
 
-/// Whoever opens a stream while the session ends learns of it, there or when it receives.
+/// A thread opens a stream while the session ends. It learns of the end there, or when it receives.
 fn open_into_the_end() {
     let (mut chance, setup) = random();
     let Sides { handles: [ours, theirs], wires } = Sides::connect(setup);
@@ -37,7 +37,7 @@ fn open_into_the_end() {
         0 => ours.close(0, ""),
         1 => theirs.close(0, ""),
         2 => wires.sever(),
-        // Nobody accepts: what was opened is refused, or the session is closed.
+        // No handle accepts: the stream is refused, or the session is closed.
         _ => {}
     }
     drop((ours, theirs));
@@ -46,11 +46,11 @@ fn open_into_the_end() {
 }
 
 #[test]
-fn who_opens_a_stream_as_the_session_ends_learns_of_it() {
+fn stream_opened_as_session_ends_reports_the_end() {
     explore(1600, open_into_the_end);
 }
 
-/// The other side refuses whatever is opened, while the session closes here: each stream ends once.
+/// The peer refuses every stream while the session closes here. Each stream ends once.
 fn refused_into_the_end() {
     let (mut chance, setup) = random();
     let Sides { handles: [ours, theirs], wires } = Sides::connect(setup);
@@ -78,11 +78,11 @@ fn refused_into_the_end() {
 }
 
 #[test]
-fn a_stream_that_is_refused_as_the_session_closes_ends_once() {
+fn stream_refused_as_session_closes_ends_once() {
     explore(3000, refused_into_the_end);
 }
 
-/// The other side asks for no more streams while some are opened.
+/// The peer sends GO_AWAY while streams are opened.
 fn open_while_going_away() {
     let (_, setup) = random();
     let Sides { handles: [ours, theirs], wires } = Sides::connect(setup);
@@ -94,14 +94,14 @@ fn open_while_going_away() {
             let (sender, receiver) = accepted.unwrap().expect("the session ended first");
             threads = vec![send_many(sender, 5, 2), recv_many(receiver, 6, 2)];
         }
-        // What was waiting to be accepted then still can be.
+        // Streams that were queued by then can still be accepted.
         while let Some(Ok(Some((sender, receiver)))) =
             poll_once(|context| theirs.poll_accept(context))
         {
             threads.extend([send_many(sender, 5, 2), recv_many(receiver, 6, 2)]);
         }
         join(threads);
-        // What comes now is refused.
+        // Streams that come from now on are refused.
         drop(wait(|context| theirs.poll_closed(context)));
     });
     loop {
@@ -134,11 +134,11 @@ fn open_while_going_away() {
 }
 
 #[test]
-fn streams_opened_while_the_other_side_goes_away_are_served_or_refused() {
+fn streams_opened_during_go_away_are_served_or_refused() {
     explore(1000, open_while_going_away);
 }
 
-/// Somebody waits for each thing there is, and the session ends in one of the ways.
+/// One waiter for each kind of event, while the session ends in one of the ways.
 fn all_wait_for_the_end() {
     let (mut chance, setup) = random();
     let setup = Setup { streams_max: 1, window: 0, ..setup };
@@ -150,7 +150,7 @@ fn all_wait_for_the_end() {
         let session = ours.clone();
         threads.push(thread::spawn(move || act(&session)));
     };
-    // The other side may let go of the first stream before the session ends: then there is a number.
+    // The peer may drop the first stream before the session ends: then there is a number.
     waits(|session| drop(open(session, 1)));
     waits(|session| assert!(!matches!(accept(session), Ok(Some(_)))));
     waits(|session| assert!(wait(|context| session.poll_going_away(context)).is_err()));
@@ -166,7 +166,7 @@ fn all_wait_for_the_end() {
         0 => ours.close(0, ""),
         1 => theirs.close(0, ""),
         2 => wires.sever(),
-        // Nobody is left on the other side.
+        // The peer drops everything.
         _ => {}
     }
     drop((ours, theirs, halves));
@@ -175,12 +175,13 @@ fn all_wait_for_the_end() {
 }
 
 #[test]
-fn whoever_waits_learns_of_the_end() {
+fn every_waiter_is_woken_by_the_end() {
     explore(1200, all_wait_for_the_end);
 }
 
-/// Memory is awaited that never comes, while the session closes: whoever begins to wait just then is told. Only PCT
-/// finds it soon, and the less is done the sooner: both threads have to stop at one place each.
+/// A sender waits for memory that never comes, while the session closes. A thread that begins to
+/// wait just then is woken. Only PCT finds the race soon, and the less is done the sooner: both
+/// threads must stop at one place each.
 fn reserve_into_the_end() {
     let (_, setup) = random();
     let Sides { handles: [ours, theirs], wires } = Sides::connect(setup);
@@ -201,11 +202,12 @@ fn reserve_into_the_end() {
 }
 
 #[test]
-fn waiter_that_begins_as_session_closes_is_notified() {
+fn waiter_that_begins_as_session_closes_is_woken() {
     explore(12_000, reserve_into_the_end);
 }
 
-/// Everybody lets go of a session that has said more than there is room for: it is said before the session ends.
+/// All handles are dropped while more records are pending than there is room for. They are sent
+/// before the session ends.
 fn let_go_with_much_to_say() {
     let (_, setup) = random();
     let Sides { handles: [ours, theirs], wires } =
@@ -227,6 +229,6 @@ fn let_go_with_much_to_say() {
 }
 
 #[test]
-fn what_is_owed_is_said_before_an_abandoned_session_ends() {
+fn pending_records_are_sent_before_abandoned_session_ends() {
     explore(1000, let_go_with_much_to_say);
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Sessions under shuttle: threads of users and of both drivers, in thousands of orders that chance chooses.
+//! Sessions under shuttle: threads of users and of both drivers, in thousands of random orders.
 //!
 //! ```text
 //!   users ─▶ SendHalf, RecvHalf, Handle ─▶ Core ─▶ outbox ─▶ twin wire ─▶ driver of the other side
@@ -12,14 +12,15 @@
 //!   ends.rs    the same as the session ends       acts.rs   what users do in both
 //! ```
 //!
-//! `cargo xtask test --only shuttle` runs them. What they find is a message that is lost, doubled, torn or of
-//! another stream; a violation between two honest sides; and a wake-up that is lost, because whoever sleeps for
-//! ever is a deadlock, and one who looks for ever exceeds the steps. What they do not: they choose orders, they do
-//! not try all of them, and they take locks as the only points where threads meet. The wire is a twin, not a wall.
+//! `cargo xtask test --only shuttle` runs them. They find messages that are lost, doubled, torn or
+//! on the wrong stream, violations between two honest sides, and lost wake-ups: a thread that
+//! blocks for ever is a deadlock, and one that polls for ever exceeds the steps. They sample orders
+//! and do not try all of them, and locks are the only points where threads switch.
 //!
-//! Each exploration has two schedulers: any runnable thread at each point, and PCT, where a thread runs until it
-//! waits but for a few changes. Both are seeded, the same each time: `SHUTTLE_RANDOM_SEED=…` explores others, and
-//! `PARTYWALL_SHUTTLE_TIMES=…` so many times as many (0.1: a tenth). A failure prints what shuttle needs to repeat it.
+//! Each exploration has two schedulers: one picks any runnable thread at each point; under PCT a
+//! thread runs until it blocks, but for a few changes. Both are seeded, the same each time:
+//! `SHUTTLE_RANDOM_SEED=…` explores other orders, `PARTYWALL_SHUTTLE_TIMES=…` that many times as
+//! many (0.1: a tenth). A failure prints what shuttle needs to repeat it.
 
 mod acts;
 mod ends;
@@ -32,7 +33,7 @@ use shuttle::rand::RngCore;
 use shuttle::scheduler::{PctScheduler, RandomScheduler};
 use shuttle::{Config, MaxSteps, Runner};
 
-/// Runs `body` in so many orders of each scheduler.
+/// Runs `body` in this many orders of each scheduler.
 fn explore(executions: usize, body: fn()) {
     let times = std::env::var("PARTYWALL_SHUTTLE_TIMES").ok().and_then(|times| times.parse().ok());
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a few thousand")]
@@ -44,11 +45,12 @@ fn explore(executions: usize, body: fn()) {
     Runner::new(PctScheduler::new_from_seed(SEED, PCT_DEPTH, executions), config).run(body);
 }
 
-/// What users do is chosen by this, and it by the seed of the schedule: a schedule repeats both.
+/// Random numbers that choose what users do. The schedule's seed is their seed, so repeating a
+/// schedule repeats both.
 struct Chance(u64);
 
 impl Chance {
-    /// One for this execution.
+    /// The generator of this execution.
     fn of_execution() -> Self {
         Self(shuttle::rand::thread_rng().next_u64())
     }
@@ -77,11 +79,11 @@ fn pattern(len: usize, seed: u64) -> Vec<u8> {
     (0..len).map(|_| chance.next() as u8).collect()
 }
 
-/// Where both schedulers begin.
+/// Seed of both schedulers.
 const SEED: u64 = 11;
-/// PCT changes who goes first this often, but once.
+/// PCT changes priorities this often, minus one.
 const PCT_DEPTH: usize = 4;
-/// Debug builds format errors on it.
+/// Large enough for debug builds, which format errors on it.
 const STACK_BYTES: usize = 256 << 10;
-/// One who takes so many steps looks for ever; the longest honest execution takes a tenth.
+/// A thread that takes this many steps polls for ever. The longest honest execution takes a tenth.
 const STEPS_MAX: usize = 200_000;

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The model of `tests/sessions/model.rs`, in chosen orders: every stream is two queues. Both sides open streams at
-//! random, send in every way there is, give up, close, reset, stop and drop; whatever happens, a message comes once,
-//! whole, in order, on its own stream, and each end is seen as what it was.
+//! The model of `tests/sessions/model.rs`, in chosen orders: every stream is two queues. Both sides
+//! open streams at random, send in every way there is, give up, finish, reset, stop and drop. Each
+//! message arrives once, whole, in order, on its own stream, and each end is reported as what it
+//! was.
 //!
 //! ```text
-//!   a plan by chance ─▶ both sides: one opens, one accepts, and each end of a stream is two threads
-//!   ends: closed · every handle dropped · closed or severed in between (what was sent may then be lost)
+//!   a random plan ─▶ both sides: one opens, one accepts; each end of a stream is two threads
+//!   ends: closed · every handle dropped · closed or severed in between (messages may be lost)
 //! ```
 //!
 //! | bound | |
@@ -26,7 +27,7 @@ use crate::session::{
 use shuttle::thread::{self, JoinHandle};
 use std::sync::Arc;
 
-/// What a sender has at hand.
+/// The state of a sender.
 struct Sender {
     world: Arc<World>,
     model: Arc<Direction>,
@@ -35,10 +36,10 @@ struct Sender {
 }
 
 impl Sender {
-    /// From beginning to end.
+    /// Runs from the first message to the end.
     fn run(mut self) {
         let (mut went, mut tries) = (0, 0);
-        // Where there is never room for one who does not wait, the rest does not go.
+        // If there is never room for a sender that does not wait, the rest is not sent.
         while went < self.model.messages && tries < TRIES_MAX {
             tries += 1;
             match self.send_one() {
@@ -63,7 +64,7 @@ impl Sender {
         }
     }
 
-    /// Sends one message in one of the ways; whether it went.
+    /// Sends one message in one of the ways. Returns whether it was sent.
     fn send_one(&mut self) -> Result<bool, StreamSendError> {
         let size_max = if self.chance.below(3) == 0 { self.world.size_max } else { 48 };
         let len = self.chance.below(size_max + 1) as usize;
@@ -76,7 +77,8 @@ impl Sender {
         }
         match sent {
             Err(StreamSendError::Full) => Ok(false),
-            // What goes whole or not at all has less room than what goes in pieces.
+            // A message that goes whole or not at all has less room than one that goes in
+            // fragments.
             Err(StreamSendError::TooLarge(_)) if len > 64 => Ok(false),
             other => other,
         }
@@ -94,7 +96,7 @@ impl Sender {
                 None
             }
             4 | 5 => {
-                // More is reserved than goes, if that can be had at all.
+                // Reserves more than is sent, if that is possible.
                 let more = (payload.len() + chance.below(9) as usize).min(200).max(payload.len());
                 wait(|context| half.poll_reserve(context, more))?;
                 half.truncate(payload.len());
@@ -109,20 +111,20 @@ impl Sender {
         sent.transpose().map(|sent| sent.is_some())
     }
 
-    /// Whether it had to end so.
+    /// Checks that the direction had to end so.
     fn check(&self, error: &StreamSendError) {
         let is_cut = self.world.is_cut();
         match error {
             StreamSendError::Stopped { code } => match self.model.recv_end {
-                // Whoever lost its session drops the stream.
+                // A receiver that lost its session drops the stream.
                 _ if is_cut && *code == DROPPED => {}
-                // Nobody is left who could accept it.
+                // The session handles of the peer are gone, so no application accepts it.
                 _ if is_cut && *code == REFUSED => {}
                 RecvEnd::Stop(_, stop) => assert_eq!(*code, stop),
                 RecvEnd::Drop(_) => assert_eq!(*code, DROPPED),
                 RecvEnd::ToTheEnd => panic!("stopped ({code}) by one who reads to the end"),
             },
-            // Whoever wants no more of it may be gone, and the session with it, before the next look at the stream.
+            // The receiver may stop, and its session end, before the next check of the stream.
             StreamSendError::Session(error) => {
                 assert!(is_cut || self.model.recv_end != RecvEnd::ToTheEnd, "{error}");
             }
@@ -131,7 +133,7 @@ impl Sender {
     }
 }
 
-/// What a receiver has at hand.
+/// The state of a receiver.
 struct Receiver {
     world: Arc<World>,
     model: Arc<Direction>,
@@ -140,7 +142,7 @@ struct Receiver {
 }
 
 impl Receiver {
-    /// From beginning to end.
+    /// Runs from the first message to the end.
     fn run(mut self) {
         let mut held = Vec::new();
         for count in 0.. {
@@ -162,10 +164,10 @@ impl Receiver {
                 .unwrap_or_else(|| wait(|context| self.half.poll_recv(context)));
             match received {
                 Ok(Some(message)) => {
-                    let sent = self.model.book.lock().unwrap().sent.get(count as usize).copied();
+                    let sent = self.model.record.lock().unwrap().sent.get(count as usize).copied();
                     let (len, seed) = sent.expect("nobody sent it");
                     assert!(message == pattern(len, seed), "message {count} is another");
-                    // The last stays with us for a while, and its memory with it.
+                    // The last message is held for a while, and its memory with it.
                     held = vec![message];
                 }
                 Ok(None) => return self.check_finished(count),
@@ -174,19 +176,19 @@ impl Receiver {
         }
     }
 
-    /// Whether the peer finished after this many messages.
+    /// Checks that the peer finished after this many messages.
     fn check_finished(&self, count: u64) {
-        let ended = self.model.book.lock().unwrap().ended;
+        let ended = self.model.record.lock().unwrap().ended;
         let Some((SendEnd::Close | SendEnd::Drop, after)) = ended else {
             panic!("finished instead of {ended:?} after {count}")
         };
         assert_eq!(count, after);
     }
 
-    /// Whether it had to end so.
+    /// Checks that the direction had to end so.
     fn check(&self, count: u64, end: &StreamRecvError) {
         let is_cut = self.world.is_cut();
-        let ended = self.model.book.lock().unwrap().ended;
+        let ended = self.model.record.lock().unwrap().ended;
         match (end, ended) {
             (StreamRecvError::Session(error), _) => assert!(is_cut, "{error}"),
             (StreamRecvError::Reset { code: REFUSED }, _) if is_cut => {}
@@ -198,7 +200,7 @@ impl Receiver {
     }
 }
 
-/// Starts both halves of a stream; `side` is 0 with its opener.
+/// Starts both halves of a stream; `side` is 0 at its opener.
 fn use_stream(
     world: &Arc<World>,
     halves: (SendHalf, RecvHalf),
@@ -252,7 +254,7 @@ fn open_many(world: &Arc<World>, session: Handle, side: usize) {
     threads.into_iter().for_each(|thread| thread.join().unwrap());
 }
 
-/// Accepts until the session is over, or all were accepted that nobody else will.
+/// Accepts until the session is over, or until all streams of the plan were accepted.
 fn accept_all(world: &Arc<World>, session: Handle, side: usize) -> Option<SessionError> {
     let mut chance = Chance(world.seed ^ (side as u64 + 20));
     let mut threads = Vec::new();
@@ -269,7 +271,7 @@ fn accept_all(world: &Arc<World>, session: Handle, side: usize) -> Option<Sessio
             .unwrap_or_else(|| wait(|context| session.poll_accept(context)));
         match accepted {
             Err(end) => break Some(end),
-            // Of the two good ends, this tells which.
+            // The reason says which of the two good ends it is.
             Ok(None) => break session.shared.check().err(),
             Ok(Some(halves)) => {
                 left -= 1;
@@ -283,10 +285,10 @@ fn accept_all(world: &Arc<World>, session: Handle, side: usize) -> Option<Sessio
     end
 }
 
-/// Tells what was done when it failed.
-struct Told<'a>(&'a World);
+/// Prints the plan if the execution fails.
+struct OnFailure<'a>(&'a World);
 
-impl Drop for Told<'_> {
+impl Drop for OnFailure<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
             eprintln!("it failed in {:#?}", self.0);
@@ -296,7 +298,7 @@ impl Drop for Told<'_> {
 
 fn one_run() {
     let world = World::new(Chance::of_execution().next());
-    let _told = Told(&world);
+    let _on_failure = OnFailure(&world);
     let Sides { handles, wires } = Sides::connect(world.setup);
     let each = |act: fn(&Arc<World>, Handle, usize) -> Option<SessionError>| {
         [0, 1].map(|side: usize| {
@@ -347,7 +349,7 @@ fn cut(world: &World, handle: &Handle, wires: &Wires) {
     }
 }
 
-/// All streams were used to their ends: nothing may be left of them.
+/// Checks that nothing is left of the streams, which were all used to their ends.
 fn finish(world: &World, handles: [Handle; 2]) {
     if world.finish == Finish::Closed {
         let token = handles[0].ask().unwrap();
@@ -365,7 +367,7 @@ fn streams_are_queues_in_any_order_of_threads() {
     explore(EXECUTIONS, one_run);
 }
 
-/// So many of each scheduler.
+/// Executions of each scheduler.
 const EXECUTIONS: usize = 6000;
-/// So many attempts of one sender at most.
+/// Most attempts of one sender.
 const TRIES_MAX: u64 = 40;

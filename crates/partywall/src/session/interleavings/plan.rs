@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What is to be done in one execution, and the books over what was: chosen by the seed, before anything runs.
+//! The plan of one execution, and the record of what was done. The seed chooses the plan before
+//! anything runs.
 //!
 //! ```text
 //!   World ── how the sessions end, what the wire bears, the window
-//!     └─ streams of each side ── Direction, out and back ── how many messages, how both ends of it end
-//!                                  └─ Book: what was sent, and how it ended in truth
+//!     └─ streams of each side ── Direction, out and back ── messages, and how both ends end
+//!                                  └─ Sent: what was sent, and how it ended in truth
 //! ```
 //!
-//! The books are behind the language's own locks, held for moments: they are no part of what is explored.
+//! The record is behind standard locks, held for moments, which shuttle does not explore.
 
 use super::Chance;
 use super::sides::{Front, Setup};
@@ -31,21 +32,21 @@ pub(super) enum RecvEnd {
     Drop(u64),
 }
 
-/// One direction of a stream, as it should be.
+/// One direction of a stream, as planned.
 #[derive(Debug)]
 pub(super) struct Direction {
     pub messages: u64,
     pub send_end: SendEnd,
     pub recv_end: RecvEnd,
-    pub book: Mutex<Book>,
+    pub record: Mutex<Sent>,
 }
 
-/// What became of it.
+/// What was sent, and how the direction ended.
 #[derive(Debug, Default)]
-pub(super) struct Book {
+pub(super) struct Sent {
     /// Length and pattern of each message that was sent, or is being sent.
     pub sent: Vec<(usize, u64)>,
-    /// How it ended in truth, and after how many: a sender may have to stop early.
+    /// How it really ended, and after how many messages: a sender may have to stop early.
     pub ended: Option<(SendEnd, u64)>,
 }
 
@@ -63,19 +64,19 @@ impl Direction {
             1 => RecvEnd::Drop(chance.below(messages + 1)),
             _ => RecvEnd::ToTheEnd,
         };
-        Arc::new(Self { messages, send_end, recv_end, book: Mutex::default() })
+        Arc::new(Self { messages, send_end, recv_end, record: Mutex::default() })
     }
 
     pub(super) fn begin(&self, message: (usize, u64)) {
-        self.book.lock().unwrap().sent.push(message);
+        self.record.lock().unwrap().sent.push(message);
     }
 
     pub(super) fn take_back(&self) {
-        self.book.lock().unwrap().sent.pop();
+        self.record.lock().unwrap().sent.pop();
     }
 
     pub(super) fn end(&self, how: SendEnd, after: u64) {
-        self.book.lock().unwrap().ended = Some((how, after));
+        self.record.lock().unwrap().ended = Some((how, after));
     }
 }
 
@@ -84,7 +85,7 @@ impl Direction {
 pub(super) enum Finish {
     /// One side closes once all streams have ended.
     Closed,
-    /// Nobody closes: both sides let go of all they have.
+    /// No side closes: both drop all their handles.
     Abandoned,
     /// One side closes in between.
     CutByClose,
@@ -92,15 +93,15 @@ pub(super) enum Finish {
     CutBySevering,
 }
 
-/// What both sides share: the model.
+/// The model that both sides share.
 #[derive(Debug)]
 pub(super) struct World {
     pub seed: u64,
     pub setup: Setup,
     pub finish: Finish,
     pub size_max: u64,
-    /// The directions of each stream, away from its opener and towards it; the opener is the first byte of the
-    /// metadata, the place in here the second.
+    /// The directions of each stream, away from its opener and towards it. The first byte of the
+    /// metadata is the opener, the second the index here.
     pub streams: [Vec<[Arc<Direction>; 2]>; 2],
 }
 
@@ -147,8 +148,8 @@ impl World {
         matches!(self.finish, Finish::CutByClose | Finish::CutBySevering)
     }
 
-    /// Where nothing goes another way when memory is exhausted, one who keeps messages while it waits for the next
-    /// would wait for itself.
+    /// Without overflow, a receiver that keeps messages while it waits for the next would wait for
+    /// memory that it holds itself.
     pub(super) fn lets_go(&self) -> bool {
         self.setup.limits.policy != BackPressure::Overflow
     }

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! One race each, while the session lives: who waits for what, while somebody else does what.
+//! Races while the session lives, one per test: waiters for something while another thread acts.
 //!
 //! ```text
-//!   room       found before its waiter has called the driver · given up by another · for pieces of a message
+//!   room       found before its waiter wakes the driver · given up by another · for fragments
 //!   credit     told along with a message, beside credit that is told alone
 //!   numbers    used again behind END · answered at once
 //! ```
 //!
-//! Every thread has to come to an end, and every message says which stream it is of.
+//! Every thread must end, and every message names its stream.
 
 use super::acts::{
     accept_one, close, join, open, random, recv, recv_many, recv_one, send, send_many,
@@ -18,8 +18,8 @@ use crate::config::BackPressure;
 use crate::session::{Handle, RecvHalf, SendHalf, StreamSendError};
 use shuttle::thread;
 
-/// Room is found by a driver before the one who waits for it has called it, by its look or by its bell; others
-/// that wait want room as well, or memory.
+/// A driver finds room before the waiter for it has woken the driver, by its check or by its
+/// doorbell. Other waiters need room as well, or memory.
 fn senders_short_of_room() {
     let (mut chance, setup) = random();
     let sides = Sides::connect(Setup { window: 1 << 20, ..setup });
@@ -55,11 +55,12 @@ fn recv_long(half: &RecvHalf, mark: u8) {
 }
 
 #[test]
-fn waiter_for_space_is_notified() {
+fn waiter_for_room_is_woken() {
     explore(1200, senders_short_of_room);
 }
 
-/// One waits for memory, another for a slot and gives up: what came for the first is not overlooked.
+/// One sender waits for memory, another for a slot and gives up. Room for the first is not
+/// overlooked.
 fn one_gives_up_waiting() {
     let (mut chance, setup) = random();
     let sides = Sides::connect(Setup { window: 1 << 20, ..setup });
@@ -85,11 +86,11 @@ fn one_gives_up_waiting() {
 }
 
 #[test]
-fn who_gives_up_waiting_costs_nobody_a_wake_up() {
+fn waiter_that_gives_up_costs_no_wake_up() {
     explore(1000, one_gives_up_waiting);
 }
 
-/// Pieces of messages that are given up half-way, between pieces of another stream's.
+/// Messages are given up after some fragments, between fragments of another stream.
 fn pieces_given_up() {
     let (_, setup) = random();
     let mut limits = setup.limits;
@@ -126,11 +127,12 @@ fn pieces_given_up() {
 }
 
 #[test]
-fn a_message_given_up_half_way_leaves_nothing() {
+fn message_given_up_half_way_leaves_nothing() {
     explore(800, pieces_given_up);
 }
 
-/// Both directions of a stream at once, with a window of two messages: credit goes along with messages and alone.
+/// Both directions of a stream at once, with a window of two messages: credit goes along with
+/// messages, and alone.
 fn credit_both_ways() {
     let (mut chance, setup) = random();
     let window = chance.pick(&[0, 64, 128, 256]);
@@ -147,12 +149,12 @@ fn credit_both_ways() {
 }
 
 #[test]
-fn credit_with_messages_is_never_older_than_sent_credit() {
+fn credit_of_messages_is_never_older_than_reported() {
     explore(1600, credit_both_ways);
 }
 
-/// One number at a time, so that each stream has that of the one before: what the answerer still sends when it is
-/// over must not come behind END.
+/// One number at a time, so that each stream has the number of the one before. Messages that the
+/// answerer still sends at its end must not come after END.
 fn one_number_for_all() {
     let (mut chance, setup) = random();
     let sides = Sides::connect(Setup { streams_max: 1, ..setup });
@@ -185,11 +187,12 @@ fn one_number_for_all() {
 }
 
 #[test]
-fn nothing_comes_behind_the_end_of_a_stream() {
+fn nothing_follows_end_of_stream() {
     explore(1200, one_number_for_all);
 }
 
-/// The other side answers a stream as soon as it is open: its opener's driver has to know it by then.
+/// The peer answers a stream as soon as it is open. The opener's driver must know the stream by
+/// then.
 fn answered_at_once() {
     let (_, setup) = random();
     let sides = Sides::connect(setup);
@@ -203,7 +206,7 @@ fn answered_at_once() {
     let answering = thread::spawn(move || {
         for mark in 0..3 {
             let (mut sender, _receiver) = accept_one(&theirs);
-            // Whoever stopped had what it wanted.
+            // A receiver that stopped had what it wanted.
             let _ = send(&mut sender, &[mark]);
         }
     });
@@ -212,6 +215,6 @@ fn answered_at_once() {
 }
 
 #[test]
-fn a_stream_that_is_answered_at_once_is_known() {
+fn stream_answered_at_once_is_known() {
     explore(1200, answered_at_once);
 }

@@ -22,7 +22,7 @@ use shuttle::thread::{self, JoinHandle};
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 
-/// What two sides agree on.
+/// The settings of both sides.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Setup {
     pub limits: ModelLimits,
@@ -34,9 +34,9 @@ pub(super) struct Setup {
 /// How drivers are driven.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Front {
-    /// As on tokio: registered once for each poll, in which it may look many times.
+    /// As on tokio: registered once for each poll, which may turn many times.
     Task,
-    /// As by a thread: registered before each look.
+    /// As by a thread: registered before each turn.
     Thread,
 }
 
@@ -53,13 +53,13 @@ impl Default for Setup {
     }
 }
 
-/// Both sides. Whoever has the handles uses the sessions.
+/// Both sides. Their handles use the sessions.
 pub(super) struct Sides {
     pub handles: [Handle; 2],
     pub wires: Wires,
 }
 
-/// What is between them.
+/// The connection between them, and the threads of the drivers.
 pub(super) struct Wires {
     links: [Link; 2],
     drivers: [JoinHandle<()>; 2],
@@ -99,7 +99,7 @@ impl Wires {
         in_use(one, other) + in_use(other, one)
     }
 
-    /// Both drivers have to come to an end.
+    /// Waits until both drivers have ended.
     pub(super) fn join(self) {
         for driver in self.drivers {
             driver.join().unwrap();
@@ -134,20 +134,21 @@ fn established(end: Ends, setup: Setup, is_acceptor: bool) -> Established {
 fn drive(mut driver: Driver, side: &Arc<Side>, front: Front) {
     let waker = Waker::from(Arc::new(Called(Arc::clone(side))));
     loop {
-        // Registered before the look: whoever calls after it is heard.
+        // Registered before the turn: a later call wakes the driver.
         driver.register(&waker);
         let Some(for_room) = poll(&mut driver, side, front) else { return };
         side.sleep(for_room);
     }
 }
 
-/// One poll of a task, or one round of a thread; whether to sleep for room as well, or `None` if it is over.
+/// One poll of a task, or one round of a thread. Returns whether to block for room as well, or
+/// `None` once it is over.
 fn poll(driver: &mut Driver, side: &Arc<Side>, front: Front) -> Option<bool> {
     loop {
         match driver.turn() {
             Turn::Over => return None,
             Turn::Busy => {
-                // It lets the others run, and is polled again.
+                // It lets other threads run, and is polled again.
                 side.wake();
                 return Some(false);
             }
@@ -183,7 +184,7 @@ impl Wake for Called {
     }
 }
 
-/// Where a user sleeps.
+/// Where a user blocks.
 #[derive(Default)]
 struct Bed {
     is_woken: Mutex<bool>,
@@ -207,7 +208,7 @@ impl Bed {
     }
 }
 
-/// Polls until it is ready.
+/// Polls until ready.
 pub(super) fn wait<T>(mut poll: impl FnMut(&Context<'_>) -> Poll<T>) -> T {
     let bed = Arc::new(Bed::default());
     let waker = Waker::from(Arc::clone(&bed));
@@ -219,7 +220,7 @@ pub(super) fn wait<T>(mut poll: impl FnMut(&Context<'_>) -> Poll<T>) -> T {
     }
 }
 
-/// Polls so many times at most, whenever it is woken, then gives up. With no time at all it never polls.
+/// Polls at most `polls` times, whenever it is woken, then gives up. With 0 it never polls.
 pub(super) fn give_up_after<T>(
     polls: u64,
     mut poll: impl FnMut(&Context<'_>) -> Poll<T>,
@@ -237,7 +238,7 @@ pub(super) fn give_up_after<T>(
     None
 }
 
-/// Once, with a waker that wakes nobody.
+/// Polls once, with a waker that wakes no thread.
 pub(super) fn poll_once<T>(mut poll: impl FnMut(&Context<'_>) -> Poll<T>) -> Option<T> {
     match poll(&Context::from_waker(Waker::noop())) {
         Poll::Ready(value) => Some(value),
