@@ -96,7 +96,7 @@ fn rings() {
     let geometry = Geometry::new(RING_BYTES, PEER_BLOCKS_MAX, SEGMENT_BYTES as u64).unwrap();
     assert_eq!(geometry.region_bytes, REGION_BYTES);
     let own = Hello { peer_blocks_max: U64::new(PEER_BLOCKS_MAX), ..hello(BOTH) };
-    for trust in [TrustPolicy::Peer, TrustPolicy::Untrusted] {
+    for trust in [TrustPolicy::Trusted, TrustPolicy::Untrusted] {
         let config = reader().trust(trust);
         let mut listener = Listener::bind_with(place.address("ring"), &config).unwrap();
         for image in images("ring") {

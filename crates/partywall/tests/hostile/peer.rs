@@ -217,7 +217,7 @@ fn each_rule_that_is_broken_is_named() {
     let _together = partywall_testkit::together();
     let _watchdog = Watchdog::new("each rule", Duration::from_secs(120));
     let mut wrong = Vec::new();
-    for trust in [TrustPolicy::Peer, TrustPolicy::Untrusted] {
+    for trust in [TrustPolicy::Trusted, TrustPolicy::Untrusted] {
         let mut home = Home::new(trust);
         for (what, code, act) in CASES {
             let (mut foe, mut channel) = home.meet();
@@ -239,7 +239,7 @@ fn each_rule_that_is_broken_is_named() {
 fn consumed_and_released_that_go_back_are_named() {
     let _together = partywall_testkit::together();
     let _watchdog = Watchdog::new("going back", Duration::from_secs(60));
-    let mut home = Home::new(TrustPolicy::Peer);
+    let mut home = Home::new(TrustPolicy::Trusted);
     let (mut foe, mut channel) = home.meet();
     while channel.try_send(&[0; 500]).is_ok() {}
     foe.write_control(CONSUMED, 1152);
@@ -342,7 +342,7 @@ fn random_words_and_records_never_make_us_panic_hang_or_grow() {
     let _watchdog = Watchdog::new("random words", Duration::from_secs(240));
     let mut named = [0_u32; 16];
     let (mut rounds, mut correct) = (0, 0);
-    for trust in [TrustPolicy::Peer, TrustPolicy::Untrusted] {
+    for trust in [TrustPolicy::Trusted, TrustPolicy::Untrusted] {
         let mut home = Home::new(trust);
         let mut before = None;
         for seed in 0..400 {
@@ -384,7 +384,7 @@ fn random_words_and_records_never_make_us_panic_hang_or_grow() {
 fn no_single_word_of_a_half_does_harm() {
     let _together = partywall_testkit::together();
     let _watchdog = Watchdog::new("every word", Duration::from_secs(240));
-    let mut home = Home::new(TrustPolicy::Peer);
+    let mut home = Home::new(TrustPolicy::Trusted);
     let (mut foe, mut channel) = home.meet();
     let end = foe.geometry.release_offset + 16 * 8;
     let (mut named, mut harmless) = (0, 0);
@@ -420,7 +420,7 @@ fn no_single_word_of_a_half_does_harm() {
 #[test]
 fn gone_means_closed_for_sending_only() {
     let _together = partywall_testkit::together();
-    let mut home = Home::new(TrustPolicy::Peer);
+    let mut home = Home::new(TrustPolicy::Trusted);
     let (mut foe, mut channel) = home.meet();
     foe.write_control(ASLEEP_RECORDS, GONE);
     foe.write_control(ASLEEP_ROOM, GONE);

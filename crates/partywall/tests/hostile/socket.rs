@@ -127,7 +127,7 @@ fn half_a_frame_on_control_socket_blocks_no_message() {
 fn a_flood_of_doorbells_only_wakes() {
     let _alone = partywall_testkit::alone();
     let _watchdog = Watchdog::new("flood of doorbells", Duration::from_secs(60));
-    for trust in [TrustPolicy::Peer, TrustPolicy::Untrusted] {
+    for trust in [TrustPolicy::Trusted, TrustPolicy::Untrusted] {
         let (mut foe, mut channel) = meet(&config().trust(trust).wait(Wait::Park), BOTH);
         let over = AtomicBool::new(false);
         let flooding = foe.wire.socket.try_clone().unwrap();
@@ -205,7 +205,7 @@ fn doorbells_that_were_handed_out_in_vain_are_not_used() {
     let _together = partywall_testkit::together();
     let _watchdog = Watchdog::new("doorbells handed out", Duration::from_secs(30));
     let place = Directory::new();
-    let config = Config::default().trust(TrustPolicy::Peer).wait(Wait::Park);
+    let config = Config::default().trust(TrustPolicy::Trusted).wait(Wait::Park);
     let mut listener = Listener::bind_with(place.address("home"), &config).unwrap();
     // Our side trusts and sends its bells; the neighbour sends none, so bells are bytes.
     let (path, hello, geometry) = (place.path("home"), hello(BOTH), small_geometry());
@@ -324,7 +324,7 @@ fn records_on_a_socket_that_cannot_be_are_named() {
         ("an endless blob", 7, bytes(wire(0, Kind::Blob, u32::MAX), &[0; 31])),
         ("an end with a body", 7, bytes(wire(0, Kind::CloseWrite, 1), b"x")),
     ];
-    for trust in [TrustPolicy::Peer, TrustPolicy::Untrusted] {
+    for trust in [TrustPolicy::Trusted, TrustPolicy::Untrusted] {
         for (what, expected, bytes) in &cases {
             let config = config().trust(trust).message_max(60_000);
             let (foe, mut channel) = meet(&config, FEATURE_SOCKET);
