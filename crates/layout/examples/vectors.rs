@@ -2,11 +2,11 @@
 //! Writes the images of SPEC 10, the same bytes every time.
 //!
 //! ```text
-//! cargo run -p partywall-layout --example vectors -- DIR             the golden vectors
-//! cargo run -p partywall-layout --example vectors -- --hostile DIR   the hostile images
-//! cargo run -p partywall-layout --example vectors -- --links DIR     files of links, good and bad
-//! cargo run -p partywall-layout --example vectors -- --link-frames DIR   frames of links, good and bad
-//! cargo run -p partywall-layout --example vectors -- --link-records DIR     records of links, good and bad
+//! cargo run -p partywall-layout --example vectors -- DIR # the golden vectors
+//! cargo run -p partywall-layout --example vectors -- --hostile DIR # the hostile images
+//! cargo run -p partywall-layout --example vectors -- --links DIR # files of links, good and bad
+//! cargo run -p partywall-layout --example vectors -- --link-frames DIR # frames of links, good and bad
+//! cargo run -p partywall-layout --example vectors -- --link-records DIR # records of links, good and bad
 //! ```
 #![forbid(unsafe_code)]
 

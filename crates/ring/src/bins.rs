@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!  size in units   0 .. 15 | 16 .. 31 | 32 .. 63 | 64 .. 127 | ...        first level: powers of two
-//!                  one list per size  | 16 lists, each a sixteenth of it     second level
+//!                  one list per size  | 16 lists, each a 16th of it       second level
 //!  first ──▶ one bit per first level, set if one of its lists is not empty
 //!  second[f] ──▶ one bit per list
 //! ```

@@ -8,8 +8,8 @@
 //!   methods.rs   these methods, on channels and streams
 //! ```
 //!
-//! Neither changes what is on the wire: a value is the payload of one message, so limits on its size
-//! are the limits on messages.
+//! Nothing changes on the wire: a value is the payload of one message, so limits on its size are
+//! the limits on messages.
 
 mod methods;
 #[cfg(feature = "zerocopy")]
