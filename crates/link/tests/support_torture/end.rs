@@ -102,7 +102,7 @@ struct End {
     /// The epoch in which this owner certainly sent a message with its number. Later messages
     /// without a number are then of this owner.
     anchor: Option<u64>,
-    /// An answer found no room: the other side may wait for room, too.
+    /// An answer found no room: the peer may wait for room, too.
     is_tired: bool,
 }
 

@@ -19,10 +19,10 @@ use std::io;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Closed {
     /// It closed its end in good order; everything that it sent has been received.
-    #[error("the other side has closed")]
+    #[error("the peer has closed")]
     Finished,
     /// It died, or hung up without closing; what it had committed before was received.
-    #[error("the other side died or hung up")]
+    #[error("the peer died or hung up")]
     Disconnected,
 }
 
@@ -137,20 +137,18 @@ pub struct TooLarge {
 #[non_exhaustive]
 pub enum Limit {
     /// The `memory_max` of this side.
-    #[error(
-        "raise Config::memory_max on this side (and on the other), or use BackPressure::Overflow"
-    )]
+    #[error("raise Config::memory_max on this side and at the peer, or use BackPressure::Overflow")]
     OwnMemory,
     /// The `map_max` of the peer.
     #[error(
-        "raise Config::memory_max or Config::map_max on the other side, and Config::memory_max on this side \
-         if it is no greater"
+        "raise Config::memory_max or Config::map_max at the peer, and Config::memory_max on this \
+         side if it is no greater"
     )]
     PeerMap,
     /// The `message_max` of the peer.
     #[error(
-        "raise Config::memory_max or Config::message_max on the other side, and Config::memory_max on this \
-         side if it is no greater"
+        "raise Config::memory_max or Config::message_max at the peer, and Config::memory_max on \
+         this side if it is no greater"
     )]
     PeerMessage,
     /// A batch takes at most half the ring.

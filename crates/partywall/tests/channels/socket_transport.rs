@@ -142,7 +142,7 @@ fn an_end_over_tcp_waits_for_nobody_unless_bytes_are_unread() {
     }
     println!("the longest of 40 ends took {longest:?}");
     assert!(longest < Duration::from_millis(500), "{longest:?}");
-    // The other side neither reads nor goes away: then it is about a second.
+    // The peer neither reads nor goes away: then it is about a second.
     let (client, mut server) = Kind::Tcp.pair(|config| config);
     server.send(b"never read").unwrap();
     std::thread::sleep(Duration::from_millis(20));

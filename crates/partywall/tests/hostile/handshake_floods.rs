@@ -130,9 +130,9 @@ fn connecting_to_one_that_stalls_ends_in_time() {
         let result = std::thread::scope(|scope| {
             scope.spawn(|| {
                 let mut stream = silent.accept().unwrap().0;
-                // It fails only if the other side has given up already, which is what is asserted.
+                // It fails only if the peer has given up already, which is what is asserted.
                 let _ = stream.write_all(bytes);
-                // Kept open until the other side gives up.
+                // Kept open until the peer gives up.
                 let _ = std::io::copy(&mut stream, &mut std::io::sink());
             });
             partywall::connect_with(place.address("silent"), &config)

@@ -159,7 +159,7 @@ fn regions() {
     }
 }
 
-/// Accepts one connection and offers it a half with this header; until the other side hangs up.
+/// Accepts one connection and offers it a half with this header; until the peer hangs up.
 fn offer(listener: &partywall_sys::Listener, header: &[u8]) {
     let mut events = [PollFd::new(listener, PollFlags::IN)];
     poll::wait(&mut events, Some(within(Duration::from_secs(30)))).unwrap();

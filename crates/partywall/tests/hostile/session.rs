@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The other side of a session keeps no rule of streams: ours names the rule it broke, or goes on;
+//! The peer of a session keeps no rule of streams: ours names the rule it broke, or goes on;
 //! it never panics, hangs, or grows.
 #![cfg(feature = "tokio")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]

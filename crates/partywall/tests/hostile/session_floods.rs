@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The other side of a session floods ours with records that are cheap for it: what ours holds
+//! The peer of a session floods ours with records that are cheap for it: what ours holds
 //! stays bounded, and what exceeds a bound is a violation with the number that the specification
 //! gives it.
 #![cfg(feature = "tokio")]
