@@ -223,7 +223,7 @@ const FORBIDDEN: [&str; 9] =
     ["util", "utils", "common", "helper", "helpers", "manager", "managers", "misc", "stuff"];
 
 /// Words that end as participles do, and name an object.
-const NOUNS: [(&str, &str); 11] = [
+const NOUNS: [(&str, &str); 14] = [
     ("ring", "the data structure"),
     ("string", "text"),
     ("mapping", "memory mapped into a process"),
@@ -235,6 +235,9 @@ const NOUNS: [(&str, &str); 11] = [
     ("encoding", "the form of a value in bytes"),
     ("backing", "the file behind a memory mapping"),
     ("incoming", "tonic's name for a stream of accepted connections"),
+    ("greeting", "the first frame of a connection"),
+    ("routing", "the choice of the stream that a record belongs to"),
+    ("serving", "the calls that a server runs"),
 ];
 
 /// Types that may have methods in more files, and the page that says why.

@@ -29,7 +29,7 @@ pub const OWNER: &str = "PARTYWALL_TORTURE_OWNER";
 /// Where the relay is (client), or where to listen (server).
 pub const ADDRESS: &str = "PARTYWALL_TORTURE_ADDRESS";
 
-/// The file exists as soon as nothing new is to be sent.
+/// Name of the file that exists once no new message may be sent.
 pub const SETTLE: &str = "settle";
 
 pub fn run(role: &str) {

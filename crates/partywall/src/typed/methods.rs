@@ -119,7 +119,8 @@ impl SharedSender {
     /// The same as [`Sender::try_send_value`].
     ///
     /// # Errors
-    /// Fails as [`try_send_value`](Sender::try_send_value) does, and with [`TrySendError::Busy`] while another thread sends.
+    /// Fails as [`try_send_value`](Sender::try_send_value) does, and with [`TrySendError::Busy`]
+    /// while another thread sends.
     pub fn try_send_value<T: Serialize + ?Sized>(
         &self,
         value: &T,

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!   values.rs    send_value, recv_value     postcard: any serde type, compact, decoded
-//!   plain.rs     send_plain, recv_plain     the bytes of the struct itself, borrowed where they lie
+//!   plain.rs     send_plain, recv_plain     the bytes of the struct itself, borrowed in place
 //!   places.rs    bytes at an address that suits the struct
 //!   methods.rs   these methods, on channels and streams
 //! ```

@@ -34,7 +34,7 @@ fn a_large_message_arrives_before_the_deadline() {
     }
 }
 
-/// A neighbour by hand on a Unix socket, and our channel to it.
+/// A peer made by hand on a Unix socket, and our channel to it.
 fn peer() -> (Socket, partywall::Channel) {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("home");
