@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A link between two ends of one user on one machine reads its neighbour's memory, sleeps and
-//! wakes for it, and goes over to a socket and back while messages flow.
+//! A link between two ends of one user on one machine reads its peer's memory, sleeps and wakes for
+//! it, and goes over to a socket and back while messages flow.
 
 use crate::support_ends;
 
