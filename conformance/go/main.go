@@ -5,8 +5,9 @@
 //	peer serve --network unix --address A --map memfd     prints "ready", serves until stdin ends or SIGTERM
 //	peer run   --network unix --address A --map memfd …   drives traffic, checks every byte, exits
 //
-// Both print one line of JSON at their end, and exit with 0 only if every byte was right. What they exchange is in
-// traffic.go. They do not touch what the library does: a fault of the library shows as a failed run.
+// Both print one line of JSON at their end, and exit with 0 only if every byte was right.
+// traffic.go defines the traffic. They do not change the library's behaviour: a fault of the
+// library is a failed run.
 package main
 
 import (
@@ -111,7 +112,7 @@ func defaultPrefix() string {
 	return fmt.Sprintf("/dev/shm/conformance-go-%d-%d", os.Getpid(), time.Now().UnixNano())
 }
 
-// config is the library's default but for what the options say.
+// config returns the library's default settings with changes from the options.
 func (o *options) config() *shmipc.Config {
 	config := shmipc.DefaultConfig()
 	config.ShareMemoryPathPrefix = o.prefix
@@ -159,7 +160,7 @@ func removeLeftovers(prefix string) {
 	}
 }
 
-// report collects what happened, and prints it as one line.
+// report collects the results of a run, and prints them as one line.
 type report struct {
 	mutex        sync.Mutex
 	Role         string            `json:"role"`
@@ -194,7 +195,8 @@ func (r *report) fail(err error) {
 	})
 }
 
-// OnEmitSessionMetrics makes the report the library's Monitor, which hears of a session at its end.
+// OnEmitSessionMetrics makes the report the library's Monitor, which gets the metrics of a session
+// at its end.
 func (r *report) OnEmitSessionMetrics(performance shmipc.PerformanceMetrics, stability shmipc.StabilityMetrics,
 	memory shmipc.ShareMemoryMetrics, _ *shmipc.Session) {
 	r.with(func(r *report) {

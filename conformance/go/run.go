@@ -59,7 +59,8 @@ func run(o *options) int {
 }
 
 func (c *client) drive() {
-	// A message that goes over the socket closes the session to new streams, so all are opened before the first.
+	// A message over the socket closes the session to new streams, so all are opened before the
+	// first message.
 	var first []*shmipc.Stream
 	for index := 0; index <= c.options.streams; index++ {
 		stream, err := c.sessions.GetStream()
@@ -89,7 +90,7 @@ func (c *client) drive() {
 	}
 }
 
-// lane is what one of the concurrent users does: leases of a stream, one after the other.
+// lane is one of the concurrent users: it leases streams, one after the other.
 func (c *client) lane(index int, stream *shmipc.Stream, seed uint64) error {
 	p := &plan{seed: seed, sizes: c.options.planSizes(), requests: c.options.count}
 	switch c.options.mode {
@@ -127,12 +128,13 @@ func (c *client) lane(index int, stream *shmipc.Stream, seed uint64) error {
 	return nil
 }
 
-// leases knows which lanes have leased a stream since the harness asked for that with "renew". Once all have, it prints
-// "renewed": no lane uses a stream from before the request.
+// leases knows which lanes have leased a stream since the harness asked for that with "renew". Once
+// all have, it prints "renewed": no lane uses a stream from before the request.
 type leases struct {
 	mutex              sync.Mutex
 	requested, printed uint64
-	// By lane: how many requests there were before it leased its stream; the most for one that has ended.
+	// By lane: how many requests there were before it leased its stream; the most for one that has
+	// ended.
 	lanes []uint64
 }
 
@@ -169,7 +171,7 @@ func (l *leases) printIfRenewed() {
 	}
 }
 
-// echo sends the requests of a plan, some of them ahead of the answers, and checks the answers.
+// echo sends the requests of a plan, some of them before earlier answers, and checks the answers.
 func (c *client) echo(stream *shmipc.Stream, p *plan) error {
 	if err := send(stream, p.encode()); err != nil {
 		return err
@@ -216,7 +218,8 @@ func sendAhead(stream *shmipc.Stream, p *plan, room chan<- struct{}, stop <-chan
 	return nil
 }
 
-// receive checks all answers; with ignored boundaries a piece may hold the end of one and the whole of others.
+// receive checks all answers; with ignored boundaries a piece may hold the end of one and the whole
+// of others.
 func (c *client) receive(stream *shmipc.Stream, p *plan, room <-chan struct{}) error {
 	if !c.options.ignoreBoundaries {
 		for index := uint64(0); index < p.requests; index++ {
@@ -230,7 +233,8 @@ func (c *client) receive(stream *shmipc.Stream, p *plan, room <-chan struct{}) e
 	}
 	index, inRequest, expected := uint64(0), 0, newPattern(p.seed, 0)
 	for turn := 0; index < p.requests; turn++ {
-		// What is there may be read without waiting; otherwise wait for the rest of this answer at most.
+		// Buffered bytes are read without waiting; otherwise wait at most for the rest of this
+		// answer.
 		want := oddPieces[turn%len(oddPieces)]
 		if want > stream.BufferReader().Len() {
 			want = min(want, p.size(index)-inRequest)
@@ -285,7 +289,7 @@ func (c *client) upload(stream *shmipc.Stream, p *plan) error {
 	return stream.Close()
 }
 
-// awaitUploads asks the server until it has seen the end of each upload.
+// awaitUploads asks the server until it has received the end of each upload.
 func (c *client) awaitUploads(teller *shmipc.Stream) {
 	ask := &plan{mode: modeReport, sizes: []uint64{1}}
 	for {
@@ -329,5 +333,5 @@ func (c *client) download(stream *shmipc.Stream, p *plan) error {
 	return nil
 }
 
-// Sizes of pieces that have nothing to do with those of requests or slices.
+// Sizes of pieces that are unrelated to those of requests or slices.
 var oddPieces = []int{1, 7, 4093, 10007, 100003, 3, 65537, 333}

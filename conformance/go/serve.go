@@ -37,8 +37,9 @@ func (s *server) OnNewStream(stream *shmipc.Stream) {
 // OnShutdown is part of the library's ListenCallback.
 func (s *server) OnShutdown(string) {}
 
-// serve listens until stdin ends or SIGTERM arrives. The command "hot-restart EPOCH" moves the clients to another
-// server and prints "restarted EPOCH"; the next line of stdin, or its end, then ends this one.
+// serve listens until stdin ends or SIGTERM arrives. The command "hot-restart EPOCH" moves the
+// clients to another server and prints "restarted EPOCH"; the next line of stdin, or its end, then
+// ends this one.
 func serve(o *options) int {
 	s := &server{report: newReport("server")}
 	config := &shmipc.ListenerConfig{Config: o.config(), Network: o.network, ListenPath: o.address}
@@ -55,23 +56,24 @@ func serve(o *options) int {
 		if err := hotRestart(listener, number(epoch)); err != nil {
 			s.report.fail(err)
 		} else {
-			// Streams in use go on. The harness knows when there are none, and ends us then.
+			// Streams in use go on. The harness knows when there are none, and then ends this
+			// server.
 			fmt.Printf("restarted %s\n", epoch)
 			<-lines
 		}
 	} else {
-		// Clients that have gone take their streams with them, but not at once.
+		// Streams of clients that have gone end too, but not at once.
 		s.awaitEnds()
 	}
 	_ = listener.Close()
 	s.awaitEnds()
-	// Sessions report their numbers while they close, on threads of their own.
+	// Sessions report their metrics while they close, on their own threads.
 	time.Sleep(closingTime)
 	removeLeftovers(o.prefix)
 	return s.report.print()
 }
 
-// awaitEnds waits until no stream is open, or the deadline passes: the report says which.
+// awaitEnds waits until no stream is open, or the deadline passes; the report has the number.
 func (s *server) awaitEnds() {
 	deadline := time.Now().Add(endsTimeout)
 	for open := uint64(1); open > 0 && time.Now().Before(deadline); time.Sleep(endsPause) {
@@ -98,7 +100,8 @@ func commands() <-chan string {
 	return lines
 }
 
-// hotRestart sends the clients to the server that has taken our address, as the library's own example does.
+// hotRestart sends the clients to the server that has taken our address, as the library's own
+// example does.
 func hotRestart(listener *shmipc.Listener, epoch uint64) error {
 	listener.SetUnlinkOnClose(false)
 	if err := listener.HotRestart(epoch); err != nil {
@@ -136,7 +139,7 @@ func (s *server) answer(stream *shmipc.Stream) error {
 	}
 }
 
-// orderly forgives that a session ends between two plans.
+// orderly accepts the end of a session between two plans.
 func orderly(err error) error {
 	if errors.Is(err, shmipc.ErrStreamClosed) || errors.Is(err, shmipc.ErrEndOfStream) {
 		return nil
@@ -166,7 +169,7 @@ func (s *server) count(size int) {
 	s.report.with(func(r *report) { r.Requests++; r.Bytes += uint64(size) })
 }
 
-// upload counts whether everything came before the end of the stream.
+// upload counts whether all requests arrived before the end of the stream.
 func (s *server) upload(stream *shmipc.Stream, p *plan) {
 	for index := uint64(0); index < p.requests; index++ {
 		if _, err := readRequest(stream, p, index, pieceBytes, nil); err != nil {

@@ -5,8 +5,9 @@
 //	plan     "PWCONF01" | mode u64 | seed u64 | requests u64 | sizes u64 | size u64 …     big-endian
 //	request  exactly as many bytes as its turn in the plan says, without a header
 //
-// A stream carries plans one after the other, each followed by its requests. The bytes of request i are made from
-// the seed and i, so both sides know them, and a request of one byte is one byte in the shared memory.
+// A stream carries plans one after the other, each followed by its requests. The bytes of request i
+// are made from the seed and i, so both sides know them, and a request of one byte is one byte in
+// the shared memory.
 package main
 
 import (
@@ -17,7 +18,7 @@ import (
 	shmipc "github.com/cloudwego/shmipc-go"
 )
 
-// What the two sides do with the requests of a plan.
+// Modes: the direction of the requests of a plan.
 const (
 	modeEcho     = 0 // the server answers each request with the same bytes
 	modeUpload   = 1 // the client sends all and closes at once; the server counts whether all arrived
@@ -147,7 +148,8 @@ func requestBytes(p *plan, index uint64, buffer []byte) []byte {
 	return buffer
 }
 
-// readRequest reads exactly request `index` in pieces, checks it, and returns it in the buffer if one is given.
+// readRequest reads exactly request `index` in pieces, checks it, and returns it in the buffer if
+// one is given.
 func readRequest(stream *shmipc.Stream, p *plan, index uint64, piece int, keep []byte) ([]byte, error) {
 	expected := newPattern(p.seed, index)
 	size := p.size(index)

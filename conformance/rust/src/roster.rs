@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Who takes part, and how each program is built.
+//! The participating programs, and how each is built.
 //!
-//! | variable                 | a program to take instead of building one |
+//! | variable                 | a program to use instead of building one   |
 //! |--------------------------|--------------------------------------------|
 //! | `CONFORMANCE_GO_PEER`    | shmipc-go                                  |
 //! | `CONFORMANCE_RUST_PEER`  | shmipc-rs                                  |
@@ -13,7 +13,7 @@ use std::sync::OnceLock;
 
 use anyhow::{Context, Result, ensure};
 
-/// One who takes part.
+/// A participating implementation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Peer {
     /// The published module `github.com/cloudwego/shmipc-go` v0.2.0.
@@ -24,11 +24,11 @@ pub enum Peer {
     Ours,
 }
 
-/// Everyone whose program does something: a row is all it takes.
+/// All participants. A new one needs only a row here.
 const ROSTER: [Peer; 3] = [Peer::Go, Peer::Rust, Peer::Ours];
 
 impl Peer {
-    /// As it is called in messages.
+    /// Its name in messages.
     pub fn name(self) -> &'static str {
         match self {
             Peer::Go => "shmipc-go",
@@ -61,13 +61,13 @@ impl Peer {
     }
 }
 
-/// Everyone who can take part here. Without Go its peer stays away, and a line says so.
+/// All participants available here. Without Go its peer is left out, and a line says so.
 pub fn present() -> Vec<Peer> {
     ROSTER.into_iter().filter(|&peer| peer != Peer::Go || has_go()).collect()
 }
 
-/// Every server with every client. Once ours takes part, the published peers are not paired with each other any more,
-/// unless `CONFORMANCE_ALL_PAIRS` is set: they do not change, and what they do wrong is written down.
+/// Every server with every client. If ours participates, pairs of two published peers are left out
+/// unless `CONFORMANCE_ALL_PAIRS` is set: they do not change, and their faults are recorded.
 pub fn pairs() -> Vec<(Peer, Peer)> {
     let present = present();
     let ours = present.contains(&Peer::Ours) && std::env::var_os("CONFORMANCE_ALL_PAIRS").is_none();
@@ -76,7 +76,7 @@ pub fn pairs() -> Vec<(Peer, Peer)> {
     present.iter().flat_map(|&server| clients(server)).filter(wanted).collect()
 }
 
-/// Whether Go can be had; if not, it says so on stderr, past the capture of tests.
+/// Whether Go is available. If not, a line on stderr says so, past the capture of tests.
 pub fn has_go() -> bool {
     static HAS: OnceLock<bool> = OnceLock::new();
     *HAS.get_or_init(|| {
@@ -94,7 +94,7 @@ pub fn has_go() -> bool {
 
 fn build_go() -> Result<()> {
     let program = target()?.join(GO_PROGRAM);
-    // Other tests may build it, or run it, at the same time: it comes whole.
+    // Other tests may build or run it at the same time, so it is renamed into place.
     let fresh = program.with_extension(std::process::id().to_string());
     let source = workspace().join("../go");
     let mut command = Command::new("go");
@@ -104,7 +104,8 @@ fn build_go() -> Result<()> {
     std::fs::rename(&fresh, &program).context("putting the Go peer in its place")
 }
 
-/// Builds all programs of this workspace; as a whole, because then what they share is built only once.
+/// Builds all programs of this workspace together, because then shared dependencies are built only
+/// once.
 fn build_rust() -> Result<()> {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command

@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A published peer is stopped while ours sends to it: once nothing more fits, ours waits or gives an error, as was
-//! chosen; and when the peer goes on, whatever ours said was sent arrives, and nothing arrives twice.
+//! A published peer is stopped while ours sends to it. Once there is no room, ours waits or returns
+//! an error, as configured. After the peer continues, every message that was sent arrives, and none
+//! twice.
 //!
 //! ```text
 //!   ours    plan: n requests ─ 0 ─ 1 ─ … ─ k-1 ─ k ✗ ─────────── k ─ … ─ n-1 ─ end
 //!   peer    checks each byte   ▲ SIGSTOP            ▲ SIGCONT
 //! ```
-//! Request k, for which there was no room, is sent again: if one before it had been dropped, or k not, the peer
-//! would find other bytes than those it expects.
+//!
+//! Request k, for which there was no room, is sent again. If an earlier one had been dropped, or k
+//! had been sent, the peer would find other bytes than it expects.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -88,7 +90,8 @@ fn a_stopped_client_receives_all_that_was_sent() -> Result<()> {
     })
 }
 
-/// Each published peer over each transport, with requests that fill the ring, and such as fill the memory.
+/// Each published peer over each transport, with requests that fill the ring, and with requests
+/// that fill the memory.
 fn each(run: impl Fn(&Exchange, &Plan, BackPressure) -> Result<()>) -> Result<()> {
     for peer in present().into_iter().filter(|&peer| peer != Peer::Ours) {
         for transport in Transport::ALL {
@@ -96,7 +99,7 @@ fn each(run: impl Fn(&Exchange, &Plan, BackPressure) -> Result<()>) -> Result<()
                 .into_iter()
                 .chain([(BackPressure::Block, 60_000), (BackPressure::Error, 60_000)])
             {
-                // Only the published one is a program here.
+                // Only the published peer is a program here.
                 let exchange = Exchange::new((peer, peer), transport)?;
                 let plan =
                     Plan { mode: Mode::Upload, seed: 7, requests: 400, sizes: vec![size, 5] };
@@ -126,7 +129,7 @@ fn ours(exchange: &Exchange) -> Result<Arc<Shmipc>> {
     Ok(Arc::new(Shmipc::new(config).context("settings")?))
 }
 
-/// Stops the peer, sends until there is no room, lets it go on, and sends the rest.
+/// Stops the peer, sends until there is no room, continues the peer, and sends the rest.
 fn send_past_a_stop(
     stream: &mut Stream,
     plan: &Plan,
@@ -164,7 +167,7 @@ fn request(plan: &Plan, index: u64) -> Vec<u8> {
     bytes
 }
 
-/// How many uploads the server has seen whole, and how many cut short.
+/// Uploads that the server has received whole, and those that were cut.
 fn ask(teller: &mut Stream) -> Result<[u64; 2]> {
     let plan = Plan { mode: Mode::Report, seed: 0, requests: 0, sizes: vec![1] };
     send_until_accepted(teller, &plan.encode())?;
@@ -186,7 +189,7 @@ fn send_until_accepted(stream: &mut Stream, bytes: &[u8]) -> Result<()> {
     }
 }
 
-/// Waits until no thread of a process runs any more.
+/// Waits until all threads of a process are stopped.
 fn await_stop(process: u32) -> Result<()> {
     let deadline = soon();
     loop {
@@ -219,9 +222,9 @@ fn soon() -> Instant {
 }
 
 const QUEUE_CAP: u32 = 64;
-/// Of requests below this size, it is the queue that is full first.
+/// Requests below this size fill the queue first.
 const SMALL: usize = 1000;
-/// The same region, where the client is theirs.
+/// The same region for a client of a published peer.
 const REGION: &str = "--buffer-cap 1048576 --slices 4096:50,65536:50 --queue-cap 64";
 /// How long ours waits for room while the peer is stopped.
 const WAIT: Duration = Duration::from_millis(100);

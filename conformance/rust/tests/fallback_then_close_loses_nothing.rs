@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A region that is too small, so that data goes over the socket; and then a close at once.
+//! A region that is too small, so that data uses the socket, and then a close at once.
 //!
-//! All data has to arrive before the end of the stream, whoever sends. Where two published peers are known to lose
-//! some, the exchange is made all the same, and only this loss is accepted.
+//! All data must arrive before the end of the stream, in both directions. Two published peers are
+//! known to lose some. The exchange is made all the same, and only this loss is accepted.
 
 use anyhow::{Context, Result, ensure};
 use conformance::exchange::{Exchange, Transport};

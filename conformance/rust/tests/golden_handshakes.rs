@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The handshakes in `spec/shmipc` are what the published peers say to each other, and what each of them and ours
-//! say to each other.
+//! The handshakes in `spec/shmipc` are those of the published peers with each other, and of each of
+//! them with ours.
 //!
 //! With `CONFORMANCE_RECORD=1` the files are written instead of compared.
 
@@ -90,6 +90,6 @@ fn vectors() -> PathBuf {
 
 const RECORDED: [(Transport, &str); 2] =
     [(Transport::UnixFile, "v2-file"), (Transport::UnixMemfd, "v3-memfd")];
-/// What names begin with in the vectors.
+/// Prefix of the names in the vectors.
 const PREFIX: &str = "/dev/shm/conformance-golden";
 const TIMEOUT: Duration = Duration::from_secs(30);

@@ -7,8 +7,8 @@
 //! client   run, until stdin ends ───────────────── renew ── "renewed" ───────── end of stdin
 //! ```
 //!
-//! The old server closes when the client has leased each of its streams anew, because by then no call
-//! uses a session of the old server. A fixed delay instead fails calls on a busy machine.
+//! The old server closes when the client has leased each of its streams anew. By then no call uses
+//! a session of the old server. A fixed delay instead fails calls on a busy machine.
 //!
 //! Over TCP the address is that of a forwarder, which sends later connections to the new server.
 
@@ -64,7 +64,7 @@ fn restart(exchange: &Exchange) -> Result<()> {
     }
     old.command("hot-restart 7")?;
     old.wait_for_line("restarted", TIMEOUT)?;
-    // The clients have moved. The old server may close once no call is left on a stream from before.
+    // The clients have moved. The old server may close once no call uses an old stream.
     client.command("renew")?;
     client.wait_for_line("renewed", TIMEOUT)?;
     old.end_stdin();

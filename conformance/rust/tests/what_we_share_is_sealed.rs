@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! While a published peer echoes: our memfds are sealed, our files are for our user alone, our names are drawn, and
-//! nothing of ours would be inherited by a program that we start.
+//! While a published peer echoes: our memfds are sealed, our files have mode 0600, our names have a
+//! token, and a program that we start would inherit nothing.
 //!
 //! ```text
-//!   /proc/PID/fd/N ──▶ /memfd:shmipc…_TOKEN_PID_buffer      F_GET_SEALS: shrink, grow, seal; each may still write
-//!   /proc/PID/fdinfo/N ──▶ flags: close-on-exec             /dev/shm/…_TOKEN_PID_buffer: 0600
+//!   /proc/PID/fd/N ──▶ /memfd:shmipc…_TOKEN_PID_buffer  F_GET_SEALS: shrink, grow, seal; not write
+//!   /proc/PID/fdinfo/N ──▶ flags: close-on-exec         /dev/shm/…_TOKEN_PID_buffer: 0600
 //! ```
-//! It looks at running processes from outside, and takes nobody's word.
+//!
+//! It inspects running processes from outside, and relies on no report of theirs.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -97,7 +98,7 @@ fn server_keeps(exchange: &Exchange) -> Result<()> {
 struct Shared {
     /// Its descriptor in `/proc`.
     link: PathBuf,
-    /// As the system shows it.
+    /// The name in `/proc`.
     name: String,
 }
 
@@ -110,7 +111,7 @@ impl Shared {
             let seals = rustix::fs::fcntl_get_seals(&file)?;
             let expected = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
             ensure!(seals.contains(expected), "{name} has only {seals:?}");
-            // The other side has to write.
+            // The peer has to write.
             let never = SealFlags::WRITE | SealFlags::FUTURE_WRITE;
             ensure!(!seals.intersects(never), "{name} cannot be written: {seals:?}");
             return Ok(());
@@ -123,7 +124,7 @@ impl Shared {
         Ok(())
     }
 
-    /// What was drawn for the name, before the process id.
+    /// The token in the name, before the process id.
     fn token(&self, process: u32) -> Result<String> {
         let (before, _) =
             self.name.split_once(&format!("_{process}_")).context("a name without a process")?;
@@ -134,7 +135,7 @@ impl Shared {
     }
 }
 
-/// What a process shares under this prefix.
+/// The memory that a process shares under this prefix.
 fn shared(process: &Process, prefix: &str) -> Result<Vec<Shared>> {
     let mut all = Vec::new();
     for entry in std::fs::read_dir(format!("/proc/{}/fd", process.id()))? {
@@ -148,7 +149,7 @@ fn shared(process: &Process, prefix: &str) -> Result<Vec<Shared>> {
     Ok(all)
 }
 
-/// Each descriptor that a process did not itself inherit from us is closed when a program is executed.
+/// Checks that each descriptor, except those that the process inherited from us, is closed by exec.
 fn nothing_is_inherited(process: &Process) -> Result<()> {
     let inherited = open_across_execution("self")?.0;
     let (open, closed) = open_across_execution(&process.id().to_string())?;
@@ -161,13 +162,13 @@ fn nothing_is_inherited(process: &Process) -> Result<()> {
     Ok(())
 }
 
-/// Descriptors that stay open when a program is executed, and such as do not.
+/// Descriptors that stay open across exec, and those that do not.
 fn open_across_execution(process: &str) -> Result<(BTreeSet<u32>, BTreeSet<u32>)> {
     let (mut open, mut closed) = (BTreeSet::new(), BTreeSet::new());
     for entry in std::fs::read_dir(format!("/proc/{process}/fdinfo"))? {
         let path = entry?.path();
         let number = path.file_name().and_then(|name| name.to_str()).context("no number")?;
-        // One that was closed meanwhile is not inherited either.
+        // A descriptor that was closed meanwhile is not inherited either.
         let Ok(text) = std::fs::read_to_string(&path) else { continue };
         let flags =
             text.lines().find_map(|line| line.strip_prefix("flags:")).context("no flags")?;

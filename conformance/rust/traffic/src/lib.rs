@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The traffic of the conformance tests, the same in every program that takes part.
+//! The traffic of the conformance tests, the same in every program.
 //!
 //! ```text
 //!  client program                                     server program
@@ -8,13 +8,14 @@
 //!        └─ plan, requests ──────────────────────────▶ checks, answers
 //!           checks ◀────────────────────────────────── the same bytes
 //! ```
-//! A program implements [`Client`], [`Server`] and [`Conversation`] for its library; this crate does the rest. The
-//! Go peer (`conformance/go`) speaks the same traffic by its own code.
 //!
-//! It does *not* know a library, and does not forgive one anything: a byte that is wrong, missing or surplus fails
-//! the run.
+//! A program implements [`Client`], [`Server`] and [`Conversation`] for its library; this crate
+//! does the rest. The Go peer (`conformance/go`) has its own code for the same traffic.
 //!
-//! Invariant: the bytes of a request depend on the plan's seed and the request's number alone.
+//! It does *not* know a library, and tolerates no fault of one: a byte that is wrong, missing or
+//! surplus fails the run.
+//!
+//! Invariant: the bytes of a request depend only on the plan's seed and the request's number.
 
 mod options;
 mod pattern;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The command line, which is the same for each program: `serve` or `run`, and what to do.
+//! The command line, which is the same for each program: `serve` or `run`, with options.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -8,12 +8,12 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 /// A program that takes part in the conformance tests.
 #[derive(Debug, Parser)]
 pub struct Program {
-    /// What it does.
+    /// The command.
     #[command(subcommand)]
     pub command: Command,
 }
 
-/// What a program does.
+/// The commands of a program.
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Print "ready" and the address, and serve until stdin ends or SIGTERM comes
@@ -22,7 +22,7 @@ pub enum Command {
     Run(Options),
 }
 
-/// How to meet and what to exchange.
+/// How to connect and what to exchange.
 #[derive(Args, Clone, Debug)]
 pub struct Options {
     /// The kind of socket
@@ -34,7 +34,7 @@ pub struct Options {
     /// How the memory is shared
     #[arg(long, default_value = "memfd")]
     pub map: Mapping,
-    /// What names of shared memory begin with
+    /// Prefix of the names of shared memory
     #[arg(long, default_value_t = default_prefix(), overrides_with = "prefix")]
     pub prefix: String,
     /// Bytes of the buffer region
@@ -117,7 +117,7 @@ pub enum Mapping {
     Memfd,
 }
 
-/// Who sends.
+/// The direction of requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum ModeName {
     /// Each request is answered with the same bytes.

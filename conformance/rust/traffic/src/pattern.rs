@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The bytes of one request: a stream of numbers that does not repeat within a request.
+//! The bytes of one request: a sequence of numbers that does not repeat within a request.
 //!
 //! ```text
 //! state₀ = seed + request · 0x9e3779b97f4a7c15
 //! stateₙ = stateₙ₋₁ · 6364136223846793005 + 1442695040888963407
 //! wordₙ  = stateₙ xor (stateₙ >> 32)                      little-endian, 8 bytes
 //! ```
-//! A byte that was shifted, repeated or taken from another request is therefore seen.
+//!
+//! So a byte that was shifted, repeated or taken from another request is detected.
 
 /// Makes or checks the bytes of one request, in pieces of any size.
 #[derive(Debug)]
@@ -35,7 +36,7 @@ impl Pattern {
         }
     }
 
-    /// Compares the next bytes; the index of the first wrong one.
+    /// Compares the next bytes; returns the index of the first wrong one.
     pub fn check(&mut self, got: &[u8]) -> Option<usize> {
         let mut done = 0;
         while done < got.len() {

@@ -1,17 +1,19 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A plan: what the following bytes of a stream will be. Each is a message of its own, before its requests.
+//! A plan announces the bytes of a stream that follow. Each is one message before its requests.
 //!
 //! ```text
 //!  0         8      16     24         32        40       48
 //!  PWCONF01 │ mode │ seed │ requests │ sizes n │ size 0 │ … │ size n-1        words big-endian
 //! ```
-//! Requests have no header, so a request of one byte is one byte in shared memory: request `i` has size `i mod n`.
+//!
+//! Requests have no header, so a request of one byte is one byte in shared memory: request `i` has
+//! size `i mod n`.
 
 use anyhow::{Context, Result, bail, ensure};
 
 use super::stream::Receiver;
 
-/// What the two sides do with the requests.
+/// The direction of the requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
     /// The server answers each request with the same bytes.
@@ -24,14 +26,14 @@ pub enum Mode {
     Report,
 }
 
-/// What the following bytes of a stream will be.
+/// The announced bytes of a stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
-    /// Who sends.
+    /// The direction of requests.
     pub mode: Mode,
-    /// What the bytes are made from.
+    /// Seed of the bytes.
     pub seed: u64,
-    /// How many requests follow.
+    /// Number of requests.
     pub requests: u64,
     /// Their sizes, in turn.
     pub sizes: Vec<usize>,
@@ -54,7 +56,8 @@ impl Plan {
         message
     }
 
-    /// Reads the next plan; `None` at the end of the stream, or if the session has ended where a plan might begin.
+    /// Reads the next plan; `None` at the end of the stream, or if the session has ended before a
+    /// plan.
     pub async fn read(receiver: &mut impl Receiver) -> Result<Option<Self>> {
         let mut head = Vec::new();
         if receiver.receive(FIXED_BYTES, &mut head).await.unwrap_or(0) == 0 {

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What happened in a run: counted while it happens, printed as one line of JSON at the end.
+//! The results of a run: counted during the run, printed as one line of JSON at its end.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use serde::{Deserialize, Serialize};
 
-/// What happened.
+/// The results of a run.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 pub struct Report {
     /// `client` or `server`.
@@ -15,21 +15,21 @@ pub struct Report {
     pub peer: String,
     /// Streams opened or accepted.
     pub streams: u64,
-    /// Of them, those whose end the server has not seen yet.
+    /// Of them, those whose end the server has not received yet.
     pub streams_open: u64,
-    /// Requests whose bytes were all right.
+    /// Requests with only correct bytes.
     pub requests: u64,
     /// Bytes of these requests, in one direction.
     pub bytes: u64,
     /// Uploads that arrived whole before the end of their stream.
     pub uploads_whole: u64,
-    /// Uploads that did not.
+    /// Uploads that were cut.
     pub uploads_cut: u64,
-    /// Streams in which something was wrong.
+    /// Streams with a fault.
     pub failed: u64,
-    /// What was wrong in the first of them.
+    /// The first faults.
     pub errors: Vec<String>,
-    /// What the library counted, by its own names.
+    /// The library's counters, under its own names.
     pub metrics: BTreeMap<String, u64>,
 }
 
@@ -52,7 +52,7 @@ impl SharedReport {
         change(&mut self.report.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Counts a request that was all right.
+    /// Counts a correct request.
     pub fn request(&self, size: usize) {
         self.with(|report| {
             report.requests += 1;
@@ -60,7 +60,7 @@ impl SharedReport {
         });
     }
 
-    /// Counts a stream in which something was wrong.
+    /// Counts a stream with a fault.
     pub fn fail(&self, error: &anyhow::Error) {
         self.with(|report| {
             report.failed += 1;
@@ -70,7 +70,7 @@ impl SharedReport {
         });
     }
 
-    /// Prints it with what the library counted; the exit code that belongs to it.
+    /// Prints it with the library's counters; returns the exit code.
     pub fn print(&self, metrics: Vec<(&'static str, u64)>) -> u8 {
         self.with(|report| {
             report.metrics = metrics.into_iter().map(|(name, n)| (name.to_owned(), n)).collect();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The client: drives the traffic that the options describe, and checks every byte.
+//! The client: drives the traffic of the options, and checks every byte.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -16,7 +16,7 @@ use super::report::SharedReport;
 use super::serve::{PIECE_BYTES, make_request, receive_request};
 use super::stream::{Client, Conversation, Receiver, Sender};
 
-/// Drives the traffic over a connected client; the exit code.
+/// Drives the traffic over a connected client; returns the exit code.
 pub async fn run<C: Client>(options: &Options, peer: &str, client: C) -> u8 {
     println!("connected");
     let (end, ended) = watch::channel(!options.until_stdin_ends);
@@ -65,7 +65,8 @@ impl<C> Clone for Driver<C> {
 
 impl<C: Client> Driver<C> {
     async fn drive(&self) -> Result<()> {
-        // A message that goes over the socket closes the session to new streams, so all are opened before the first.
+        // A message over the socket closes the session to new streams, so all are opened before the
+        // first message.
         let mut first = Vec::new();
         for index in 0..=self.options.streams {
             first.push(self.client.open().await.with_context(|| format!("opening {index}"))?);
@@ -95,7 +96,7 @@ impl<C: Client> Driver<C> {
         C::Stream::join(sender, receiver).close().await
     }
 
-    /// What one of the concurrent users does: leases of a stream, one after the other.
+    /// One of the concurrent users: leases streams, one after the other.
     async fn lane(&self, index: usize, stream: C::Stream, seed: u64) -> Result<()> {
         let options = &self.options;
         let sizes = options.sizes.clone();
@@ -144,7 +145,7 @@ impl<C: Client> Driver<C> {
         }
     }
 
-    /// Sends the requests of a plan, some of them ahead of the answers, and checks the answers.
+    /// Sends the requests of a plan, some of them before earlier answers, and checks the answers.
     async fn echo(&self, stream: C::Stream, plan: &Plan) -> Result<C::Stream> {
         let (mut sender, mut receiver) = stream.split();
         sender.send(&plan.encode()).await.context("sending a plan")?;
@@ -163,7 +164,7 @@ impl<C: Client> Driver<C> {
         let room = Arc::new(Semaphore::new(self.options.pipeline));
         let ahead = tokio::spawn(send_ahead(sender, plan.clone(), room.clone()));
         let received = self.receive_answers(&mut receiver, plan, &room).await;
-        // Whoever still waits for room would wait for ever after an error.
+        // After an error, the sender would wait for room for ever.
         room.close();
         let sender = ahead.await.context("the sender panicked")??;
         received?;
@@ -274,7 +275,7 @@ impl<C: Client> Driver<C> {
     }
 }
 
-/// Which lanes have leased a stream since the harness asked for that with `renew`.
+/// The lanes that have leased a stream since the last `renew` of the harness.
 ///
 /// Once all have, "renewed" is printed: no lane uses a stream from before the request.
 struct Leases {
@@ -286,7 +287,7 @@ struct LeaseState {
     requested: u64,
     /// The last request that was printed as done.
     printed: u64,
-    /// By lane: how many requests there were before it leased its stream.
+    /// By lane: the number of requests before it leased its stream.
     lanes: Vec<u64>,
 }
 
@@ -305,7 +306,7 @@ impl Leases {
         state.print_if_renewed();
     }
 
-    /// A lane leased a stream; there were `request` requests before it did.
+    /// A lane leased a stream, with `request` requests before that.
     fn begin(&self, lane: usize, request: u64) {
         let mut state = self.lock();
         state.lanes[lane] = request;
@@ -343,6 +344,6 @@ async fn send_ahead<S: Sender>(mut sender: S, plan: Plan, room: Arc<Semaphore>) 
     Ok(sender)
 }
 
-/// Sizes of pieces that have nothing to do with those of requests or slices.
+/// Sizes of pieces that are unrelated to those of requests or slices.
 const ODD_PIECES: [usize; 8] = [1, 7, 4093, 10007, 100_003, 3, 65537, 333];
 const ASKING_PAUSE: Duration = Duration::from_millis(10);

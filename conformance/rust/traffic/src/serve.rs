@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! stdin: end of file, or any other line ── close ── report
-//!        hot-restart EPOCH ── Server::hot_restart ── "restarted EPOCH"; serves on until the next line
+//!        hot-restart EPOCH ── Server::hot_restart ── "restarted EPOCH"; serves until the next line
 //! ```
 
 use std::time::{Duration, Instant};
@@ -18,10 +18,10 @@ use super::plan::{Mode, Plan};
 use super::report::SharedReport;
 use super::stream::{Conversation, Receiver, Sender, Server};
 
-/// Serves until stdin ends or SIGTERM comes; the exit code.
+/// Serves until stdin ends or SIGTERM arrives; returns the exit code.
 ///
 /// # Errors
-/// Signals cannot be heard, or the server cannot accept.
+/// Signals cannot be received, or the server cannot accept.
 pub async fn serve<S: Server>(
     options: &Options,
     peer: &str,
@@ -46,13 +46,14 @@ pub async fn serve<S: Server>(
                     report.fail(&error.context("hot restart"));
                     break;
                 }
-                // Streams in use go on. The harness knows when there are none, and ends us then.
+                // Streams in use go on. The harness knows when there are none, and then ends this
+                // server.
                 println!("restarted {epoch}");
             }
         }
     }
     if !has_restarted {
-        // Clients that have gone take their streams with them, but not at once.
+        // Streams of clients that have gone end too, but not at once.
         await_ends(&report).await;
     }
     let metrics = server.close().await;
@@ -61,7 +62,7 @@ pub async fn serve<S: Server>(
     Ok(report.print(metrics))
 }
 
-/// Waits until no stream is open, or the deadline passes: the report says which.
+/// Waits until no stream is open, or the deadline passes; the report has the number.
 async fn await_ends(report: &SharedReport) {
     let deadline = Instant::now() + ENDS_TIMEOUT;
     while report.with(|report| report.streams_open) > 0 && Instant::now() < deadline {
@@ -69,7 +70,7 @@ async fn await_ends(report: &SharedReport) {
     }
 }
 
-/// Serves on until the clients have gone to our successor.
+/// Serves on until the clients have moved to the successor.
 async fn hand_over<S: Server>(server: &mut S, epoch: u64, report: &SharedReport) -> Result<()> {
     let mut restarting = std::pin::pin!(server.hot_restart(epoch));
     loop {
@@ -132,7 +133,7 @@ async fn echo(
     Ok(())
 }
 
-/// Counts whether everything came before the end of the stream.
+/// Counts whether all requests arrived before the end of the stream.
 async fn upload(receiver: &mut impl Receiver, plan: &Plan, report: &SharedReport) {
     let mut message = Vec::new();
     for request in 0..plan.requests {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The life of a program: its command line, its deadline, its exit code.
+//! Runs a program: its command line, its deadline, its exit code.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use clap::Parser;
 
 use super::options::{Command, Program};
 
-/// Reads the command line and does what it says, within its deadline.
+/// Reads the command line and performs its command, within its deadline.
 pub fn start(perform: impl AsyncFnOnce(&Command) -> Result<u8>) -> ExitCode {
     let program = Program::parse();
     let (Command::Serve(options) | Command::Run(options)) = &program.command;
@@ -23,7 +23,7 @@ pub fn start(perform: impl AsyncFnOnce(&Command) -> Result<u8>) -> ExitCode {
     let deadline = Duration::from_secs(options.deadline);
     let outcome =
         runtime.block_on(async { tokio::time::timeout(deadline, perform(&program.command)).await });
-    // A library's handshake may keep a thread for ever; the process ends without it.
+    // A library's handshake may block a thread for ever; the process ends without it.
     runtime.shutdown_background();
     let code = match outcome {
         Ok(Ok(code)) => return ExitCode::from(code),

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a library has to offer so that a program can be made of it.
+//! The traits that a library's program implements.
 //!
-//! It does *not* say how: a message is whatever the library publishes at once, and reads need not respect messages.
+//! They do *not* say how: a message is whatever the library publishes at once, and reads may ignore
+//! message boundaries.
 
 use std::future::Future;
 
@@ -9,13 +10,13 @@ use anyhow::{Result, ensure};
 
 /// The writing half of a stream.
 pub trait Sender: Send + 'static {
-    /// Publishes one message; when it returns the library has taken it.
+    /// Publishes one message; after it returns the library has taken the message.
     fn send(&mut self, message: &[u8]) -> impl Future<Output = Result<()>> + Send;
 }
 
 /// The reading half of a stream.
 pub trait Receiver: Send + 'static {
-    /// Appends at least one and at most `size_max` bytes and returns how many; 0 is the end of the stream.
+    /// Appends 1 to `size_max` bytes and returns their number; 0 is the end of the stream.
     fn receive(
         &mut self,
         size_max: usize,
@@ -47,10 +48,10 @@ pub trait Conversation: Send + Sized + 'static {
     /// Its reading half.
     type Receiver: Receiver;
 
-    /// Takes it apart, for a task that sends and one that receives.
+    /// Splits it, for a task that sends and one that receives.
     fn split(self) -> (Self::Sender, Self::Receiver);
 
-    /// Puts it together again.
+    /// Joins both halves.
     fn join(sender: Self::Sender, receiver: Self::Receiver) -> Self;
 
     /// Closes it in both directions.
@@ -59,7 +60,7 @@ pub trait Conversation: Send + Sized + 'static {
 
 /// A connected pool of sessions.
 pub trait Client: Send + Sync + 'static {
-    /// What it opens.
+    /// Its streams.
     type Stream: Conversation;
 
     /// A stream, reused if there is one.
@@ -68,22 +69,22 @@ pub trait Client: Send + Sync + 'static {
     /// Gives a stream back for reuse.
     fn put_back(&self, stream: Self::Stream) -> impl Future<Output = ()> + Send;
 
-    /// Closes all sessions and returns what the library counted.
+    /// Closes all sessions and returns the library's counters.
     fn close(self) -> impl Future<Output = Vec<(&'static str, u64)>> + Send;
 }
 
 /// A listening server.
 pub trait Server: Send + 'static {
-    /// What it accepts.
+    /// Its streams.
     type Stream: Conversation;
 
     /// The next stream of any session.
     fn accept(&mut self) -> impl Future<Output = Result<Self::Stream>> + Send;
 
-    /// Sends the clients to the server that has taken our address, if the library can. Until they have gone, streams
-    /// are accepted here.
+    /// Sends the clients to the server that has taken our address, if the library supports that.
+    /// Until they have moved, streams are accepted here.
     fn hot_restart(&mut self, epoch: u64) -> impl Future<Output = Result<()>> + Send + 'static;
 
-    /// Closes all sessions and returns what the library counted.
+    /// Closes all sessions and returns the library's counters.
     fn close(self) -> impl Future<Output = Vec<(&'static str, u64)>> + Send;
 }

@@ -97,7 +97,7 @@ fn idle_links_wake_no_thread() {
         let before = group.turns();
         assert_eq!(group.poll(Some(Instant::now() + Duration::from_secs(1))).unwrap(), 0);
         served[0].recv_deadline(Instant::now() + Duration::from_millis(10)).unwrap_err();
-        // Each of the two polls once before it sleeps, and wakes at its deadline; one for each link
+        // Each of the two looks once before it sleeps, and wakes at its deadline; one for each link
         // would be a hundred.
         assert!(group.turns() - before < 20, "{}", group.turns() - before);
         assert!(links.iter().all(|link| link.stats().connections == 1));
@@ -127,7 +127,7 @@ fn external_event_loop_is_woken_by_the_descriptor() {
         if let Some(message) = served.as_ref().and_then(|link| link.try_recv().ok().flatten()) {
             assert_eq!(message, b"hello");
             message.ack().unwrap();
-            // An acknowledgement is to be sent, and the descriptor is readable.
+            // An acknowledgement is pending: the descriptor is readable.
             let mut descriptors = [PollFd::from_borrowed_fd(group.as_fd(), PollFlags::IN)];
             assert_eq!(poll::wait(&mut descriptors, Some(deadline)).unwrap(), 1);
             group.try_poll().unwrap();
