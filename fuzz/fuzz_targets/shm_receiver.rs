@@ -37,7 +37,7 @@ struct World {
 fuzz_target!(|input: &[u8]| {
     thread_local! {
         static PEER: RefCell<Listener> =
-            RefCell::new(listen("peer", TrustPolicy::Peer, TransportPolicy::SharedMemory));
+            RefCell::new(listen("peer", TrustPolicy::Trusted, TransportPolicy::SharedMemory));
         static UNTRUSTED: RefCell<Listener> =
             RefCell::new(listen("isolated", TrustPolicy::Untrusted, TransportPolicy::SharedMemory));
     }

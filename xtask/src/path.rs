@@ -176,7 +176,7 @@ impl Measured {
     }
 
     /// Files that fewer messages enter.
-    fn beside_path(&self) -> Vec<&str> {
+    fn outside_path(&self) -> Vec<&str> {
         let path = self.on_path();
         let is_on_path = |file: &str| path.iter().any(|(on_path, _)| *on_path == file);
         self.files.keys().map(String::as_str).filter(|file| !is_on_path(file)).collect()
@@ -295,9 +295,9 @@ fn table(tree: &Tree, probe: Probe, measured: &Measured) -> String {
         let _ =
             writeln!(text, "| `{file}` | {send} | {receive} | {lines} | {} |", title(tree, file));
     }
-    let beside = measured.beside_path();
-    if !beside.is_empty() {
-        let names: Vec<String> = beside.iter().map(|file| format!("`{file}`")).collect();
+    let outside = measured.outside_path();
+    if !outside.is_empty() {
+        let names: Vec<String> = outside.iter().map(|file| format!("`{file}`")).collect();
         let _ = writeln!(text, "\nFewer than half of the messages enter {}.", names.join(", "));
     }
     text.push('\n');
@@ -359,13 +359,13 @@ mod tests {
     }
 
     #[test]
-    fn file_of_few_messages_is_beside_path() {
+    fn file_of_few_messages_is_outside_path() {
         let mut measured = Measured { messages: 2, ..Measured::default() };
         measured.add(0, DUMP);
         measured.add(0, "fl=/w/crates/a/src/x.rs\nfn=f\n16 5\n");
         measured.messages = 3;
         assert_eq!(measured.on_path().len(), 1);
-        assert_eq!(measured.beside_path(), ["crates/b/src/y.rs"]);
+        assert_eq!(measured.outside_path(), ["crates/b/src/y.rs"]);
     }
 
     #[test]

@@ -229,7 +229,8 @@ impl Plan {
                 self.add(Cell { busy: arguments.busy, ..cell.with_streams(pairs) }, duration);
             }
             Scenario::Parallel => {
-                let streams = arguments.streams() - arguments.unread; // `Arguments::check` leaves at least one
+                // `Arguments::check` leaves at least one.
+                let streams = arguments.streams() - arguments.unread;
                 let processes = if arguments.one_process { Processes::One } else { Processes::Two };
                 let cell = Cell { processes, ..cell.with_streams(streams) };
                 self.add(cell, duration);

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Writes the images of SPEC 10, the same bytes every time.
+//! Writes the images of SPEC 10, the same bytes every time:
+//! `cargo run -p partywall-layout --example vectors -- …`
 //!
 //! ```text
-//! cargo run -p partywall-layout --example vectors -- DIR             the golden vectors
-//! cargo run -p partywall-layout --example vectors -- --hostile DIR   the hostile images
-//! cargo run -p partywall-layout --example vectors -- --links DIR     files of links, good and bad
-//! cargo run -p partywall-layout --example vectors -- --link-frames DIR   frames of links, good and bad
-//! cargo run -p partywall-layout --example vectors -- --link-records DIR     records of links, good and bad
+//! DIR                  the golden vectors
+//! --hostile DIR        the hostile images
+//! --links DIR          files of links, good and bad
+//! --link-frames DIR    frames of links, good and bad
+//! --link-records DIR   records of links, good and bad
 //! ```
 #![forbid(unsafe_code)]
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! gRPC over shared memory, with tonic at both ends. The service is written by hand, where an application
-//! would generate it. Ends by itself.
+//! gRPC over shared memory, with tonic at both ends. The service is written by hand, where an
+//! application would generate it. Ends by itself.
 //!
 //! `cargo run -p partywall --features tonic --example grpc_with_tonic`
 

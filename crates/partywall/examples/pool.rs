@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A pool that outlives its server: that goes and comes back, the pool tells what it sees, and whoever asks
-//! decides whether to ask again. Ends by itself.
+//! A pool that outlives its server: that goes and comes back, the pool tells what it sees, and
+//! whoever asks decides whether to ask again. Ends by itself.
 //!
 //! `cargo run -p partywall --features tokio --example pool`
 
@@ -23,7 +23,8 @@ async fn main() -> Result<(), Box<dyn Error>> {
                     println!("attempt {attempt}: {answer}");
                     break;
                 }
-                // The stream may have gone to a session that was just ending. The pool repeats nothing.
+                // The stream may have gone to a session that was just ending. The pool repeats
+                // nothing.
                 Err(error) => println!("attempt {attempt}: {error}"),
             }
         }

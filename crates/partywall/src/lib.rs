@@ -2,8 +2,8 @@
 //! Local inter-process communication as fast as the memory bus, and safe by construction.
 //!
 //! Two processes exchange messages through shared memory that each writes on its own side only: a
-//! *party wall*. If memory cannot be shared, the same API runs over a socket. Both are meant for one
-//! machine: TCP works between hosts, but is neither encrypted nor authenticated.
+//! *party wall*. If memory cannot be shared, the same API runs over a socket. Both are meant for
+//! one machine: TCP works between hosts, but is neither encrypted nor authenticated.
 //!
 //! ```
 //! # let directory = tempfile::tempdir()?;
@@ -28,14 +28,14 @@
 //! ```text
 //!  base/        configuration, errors, peers, messages    protocol/    traits of other protocols
 //!  handshake/   listeners, connecting, negotiation        typed/       values as messages
-//!  channel/     sending and receiving messages            session/     many streams, one connection
+//!  channel/     sending and receiving messages            session/     streams over a connection
 //!  transport/   the interface of a transport              tokio/ blocking/   fronts of sessions
 //!    shm/  shared memory     socket/  records on a socket     protocol/  another protocol
 //! ```
 //!
-//! The crate starts no thread but one for each session of `blocking`, installs no signal handler, and
-//! contains no `unsafe`. A protocol may do more: `partywall-shmipc` has `partywall-sys` install a
-//! handler of SIGBUS when it first maps memory that its peer could truncate.
+//! The crate starts no thread but one for each session of `blocking`, installs no signal handler,
+//! and contains no `unsafe`. A protocol may do more: `partywall-shmipc` has `partywall-sys` install
+//! a handler of SIGBUS when it first maps memory that its peer could truncate.
 #![cfg_attr(not(test), warn(clippy::unwrap_used, clippy::cast_possible_truncation))]
 #![forbid(unsafe_code)]
 #![cfg(target_os = "linux")]

@@ -2,8 +2,8 @@
 //! The index of free chunks by size: a two-level segregated fit, which finds one in constant time.
 //!
 //! ```text
-//!  size in units   0 .. 15 | 16 .. 31 | 32 .. 63 | 64 .. 127 | ...        first level: powers of two
-//!                  one list per size  | 16 lists, each a sixteenth of it     second level
+//!  size in units   0 .. 15 | 16 .. 31 | 32 .. 63 | 64 .. 127 | ...   first level: powers of two
+//!                  one list per size  | 16 lists, each a 16th of it  second level
 //!  first ──▶ one bit per first level, set if one of its lists is not empty
 //!  second[f] ──▶ one bit per list
 //! ```

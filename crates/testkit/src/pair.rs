@@ -80,7 +80,7 @@ impl Kind {
         let config = Config::default();
         match self {
             Self::SharedMemory => {
-                config.transport(TransportPolicy::SharedMemory).trust(TrustPolicy::Peer)
+                config.transport(TransportPolicy::SharedMemory).trust(TrustPolicy::Trusted)
             }
             Self::Untrusted => {
                 config.transport(TransportPolicy::SharedMemory).trust(TrustPolicy::Untrusted)

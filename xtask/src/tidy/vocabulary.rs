@@ -458,7 +458,7 @@ const NAMES: &[Name] = &[
     named("multiplex", As::Identifier, "`enable_streams`"),
     named("look", As::Function(&[""]), "`check` or `poll`"),
     named("tend", As::Function(&[""]), "`try_flush`, `service`"),
-    named("rest", As::Function(&["crates/link/"]), "`arm`"),
+    named("rest", As::Function(&["crates/link/src/"]), "`arm`"),
     named("push", As::Function(&["crates/link/src/batch"]), "`send`"),
     named("publish", As::Function(&["crates/link/src/batch"]), "`commit`"),
     named("commit_to", As::Identifier, "`ack_to`"),
@@ -507,6 +507,7 @@ const EXCEPTIONS: &[Exception] = &[
         "`LinkState`, which this table gives as the name",
     ),
     except("xtask/src/tidy/source.rs", "Line", "a line of a file"),
+    except("crates/link/tests/support_sweep/stepper.rs", "wall", "a flag of wait(2): __WALL"),
 ];
 
 #[cfg(test)]

@@ -23,7 +23,7 @@ impl TextTable {
         self.rows.push(row);
     }
 
-    /// Headings and rows.
+    /// All rows, the headings first.
     pub fn rows(&self) -> &[Vec<String>] {
         &self.rows
     }

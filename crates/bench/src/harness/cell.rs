@@ -161,7 +161,7 @@ impl Scenario {
 }
 
 impl TransportName {
-    /// Partywall's shared memory.
+    /// Partywall over shared memory.
     pub const SHM: Self = Self("shm");
     /// A link over shared memory.
     pub const LINK_SHM: Self = Self("link-shm");
@@ -173,14 +173,14 @@ impl TransportName {
     pub const UDS: Self = Self("uds");
     /// TCP on loopback.
     pub const TCP: Self = Self("tcp");
-    /// Two pipes.
+    /// Two pipes, one for each direction.
     pub const PIPE: Self = Self("pipe");
-    /// Bare shared memory with one flag word.
+    /// Plain shared memory with one flag word.
     pub const BASELINE_SPIN: Self = Self("baseline-spin");
     /// A bare eventfd without payload.
     pub const BASELINE_EVENTFD: Self = Self("baseline-eventfd");
 
-    /// The name.
+    /// The name in tables and in flags.
     pub const fn name(self) -> &'static str {
         self.0
     }

@@ -55,7 +55,7 @@ pub enum Request {
     },
     /// One operation on each stream, answered once the messages of all have arrived (`parallel`).
     Gather,
-    /// End the cell.
+    /// End the cell and wait for the next.
     Close,
 }
 

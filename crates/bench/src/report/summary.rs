@@ -23,7 +23,7 @@ struct Row {
     has_baseline: bool,
 }
 
-/// The table.
+/// The table of the summary as text.
 pub fn table(outcomes: &[Outcome]) -> TextTable {
     let mut table = TextTable::new(&HEADINGS);
     for row in rows() {

@@ -94,7 +94,7 @@ pub struct ShmServer {
     address: String,
 }
 
-/// The one session.
+/// The session that carries all streams.
 pub struct ShmClient {
     session: asynchronous::Session,
     memory_max: u64,

@@ -15,7 +15,7 @@ use crate::harness::workspace::Setup;
 /// Makes channels of the transport `tcp`.
 pub struct Tcp;
 
-/// A bound port.
+/// A listener at a port of loopback.
 pub struct TcpAcceptor {
     listener: TcpListener,
     address: SocketAddr,
@@ -56,7 +56,7 @@ fn endpoint(stream: TcpStream, size: usize) -> Result<ByteStreamEndpoint<TcpStre
     Ok(ByteStreamEndpoint::new(stream, size))
 }
 
-/// A bound port.
+/// A listener at a port of loopback.
 pub struct TcpServer {
     listener: asynchronous::TcpListener,
     address: SocketAddr,

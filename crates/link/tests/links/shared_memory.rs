@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A link between two ends of one user on one machine reads its neighbour's memory, sleeps and
+//! A link between two ends of one user on one machine reads its peer's memory, sleeps and
 //! wakes for it, and goes over to a socket and back while messages flow.
 
 use crate::support_ends;
@@ -103,7 +103,7 @@ fn external_event_loop_learns_of_messages_and_room() {
     let count = 20_000;
     thread::scope(|scope| {
         scope.spawn(|| {
-            // Sends what comes back, with a pause now and then so that the other side falls asleep.
+            // Sends what comes back, with a pause now and then so that the peer falls asleep.
             for n in 0..count {
                 link.send_deadline(&message(n, 200), soon()).unwrap();
                 if n % 512 == 0 {

@@ -26,7 +26,7 @@ impl Forwarder {
         let shared = Arc::new(Mutex::new(Shared::default()));
         let kept = Arc::clone(&shared);
         thread::spawn(move || {
-            // Without a descriptor, for example, the test fails for want of connections.
+            // An error, such as a missing descriptor, makes the test fail by a missing connection.
             for near in listener.incoming().map_while(Result::ok) {
                 let mut shared = kept.lock().unwrap();
                 if shared.is_over {

@@ -7,7 +7,7 @@
 //!   stepper.rs  ── PTRACE_SINGLESTEP ────────────▶     SIGSTOP │ the act, in steps │ SIGSTOP
 //!   images.rs   both files after each instruction, as what changed in them
 //!   judge.rs    ── each image ─▶ two new owners: what do they find, and does it go on?
-//!   sweep.rs    ── SIGKILL after so many steps ──▶    another worker; its next owner meets the peer
+//!   sweep.rs    ── SIGKILL after so many steps ──▶  another worker; its successor meets the peer
 //! ```
 //!
 //! A killed process leaves what its file holds at that boundary between two instructions. Nothing

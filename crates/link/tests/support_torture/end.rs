@@ -29,7 +29,7 @@ pub const OWNER: &str = "PARTYWALL_TORTURE_OWNER";
 /// Where the relay is (client), or where to listen (server).
 pub const ADDRESS: &str = "PARTYWALL_TORTURE_ADDRESS";
 
-/// The file exists as soon as nothing new is to be sent.
+/// Name of the file that exists once no new message may be sent.
 pub const SETTLE: &str = "settle";
 
 pub fn run(role: &str) {
@@ -102,7 +102,7 @@ struct End {
     /// The epoch in which this owner certainly sent a message with its number. Later messages
     /// without a number are then of this owner.
     anchor: Option<u64>,
-    /// An answer found no room: the other side may wait for room, too.
+    /// An answer found no room: the peer may wait for room, too.
     is_tired: bool,
 }
 

@@ -9,10 +9,10 @@
 //!      └──── relay: cuts, delays, delivers late ◀────────── link ────────┘
 //! ```
 //!
-//! The journal is a file to which both ends append 64 bytes at a time. What a process has written
-//! stays when it is killed, in the order in which it was written. "About to" comes before the act,
-//! and the other word after it: one that is killed in between leaves a doubt, which what happens
-//! later resolves in one way or the other, never both.
+//! The journal is a file to which both ends append 64 bytes at a time. The entries of a killed
+//! process stay, in the order in which they were written. "About to" precedes an act, and the other
+//! entry follows it. A kill in between leaves a doubt, which later entries resolve in one way or
+//! the other, never both.
 //!
 //! It does not lose or damage memory. So there are no gaps to be reported, and any report of one is
 //! a violation.

@@ -294,5 +294,5 @@ fn index(word: u64) -> usize {
 }
 
 pub const NAMES: [&str; 2] = ["client", "server"];
-/// So many of the last lines are shown with a violation.
+/// Number of the last lines that a violation prints.
 const LOG_MAX: usize = 200;

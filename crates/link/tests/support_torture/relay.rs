@@ -53,7 +53,7 @@ struct Pair {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Harm {
     Cut,
-    /// Bytes for this side come late, on a connection that the other side has lost.
+    /// Bytes for this side come late, on a connection that the peer has lost.
     CutAndKeep(usize),
     Delay(usize),
 }
@@ -110,7 +110,7 @@ impl Relay {
             Harm::Delay(side) => pair.rest(side, time),
             Harm::CutAndKeep(side) => {
                 pair.rest(side, time);
-                // The other side sees the end of the connection, and gives it up.
+                // The peer sees the end of the connection, and gives it up.
                 let _ = pair.sockets[1 - side].shutdown_write();
             }
         }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Where a listener can be found: `unix:/path`, `unix:@abstract`, `tcp:host:port`.
+//! The address of a listener: `unix:/path`, `unix:@abstract`, `tcp:host:port`.
 //!
-//! An address says nothing of the transport: a Unix address gives shared memory where both sides can
-//! share it, and the socket otherwise.
+//! An address does not determine the transport: over a Unix address it is shared memory if both
+//! sides can share it, and the socket otherwise.
 
 use std::fmt;
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -12,7 +12,7 @@ use std::str::FromStr;
 /// The longest path or abstract name that fits into a Unix socket address, in bytes.
 const UNIX_NAME_MAX: usize = 107;
 
-/// Where a listener can be found.
+/// The address of a listener.
 ///
 /// ```
 /// use partywall::Address;
@@ -40,11 +40,11 @@ pub enum Address {
 }
 
 impl Address {
-    /// The address as the standard library knows it; names are looked up. If a name has several
-    /// addresses, it is the first: a listener binds that one, whoever connects tries them all.
+    /// The address as a `SocketAddr`; host names are looked up. If a name has several addresses, it
+    /// is the first: a listener binds that one, and a connecting side tries them all.
     ///
-    /// Names are looked up by the system's resolver, which has time limits of its own: no deadline
-    /// cuts it short.
+    /// Names are looked up by the system's resolver, which has its own time limits; no deadline of
+    /// the caller applies to it.
     ///
     /// # Errors
     /// [`AddressError::Unresolved`] if it is not a TCP address or the name is not known.
@@ -74,7 +74,7 @@ impl Address {
 
     fn parse_unix(text: &str, rest: &str) -> Result<Self, AddressError> {
         let name = rest.strip_prefix('@');
-        // The other way to write a relative path that begins with an @.
+        // A relative path that begins with an @ is written with ./ before it.
         let rest = rest.strip_prefix("./").filter(|path| path.starts_with('@')).unwrap_or(rest);
         let bytes = name.unwrap_or(rest).len();
         if bytes == 0 {
@@ -202,34 +202,34 @@ impl From<SocketAddr> for Address {
     }
 }
 
-/// Why a text is no address.
+/// Why a text is not a usable address.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum AddressError {
     /// The text does not have the form of an address.
     #[error("`{address}` is no address: {reason}; write unix:/path, unix:@name or tcp:host:port")]
     Syntax {
-        /// The text.
+        /// The given text.
         address: String,
-        /// What is wrong with it.
+        /// The fault of the text.
         reason: &'static str,
     },
     /// A Unix socket address has room for 107 bytes.
     #[error("`{address}` has {bytes} bytes of path, {max} are possible: choose a shorter one")]
     TooLong {
-        /// The text.
+        /// The given text.
         address: String,
-        /// Its length.
+        /// Length of the path or name in bytes.
         bytes: usize,
-        /// The longest possible.
+        /// The greatest possible length in bytes.
         max: usize,
     },
-    /// The host name leads nowhere.
+    /// The host name cannot be looked up.
     #[error("`{address}` cannot be looked up: {reason}; check the name, or write the IP address")]
     Unresolved {
-        /// The text.
+        /// The given text.
         address: String,
-        /// What the resolver said.
+        /// The reason of the resolver.
         reason: String,
     },
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a listener or a connecting side may choose, with a bound for everything.
+//! The settings of a listener or a connecting side, with a bound for everything.
 //!
-//! The defaults need no sizing: a channel begins with 192 KiB and takes more, up to
-//! [`memory_max`](Config::memory_max), as messages ask for it.
+//! The defaults need no sizing: a channel begins with 192 KiB and allocates more for large
+//! messages, up to [`memory_max`](Config::memory_max).
 
 use crate::error::ConfigError;
 use crate::peer::Admission;
@@ -16,16 +16,16 @@ use std::time::Duration;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum TransportPolicy {
-    /// Shared memory where both sides can share it, the socket otherwise.
+    /// Shared memory if both sides can share it, the socket otherwise.
     #[default]
     Auto,
-    /// Shared memory, or an error that says why not.
+    /// Shared memory, or an error with the reason.
     SharedMemory,
-    /// The socket, even where memory could be shared.
+    /// The socket, even if memory could be shared.
     Socket,
 }
 
-/// What happens to a message for which there is no room.
+/// How to treat a message for which there is no room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum BackPressure {
@@ -34,9 +34,9 @@ pub enum BackPressure {
     Block,
     /// `send` returns [`SendError::Full`](crate::SendError::Full) at once.
     Error,
-    /// When shared memory is exhausted, the message is copied through the ring in fragments; order is
-    /// kept, and the next message that finds memory is zero-copy again. While the *ring* is full,
-    /// `send` waits.
+    /// When shared memory is exhausted, the message is copied through the ring in fragments. The
+    /// order is kept, and the next message that finds memory is zero-copy again. While the *ring*
+    /// is full, `send` waits.
     Overflow,
 }
 
@@ -44,20 +44,20 @@ pub enum BackPressure {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum TrustPolicy {
-    /// [`Trust::Trusted`](crate::Trust::Trusted) if the other process certainly runs as our own user in our
-    /// own namespaces, [`Trust::Untrusted`](crate::Trust::Untrusted) otherwise.
+    /// [`Trust::Trusted`](crate::Trust::Trusted) if the other process certainly runs as the same
+    /// user in the same namespaces, [`Trust::Untrusted`](crate::Trust::Untrusted) otherwise.
     #[default]
     Auto,
-    /// Trust it as one's own user: received messages are views of memory that it could change.
-    Peer,
-    /// Do not trust it: every message is copied before it is looked at.
+    /// Trust it like the own user: received messages are views of memory that it could change.
+    Trusted,
+    /// Do not trust it: every message is copied before it is checked and returned.
     Untrusted,
 }
 
-/// Told of each connection that was not let in: whoever it was, and why.
+/// Called with the reason for each connection that was refused.
 pub(crate) type OnRefused = Arc<dyn Fn(&crate::HandshakeError) + Send + Sync>;
 
-/// The choices of one side, with defaults for everything.
+/// The settings of one side, with defaults for everything.
 ///
 /// ```
 /// use partywall::{Config, Wait};
@@ -123,43 +123,44 @@ impl Default for Config {
     }
 }
 
-/// A half besides its slab segments: what `map_max` adds to the other side's `memory_max`.
+/// Size of a region without its slab segments: `map_max` is the peer's `memory_max` plus this.
 const REGION_ALLOWANCE: u64 = 1 << 20;
 
 impl Config {
-    /// Which transport to use. Default: [`TransportPolicy::Auto`].
+    /// Sets the transport to use. Default: [`TransportPolicy::Auto`].
     #[must_use]
     pub const fn transport(mut self, policy: TransportPolicy) -> Self {
         self.transport = policy;
         self
     }
 
-    /// What happens to a message for which there is no room. Default: [`BackPressure::Block`].
+    /// Sets how to treat a message for which there is no room. Default: [`BackPressure::Block`].
     #[must_use]
     pub const fn back_pressure(mut self, policy: BackPressure) -> Self {
         self.back_pressure = policy;
         self
     }
 
-    /// How far the other process is trusted. Default: [`TrustPolicy::Auto`].
+    /// Sets how far the other process is trusted. Default: [`TrustPolicy::Auto`].
     #[must_use]
     pub const fn trust(mut self, policy: TrustPolicy) -> Self {
         self.trust = policy;
         self
     }
 
-    /// Who may be on the other side. Default: whoever the address lets through; on an abstract
-    /// address, which has no permissions, only our own user. That holds for who listens there, too:
-    /// anybody could have taken the name.
+    /// Sets which processes may be the peer. Default: all that have access to the address; on an
+    /// abstract address, which has no permissions, only processes of the own user. The rule also
+    /// holds for the listener of an abstract address, because any process could have taken the
+    /// name.
     ///
-    /// TCP carries no credentials: with an admission rule, TCP peers are refused.
+    /// TCP has no credentials: with an admission rule, TCP peers are refused.
     #[must_use]
     pub fn admit(mut self, admission: Admission) -> Self {
         self.admission = Some(admission);
         self
     }
 
-    /// How both directions wait at first; each side changes its own at any time with `set_wait`.
+    /// Sets how both directions wait at first; `set_wait` changes it for one end at any time.
     /// Default: [`Wait::Adaptive`].
     #[must_use]
     pub const fn wait(mut self, wait: Wait) -> Self {
@@ -167,146 +168,148 @@ impl Config {
         self
     }
 
-    /// The longest that [`Wait::Adaptive`] spins before it sleeps. Default: 50 µs.
+    /// Sets for how long [`Wait::Adaptive`] spins before it sleeps. Default: 50 µs.
     #[must_use]
     pub const fn spin_budget(mut self, budget: Duration) -> Self {
         self.spin_budget = budget;
         self
     }
 
-    /// How long a handshake may take in all, at most a year. Default: 5 s.
+    /// Sets how long a handshake may take, at most a year. Default: 5 s.
     #[must_use]
     pub const fn handshake_timeout(mut self, timeout: Duration) -> Self {
         self.handshake_timeout = timeout;
         self
     }
 
-    /// How many connections a listener sets up at a time; further ones wait in the backlog, and take the
-    /// place of one that has said nothing for 100 ms. Default: 64.
+    /// Sets for how many connections a listener drives the handshake at a time. Further ones wait
+    /// in the backlog, and replace one that has sent nothing for 100 ms. Default: 64.
     #[must_use]
     pub const fn handshakes_max(mut self, count: usize) -> Self {
         self.handshakes_max = count;
         self
     }
 
-    /// How many connections may wait to be accepted. Default: 128.
+    /// Sets how many connections may wait to be accepted. Default: 128.
     #[must_use]
     pub const fn backlog(mut self, count: i32) -> Self {
         self.backlog = count;
         self
     }
 
-    /// Size of the ring we send through, in bytes: a power of two from 4 KiB to 1 GiB. One message
-    /// inline takes at most a quarter of it. Default: 64 KiB.
+    /// Sets the size of the ring of sent messages, in bytes: a power of two from 4 KiB to 1 GiB. An
+    /// inline message takes at most a quarter of it. Default: 64 KiB.
     #[must_use]
     pub const fn ring_bytes(mut self, bytes: u64) -> Self {
         self.ring_bytes = bytes;
         self
     }
 
-    /// How many large messages of the other side we can hold at a time, unread ones included: a
-    /// power of two from 8 to 1,048,576. Default: 1,024.
+    /// Sets how many large messages of the peer this side can hold at a time, unread ones included:
+    /// a power of two from 8 to 1,048,576. Default: 1,024.
     ///
-    /// It also bounds the bookkeeping for our own messages: however many the other side would hold, it
-    /// is given at most as many as this at a time, or 1,024 if that is more, and never more than
-    /// 65,536. To have more large messages on the way than 1,024, raise this on both sides.
+    /// It also bounds the records about sent messages: at most this many large messages are in
+    /// flight to the peer, or 1,024 if that is more, and never more than 65,536. For more than
+    /// 1,024 in flight, raise this on both sides.
     #[must_use]
     pub const fn peer_blocks_max(mut self, entries: u64) -> Self {
         self.peer_blocks_max = entries;
         self
     }
 
-    /// The most memory for large messages that we create to send, in bytes, besides the 192 KiB of
-    /// a channel. It is taken as needed and given back when idle. Default: 64 MiB.
+    /// Sets the limit of memory for large sent messages, in bytes, in addition to the 192 KiB of a
+    /// channel. It is allocated when needed and freed when idle. Default: 64 MiB.
     ///
-    /// Unless set apart, it is also the longest message received
-    /// ([`message_max`](Self::message_max)) and what we map of the other side
-    /// ([`map_max`](Self::map_max)): to pass one message of 1 GiB, set this above 1 GiB on both sides.
+    /// It is also the default of the longest received message ([`message_max`](Self::message_max))
+    /// and of the mapped memory of the peer ([`map_max`](Self::map_max)): for messages of 1 GiB,
+    /// set this above 1 GiB on both sides.
     #[must_use]
     pub const fn memory_max(mut self, bytes: u64) -> Self {
         self.memory_max = bytes;
         self
     }
 
-    /// The longest message we receive, in bytes. Default: [`memory_max`](Self::memory_max).
+    /// Sets the length of the longest received message, in bytes. Default:
+    /// [`memory_max`](Self::memory_max).
     #[must_use]
     pub const fn message_max(mut self, bytes: u64) -> Self {
         self.message_max = Some(bytes);
         self
     }
 
-    /// The most memory of the other side that we map, in bytes, its half included. Default:
-    /// [`memory_max`](Self::memory_max) and 1 MiB.
+    /// Sets how much memory of the peer this side maps, in bytes, the peer's region included.
+    /// Default: [`memory_max`](Self::memory_max) plus 1 MiB.
     #[must_use]
     pub const fn map_max(mut self, bytes: u64) -> Self {
         self.map_max = Some(bytes);
         self
     }
 
-    /// The most memory segments of the other side that we map at a time. Default: 32.
+    /// Sets how many memory segments of the peer this side maps at a time. Default: 32.
     #[must_use]
     pub const fn segments_max(mut self, count: u32) -> Self {
         self.segments_max = count;
         self
     }
 
-    /// Messages up to this many bytes go inline, through the ring: copied at both ends, but without
-    /// any bookkeeping. Longer ones are zero-copy. Default: 1,024. On the streams of a session at most
-    /// 512.
+    /// Sets the length up to which messages are inline, that is, copied through the ring and out of
+    /// it, without a block. Longer ones are zero-copy. Default: 1,024. On the streams of a session
+    /// at most 512.
     #[must_use]
     pub const fn inline_max(mut self, bytes: usize) -> Self {
         self.inline_max = bytes;
         self
     }
 
-    /// Memory segments that were not used for this long go back to the system, at the next large
-    /// message or [`Sender::trim`](crate::Sender::trim). Default: 5 s.
+    /// Sets the time after which unused memory segments are freed, at the next large message or
+    /// [`Sender::trim`](crate::Sender::trim). Default: 5 s.
     #[must_use]
     pub const fn idle_memory_timeout(mut self, idle: Duration) -> Self {
         self.idle_memory_timeout = idle;
         self
     }
 
-    /// Sessions: how much of a stream may lie unread on our side before its sender waits, in bytes. A
-    /// single message may be longer. Default: 256 KiB.
+    /// For sessions: sets how many bytes of a stream may be unread at this side before its sender
+    /// waits. A single message may be longer. Default: 256 KiB.
     #[must_use]
     pub const fn stream_window(mut self, bytes: u64) -> Self {
         self.stream_window = bytes;
         self
     }
 
-    /// Sessions: how many streams that the other side opened there may be at a time; further ones wait
-    /// on the other side. Default: 1,024.
+    /// For sessions: sets how many streams of the peer may be open at a time; to open a further
+    /// one, the peer waits. Default: 1,024.
     ///
-    /// What lies unread on our side is bounded by this times [`stream_window`](Self::stream_window).
+    /// Unread bytes at this side are at most this times [`stream_window`](Self::stream_window).
     #[must_use]
     pub const fn streams_max(mut self, count: u32) -> Self {
         self.streams_max = count;
         self
     }
 
-    /// Sessions: how long one that has ended here waits, in all, for the other side to take what it still
-    /// has to write; what has not gone by then is given up. It matters only where the other process
-    /// does not run: the session of one that does reads, whatever its applications do. Default: 5 s.
+    /// For sessions: sets how long an ended session waits, in all, for the peer to take the bytes
+    /// that are still to be written; the rest is dropped then. It matters only if the other process
+    /// does not run: the session of a running process reads, whatever its application does.
+    /// Default: 5 s.
     ///
-    /// Over shared memory no message waits, only ends of streams do. On a socket it is also what the
-    /// kernel did not take yet of messages that were sent; there, closing may take up to 2 s more. Over a
-    /// protocol it is also what the other side has not taken from the ring yet, and, over TCP, that it
-    /// hangs up.
+    /// Over shared memory only ends of streams wait, and no message. Over a socket, sent bytes that
+    /// the kernel has not accepted wait too; closing may take up to 2 s more. Over another
+    /// protocol, elements of the ring that the peer has not taken wait too, and over TCP the
+    /// hang-up of the peer.
     #[must_use]
     pub const fn linger(mut self, time: Duration) -> Self {
         self.linger = time;
         self
     }
 
-    /// Permission bits of the socket file. Default: 0600, our own user only.
+    /// Sets the permission bits of the socket file. Default: 0600, the own user only.
     #[must_use]
     pub const fn socket_mode(mut self, mode: u32) -> Self {
         self.socket_mode = mode;
         self
     }
 
-    /// Lets a `tcp:` listener bind an address that other hosts can reach. What goes over TCP is
+    /// Allows a `tcp:` listener to bind an address that other hosts can reach. TCP connections are
     /// neither authenticated nor encrypted. Default: loopback only.
     #[must_use]
     pub const fn allow_remote(mut self, allow: bool) -> Self {
@@ -314,17 +317,17 @@ impl Config {
         self
     }
 
-    /// Calls `told` with the reason for each connection that a listener did not let in.
+    /// Sets a callback that gets the reason for each connection that a listener refused.
     #[must_use]
     pub fn on_refused(
         mut self,
-        told: impl Fn(&crate::HandshakeError) + Send + Sync + 'static,
+        callback: impl Fn(&crate::HandshakeError) + Send + Sync + 'static,
     ) -> Self {
-        self.on_refused = Some(Arc::new(told));
+        self.on_refused = Some(Arc::new(callback));
         self
     }
 
-    /// For protocols: what happens to a message for which there is no room.
+    /// For protocols: how to treat a message for which there is no room.
     #[must_use]
     pub const fn back_pressure_policy(&self) -> BackPressure {
         self.back_pressure
@@ -342,7 +345,7 @@ impl Config {
         self.map_max.unwrap_or(self.memory_max.saturating_add(REGION_ALLOWANCE))
     }
 
-    /// The geometry of our half.
+    /// The geometry of the own region.
     pub(crate) fn geometry(&self) -> Result<Geometry, ConfigError> {
         let wrong = |setting, found: u64, wanted| ConfigError { setting, found, wanted };
         let Some(geometry) = Geometry::new(self.ring_bytes, self.peer_blocks_max, SLAB_BYTES_MIN)
@@ -365,10 +368,10 @@ impl Config {
     }
 }
 
-/// Books are kept of each stream that there can be; this many are room enough.
+/// Upper bound of `streams_max`, because each possible stream has a record.
 pub(crate) const STREAMS_MAX: u32 = 1 << 20;
 
-/// The slab of a half takes what the rounding to 64 KiB leaves, and at least this much.
+/// Smallest slab of a region; it also takes what rounding up to 64 KiB adds.
 const SLAB_BYTES_MIN: u64 = 64 << 10;
 
 impl fmt::Debug for Config {

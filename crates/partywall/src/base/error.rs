@@ -1,67 +1,68 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What can go wrong, one small enum per operation.
+//! The errors, one small enum per operation.
 //!
-//! Expected states (`Full`, `Empty`, `Closed`, `TimedOut`) are variants of their own; everything else
-//! is a [`Fault`], which says what happened, to whom, and what to do. [`code`](Fault::code) numbers
-//! are stable: other languages and logs may rely on them.
+//! Expected states (`Full`, `Empty`, `Closed`, `TimedOut`) are variants of their own; everything
+//! else is a [`Fault`], which says what happened, to whom, and what to do. The numbers of
+//! [`code`](Fault::code) are stable: other languages and logs may rely on them.
 //!
-//! The advice is in `Display`. `Debug` is derived and shows the fields, as tests and debuggers want it: a
-//! `main` that returns one of these prints that. Making `Debug` print the advice lost, because it hides
-//! in an `assert!` what the value is; the guide shows how to print errors instead.
+//! The advice is in `Display`. `Debug` is derived and prints the fields, for tests and debuggers; a
+//! `main` that returns one of these errors prints those. An earlier `Debug` with the advice was
+//! given up, because an `assert!` did not show the value then. The guide describes how to print
+//! errors.
 
 use crate::address::AddressError;
 use partywall_layout::hello::{SERVICE_CHANNEL, SERVICE_LINK, SERVICE_SESSION};
 use partywall_layout::{FallbackReason, Refusal, Violation};
 use std::io;
 
-/// How the other side ended.
+/// The way in which the peer ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Closed {
-    /// It closed its end in good order; everything it sent has been received.
-    #[error("the other side has closed")]
+    /// It closed its end in good order; everything that it sent has been received.
+    #[error("the peer has closed")]
     Finished,
     /// It died, or hung up without closing; what it had committed before was received.
-    #[error("the other side died or hung up")]
+    #[error("the peer died or hung up")]
     Disconnected,
 }
 
-/// Something that must not happen, did. The channel is of no further use.
+/// A failure that ends the channel: a violation, or a system call that must not fail.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Fault {
-    /// The other side broke a rule of the protocol. It is faulty or hostile; the connection was cut.
+    /// The peer broke a rule of the protocol. It is faulty or hostile; the connection was cut.
     #[error("{peer} broke the protocol: {violation}")]
     Violation {
-        /// Who.
+        /// The peer, for people.
         peer: String,
-        /// Which rule, and how.
+        /// The rule, and how it was broken.
         violation: Violation,
     },
-    /// The other side broke a rule of the protocol that it speaks, or the protocol failed.
+    /// The peer broke a rule of another protocol, or that protocol failed.
     #[error("{protocol} session with {peer}: {reason}")]
     Protocol {
-        /// Who.
+        /// The peer, for people.
         peer: String,
-        /// Which protocol.
+        /// The name of the protocol.
         protocol: &'static str,
-        /// What went wrong. No source of this error: its words are in these already.
+        /// The reason. It is no source of this error, because the text contains its text already.
         reason: ProtocolError,
     },
     /// This is a forked child, and the channel belongs to its parent.
     #[error("this channel belongs to the parent process: connect anew after fork()")]
     Forked,
-    /// A system call failed that cannot fail in good order.
+    /// A system call failed that does not fail in normal operation.
     #[error("{what} failed: {source}")]
     System {
-        /// What was tried.
+        /// The operation that failed.
         what: &'static str,
-        /// What the system said.
+        /// The error of the system call.
         source: io::Error,
     },
 }
 
 impl Fault {
-    /// A stable number: 100 and the violation's own, or 1 to 3.
+    /// A stable number: 100 plus the number of the violation, or 1 to 3.
     #[must_use]
     pub fn code(&self) -> u32 {
         match self {
@@ -81,7 +82,7 @@ impl Fault {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SendError {
-    /// Nobody will receive it.
+    /// The peer is gone, so no message will be received.
     #[error(transparent)]
     Closed(#[from] Closed),
     /// The deadline passed before there was room. The message was not sent.
@@ -105,10 +106,10 @@ pub enum TrySendError {
     /// There is no room now.
     #[error("there is no room now")]
     Full,
-    /// Another thread is sending through the same shared sender at this moment.
+    /// Another thread is sending through the same shared sender.
     #[error("another thread is sending at this moment")]
     Busy,
-    /// Nobody will receive it.
+    /// The peer is gone, so no message will be received.
     #[error(transparent)]
     Closed(#[from] Closed),
     /// The message can never be sent over this channel.
@@ -119,43 +120,41 @@ pub enum TrySendError {
     Fault(#[from] Fault),
 }
 
-/// A message longer than the channel can carry, and which limit says so.
+/// A message is longer than the channel can carry; the limit is named.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a message of {len} bytes exceeds the limit of {max} bytes: {limit}")]
 pub struct TooLarge {
     /// Length of the message in bytes.
     pub len: u64,
-    /// The longest possible here, in bytes.
+    /// Length of the longest possible message, in bytes.
     pub max: u64,
-    /// Which limit that is, and how to raise it.
+    /// The limit, and how to raise it.
     pub limit: Limit,
 }
 
-/// Which limit a message exceeds.
+/// The limit that a message exceeds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Limit {
-    /// Our own `memory_max`.
-    #[error(
-        "raise Config::memory_max on this side (and on the other), or use BackPressure::Overflow"
-    )]
+    /// The `memory_max` of this side.
+    #[error("raise Config::memory_max on this side and at the peer, or use BackPressure::Overflow")]
     OwnMemory,
-    /// The other side's `map_max`.
+    /// The `map_max` of the peer.
     #[error(
-        "raise Config::memory_max or Config::map_max on the other side, and Config::memory_max on this side \
-         if it is no greater"
+        "raise Config::memory_max or Config::map_max at the peer, and Config::memory_max on this \
+         side if it is no greater"
     )]
     PeerMap,
-    /// The other side's `message_max`.
+    /// The `message_max` of the peer.
     #[error(
-        "raise Config::memory_max or Config::message_max on the other side, and Config::memory_max on this \
-         side if it is no greater"
+        "raise Config::memory_max or Config::message_max at the peer, and Config::memory_max on \
+         this side if it is no greater"
     )]
     PeerMessage,
     /// A batch takes at most half the ring.
     #[error("commit the batch and begin another, or raise Config::ring_bytes")]
     Batch,
-    /// The protocol that is spoken takes no more at once.
+    /// The limit of another protocol for one message.
     #[error(
         "send it in parts, or let the protocol have more memory (of shmipc: share_memory_buffer_cap of the \
          connecting side)"
@@ -167,7 +166,7 @@ pub enum Limit {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RecvError {
-    /// The peer died or hung up without finishing; what it had sent was received before.
+    /// The peer died or hung up without finishing; everything that it had sent was received before.
     #[error("{}", Closed::Disconnected)]
     Disconnected,
     /// The deadline passed before a message arrived.
@@ -185,7 +184,7 @@ pub enum TryRecvError {
     /// There is no message now.
     #[error("there is no message now")]
     Empty,
-    /// The peer died or hung up without finishing; what it had sent was received before.
+    /// The peer died or hung up without finishing; everything that it had sent was received before.
     #[error("{}", Closed::Disconnected)]
     Disconnected,
     /// The channel is broken.
@@ -193,41 +192,41 @@ pub enum TryRecvError {
     Fault(#[from] Fault),
 }
 
-/// A setting that is not possible.
+/// A setting has an impossible value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("Config::{setting} is {found}, but must be {wanted}")]
 pub struct ConfigError {
-    /// Which.
+    /// The name of the setting.
     pub setting: &'static str,
-    /// What it is.
+    /// The given value.
     pub found: u64,
-    /// What it must be.
+    /// The allowed values, as text.
     pub wanted: &'static str,
 }
 
-/// Why nobody listens.
+/// Why no listener was bound.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BindError {
-    /// The text is no address, or leads nowhere.
+    /// The text is no address, or its host name cannot be looked up.
     #[error(transparent)]
     Address(#[from] AddressError),
     /// A setting is not possible.
     #[error(transparent)]
     Config(#[from] ConfigError),
-    /// The address can be reached from other hosts, and nobody said that this is wanted.
+    /// The address can be reached from other hosts, and `Config::allow_remote` is not set.
     #[error(
         "{address} can be reached from other hosts, and TCP is neither authenticated nor encrypted: \
          bind a loopback address, or say Config::allow_remote(true)"
     )]
     NotLoopback {
-        /// The address.
+        /// The address as text.
         address: String,
     },
     /// The system does not allow it.
     #[error(transparent)]
     System(#[from] partywall_sys::BindError),
-    /// A descriptor to wait for connections could not be had.
+    /// A descriptor to wait for connections could not be made.
     #[error("waiting for connections cannot be set up: {0}")]
     Setup(io::Error),
 }
@@ -239,7 +238,7 @@ pub enum AcceptError {
     /// The deadline passed before a connection was ready.
     #[error("no connection came before the deadline")]
     TimedOut,
-    /// The system could not give us a connection; the listener goes on.
+    /// The system returned an error instead of a connection; the listener continues.
     #[error(transparent)]
     System(#[from] partywall_sys::AcceptError),
     /// Waiting failed.
@@ -254,151 +253,151 @@ pub enum AcceptError {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConnectError {
-    /// The text is no address, or leads nowhere.
+    /// The text is no address, or its host name cannot be looked up.
     #[error(transparent)]
     Address(#[from] AddressError),
     /// A setting is not possible.
     #[error(transparent)]
     Config(#[from] ConfigError),
-    /// Nobody was reached.
+    /// No listener was reached.
     #[error(transparent)]
     System(#[from] partywall_sys::ConnectError),
-    /// Somebody was reached, but no channel came of it.
+    /// A listener was reached, but the handshake failed.
     #[error(transparent)]
     Handshake(#[from] HandshakeError),
 }
 
-/// Why two sides that reached each other did not come to terms.
+/// Why the handshake failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum HandshakeError {
-    /// The other side did not answer in time.
+    /// The peer did not respond in time.
     #[error(
         "{peer} did not finish the handshake in time: is it Partywall, is it alive, is its backlog \
          served? Config::handshake_timeout sets the time{hint}"
     )]
     TimedOut {
-        /// Who.
+        /// The peer, for people.
         peer: String,
-        /// What else it may be; empty if nothing.
+        /// Another possible cause, as text; empty if there is none.
         hint: &'static str,
     },
-    /// The other side hung up.
+    /// The peer hung up.
     #[error("{peer} hung up during the handshake: look at its own log for the reason{hint}")]
     HungUp {
-        /// Who.
+        /// The peer, for people.
         peer: String,
-        /// What else it may be; empty if nothing.
+        /// Another possible cause, as text; empty if there is none.
         hint: &'static str,
     },
-    /// The other side speaks another protocol.
+    /// The peer uses another protocol.
     #[error("{peer} does not speak Partywall (it began with {found}): {advice}")]
     NotPartywall {
-        /// Who.
+        /// The peer, for people.
         peer: String,
-        /// What it said first.
+        /// The first bytes of the peer, as text.
         found: String,
-        /// What to do.
+        /// The advice in the text.
         advice: &'static str,
     },
-    /// The other side speaks other versions.
+    /// The peer supports other versions.
     #[error(
         "{peer} speaks protocol versions {theirs_min} to {theirs_max}, this side {ours_min} to \
          {ours_max}: upgrade the older one"
     )]
     Version {
-        /// Who.
+        /// The peer, for people.
         peer: String,
-        /// The oldest version of the other side.
+        /// The oldest version of the peer.
         theirs_min: u16,
-        /// The newest version of the other side.
+        /// The newest version of the peer.
         theirs_max: u16,
         /// The oldest version of this side.
         ours_min: u16,
         /// The newest version of this side.
         ours_max: u16,
     },
-    /// The other side does not want this connection.
+    /// The peer refused the connection.
     #[error("{peer} refused the connection: {refusal}{}{text}", if text.is_empty() { "" } else { ": " })]
     Refused {
-        /// Who.
+        /// The peer, for people.
         peer: String,
-        /// Why, as a number and its sentence.
+        /// The reason, a number with a text.
         refusal: Refusal,
-        /// What it said.
+        /// The text of the peer; it may be empty.
         text: String,
     },
-    /// This side does not want that connection.
+    /// This side refused the connection.
     #[error("{peer} is not admitted: {reason}; Config::admit says who is")]
     NotAdmitted {
-        /// Who.
+        /// The peer, for people.
         peer: String,
-        /// Why not.
+        /// The reason of the refusal.
         reason: String,
     },
-    /// The service asked for is not the one offered.
+    /// The requested service is not the offered one.
     #[error(
         "{peer} asks for {}, and this listener serves {}: both sides must use the same",
         service_name(*asked),
         service_name(*offered)
     )]
     Service {
-        /// Who.
+        /// The peer, for people.
         peer: String,
-        /// What it asked for.
+        /// The service that it requested.
         asked: u32,
-        /// What this side offers.
+        /// The service of this side.
         offered: u32,
     },
-    /// Shared memory is asked for but cannot be had, or no transport suits both.
+    /// Shared memory was required but is not available, or no transport suits both sides.
     #[error(
         "no transport suits both sides: no shared memory because {reason}, and one side does not allow \
          the socket: give both TransportPolicy::Auto, or remove the obstacle"
     )]
     NoTransport {
-        /// Why there is no shared memory.
+        /// Why shared memory is not available.
         reason: FallbackReason,
     },
-    /// The other side broke a rule.
+    /// The peer broke a rule of the handshake.
     #[error("{peer} broke the handshake: {violation}")]
     Violation {
-        /// Who.
+        /// The peer, for people.
         peer: String,
-        /// Which rule, and how.
+        /// The rule, and how it was broken.
         violation: Violation,
     },
-    /// The other side sent a descriptor that is not what it must be.
+    /// The peer sent a descriptor of the wrong kind.
     #[error("{peer} sent an unacceptable descriptor: {reason}")]
     Descriptor {
-        /// Who.
+        /// The peer, for people.
         peer: String,
-        /// What is wrong with it.
+        /// The fault of the descriptor.
         reason: String,
     },
-    /// The handshake of a protocol came to nothing.
+    /// The handshake of another protocol failed.
     #[error("{protocol} handshake with {peer}: {reason}")]
     Protocol {
-        /// Who.
+        /// The peer, for people.
         peer: String,
-        /// Which protocol.
+        /// The name of the protocol.
         protocol: &'static str,
-        /// Why. No source of this error: its words are in these already.
+        /// The reason. It is no source of this error, because the text contains its text already.
         reason: ProtocolError,
     },
-    /// A system call failed.
+    /// A system call failed during the handshake.
     #[error("{what} failed during the handshake with {peer}: {source}")]
     System {
-        /// Who.
+        /// The peer, for people.
         peer: String,
-        /// What was tried.
+        /// The operation that failed.
         what: &'static str,
-        /// What the system said.
+        /// The error of the system call.
         source: io::Error,
     },
 }
 
 impl HandshakeError {
-    /// A stable number.
+    /// A stable number from 201 on.
     #[must_use]
     pub const fn code(&self) -> u32 {
         match self {
@@ -428,7 +427,7 @@ pub enum ProtocolError {
         /// The rule, and how it was broken.
         what: String,
     },
-    /// The peer, or this side, refuses what was asked for.
+    /// The peer, or this side, refused the request.
     #[error("{what}")]
     Refused {
         /// The request, and what to do.
@@ -447,7 +446,7 @@ pub enum ProtocolError {
     },
 }
 
-/// A service in words (SPEC 2.2).
+/// The name of a service (SPEC 2.2).
 fn service_name(number: u32) -> String {
     match number {
         SERVICE_CHANNEL => "channels".to_owned(),

@@ -19,7 +19,8 @@ use std::sync::Arc;
 /// A received message; it is the receiver's for as long as it lives.
 ///
 /// A large message is a view of the sender's memory, which is not allocated again while the view
-/// lives. If the receiver holds many, the sender takes more memory, up to its limit, and then blocks.
+/// lives. If the receiver holds many, the sender takes more memory, up to its limit, and then
+/// blocks.
 pub struct Message {
     payload: Payload,
     /// Bytes consumed by `Buf::advance`.
@@ -212,8 +213,8 @@ impl Buf for Message {
 }
 
 impl From<Message> for Bytes {
-    /// Converts without a copy. The message, and with it the sender's memory, lives until the last of
-    /// the `Bytes` is dropped.
+    /// Converts without a copy. The message, and with it the sender's memory, lives until the last
+    /// of the `Bytes` is dropped.
     fn from(message: Message) -> Self {
         Self::from_owner(message)
     }

@@ -2,8 +2,8 @@
 //! Values of the public API that every other part of the crate uses.
 //!
 //! ```text
-//!   address  where a listener is        config  the choices of one side     peer   admission and trust
-//!   message  a received message         error   one enum per operation      stats  counters
+//!   address  of a listener         config  the choices of one side   peer   admission and trust
+//!   message  a received message    error   one enum per operation    stats  counters
 //! ```
 //!
 //! Nothing here imports another folder of the crate.

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Who is on the other side, whether to let them in, and how far to trust them.
+//! The identity of the peer, its admission, and how far it is trusted.
 //!
-//! Identity is what the kernel vouches for beside HELLO (`SCM_CREDENTIALS`): the process that *sent*
-//! it. The credentials of the socket itself would name whoever called `listen`, perhaps long ago and
-//! as somebody else. Over TCP there is no identity.
+//! The identity is that of the process that *sent* HELLO, as the kernel attests it
+//! (`SCM_CREDENTIALS`). The credentials of the socket would be those of the process that called
+//! `listen`, perhaps long ago and as another user. Over TCP there is no identity.
 
 use crate::config::TrustPolicy;
 use partywall_sys::peer as sys_peer;
@@ -14,28 +14,29 @@ use std::sync::Arc;
 /// How far the other process is trusted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Trust {
-    /// As one's own user: received messages are views of its memory. It cannot write ours; it could
-    /// change a message while we look at it, as it could with a debugger.
+    /// Like the own user: received messages are views of its memory. It cannot write the memory of
+    /// this side; it could change a message while it is read, as it could with a debugger.
     Trusted,
-    /// Not at all: every message is copied to private memory before anybody looks at it, and bells go
-    /// over the socket.
+    /// Not at all: every message is copied to private memory before it is checked and returned, and
+    /// notifications are sent over the socket.
     Untrusted,
 }
 
-/// The other side of a channel.
+/// The peer of a channel.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Peer {
-    /// Process, user and group as the kernel vouches for them; `None` over TCP.
+    /// Process, user and group as the kernel attests them; `None` over TCP.
     pub credentials: Option<Credentials>,
-    /// How far it is trusted.
+    /// How far the peer is trusted.
     pub trust: Trust,
-    /// Where it is, for people: `unix:/run/app.sock`, `client of unix:/run/app.sock`, `tcp:1.2.3.4:5`.
+    /// Its address, for people: `unix:/run/app.sock`, `client of unix:/run/app.sock`,
+    /// `tcp:1.2.3.4:5`.
     pub label: String,
 }
 
 impl Peer {
-    /// A peer with these credentials, trusted that far, at the address that `label` names.
+    /// A peer with these credentials and this trust, at the address `label`.
     #[must_use]
     pub const fn new(credentials: Option<Credentials>, trust: Trust, label: String) -> Self {
         Self { credentials, trust, label }
@@ -55,7 +56,7 @@ impl fmt::Display for Peer {
 
 type AdmitCallback = Arc<dyn Fn(&Credentials) -> Result<(), String> + Send + Sync>;
 
-/// Who may be on the other side.
+/// The rule for which processes may be the peer.
 ///
 /// ```
 /// use partywall::{Admission, Config};
@@ -76,32 +77,32 @@ pub struct Admission {
 }
 
 impl Admission {
-    /// Our own effective user only.
+    /// Admits processes of the own effective user only.
     #[must_use]
     pub fn own_user() -> Self {
         Self::users([sys_peer::own_euid()])
     }
 
-    /// These users.
+    /// Admits processes of these users.
     #[must_use]
     pub fn users(users: impl IntoIterator<Item = u32>) -> Self {
         Self { users: users.into_iter().collect(), groups: Vec::new(), callback: None }
     }
 
-    /// These primary groups.
+    /// Admits processes with these primary groups.
     #[must_use]
     pub fn groups(groups: impl IntoIterator<Item = u32>) -> Self {
         Self { users: Vec::new(), groups: groups.into_iter().collect(), callback: None }
     }
 
-    /// These primary groups too.
+    /// Admits processes with these primary groups as well.
     #[must_use]
     pub fn or_groups(mut self, groups: impl IntoIterator<Item = u32>) -> Self {
         self.groups.extend(groups);
         self
     }
 
-    /// Whoever the callback lets in; its error text is sent to those it does not.
+    /// Admits the peers that the callback accepts; the others get its error text.
     #[must_use]
     pub fn callback(
         judge: impl Fn(&Credentials) -> Result<(), String> + Send + Sync + 'static,
@@ -112,7 +113,7 @@ impl Admission {
     /// Whether a peer with these credentials is admitted.
     ///
     /// # Errors
-    /// Why it is not admitted, in words for the log and for the peer.
+    /// The reason, as text for the log and for the peer.
     pub fn judge(&self, who: Option<&Credentials>) -> Result<(), String> {
         let Some(who) = who else {
             return Err("the address carries no credentials, and an admission rule asks for them"
@@ -121,7 +122,7 @@ impl Admission {
         if let Some(judge) = &self.callback {
             return judge(who);
         }
-        // In a user namespace, a foreign user may show as the overflow uid: that is nobody.
+        // In a user namespace, users without a mapping have the overflow uid: it identifies none.
         let is_known = who.uid != sys_peer::overflow_uid();
         if is_known && (self.users.contains(&who.uid) || self.groups.contains(&who.gid)) {
             return Ok(());
@@ -140,17 +141,17 @@ impl fmt::Debug for Admission {
     }
 }
 
-/// Decides how far to trust whoever sent these credentials.
+/// Decides how far to trust the process that sent these credentials.
 ///
-/// `pidfd` proves that the process still lives *after* its namespaces were looked at by number;
-/// without that proof the answer is `Untrusted`.
+/// `pidfd` proves that the process still lives *after* its namespaces were read by process id;
+/// without that proof the result is `Untrusted`.
 pub(crate) fn decide_trust(
     policy: TrustPolicy,
     credentials: Option<&Credentials>,
     pidfd: Option<&PidFd>,
 ) -> Trust {
     match policy {
-        TrustPolicy::Peer => Trust::Trusted,
+        TrustPolicy::Trusted => Trust::Trusted,
         TrustPolicy::Untrusted => Trust::Untrusted,
         TrustPolicy::Auto => {
             let is_ours = credentials.is_some_and(|who| {

@@ -48,7 +48,7 @@ impl StreamIo {
         (self.read, self.write)
     }
 
-    /// The process on the other side.
+    /// The peer process.
     #[must_use]
     pub fn peer(&self) -> &Peer {
         &self.read.recv.half().shared.peer

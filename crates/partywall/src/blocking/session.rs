@@ -179,7 +179,7 @@ impl Session {
         self.handle.shared.check().err()
     }
 
-    /// The process on the other side.
+    /// The peer process.
     #[must_use]
     pub fn peer(&self) -> &Peer {
         &self.handle.shared.peer

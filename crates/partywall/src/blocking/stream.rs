@@ -92,7 +92,7 @@ impl Stream {
         self.recv.half.stream.number
     }
 
-    /// The process on the other side.
+    /// The peer process.
     #[must_use]
     pub fn peer(&self) -> &Peer {
         &self.recv.half.shared.peer

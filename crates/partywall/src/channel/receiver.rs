@@ -117,8 +117,8 @@ impl Receiver {
         }
     }
 
-    /// For an external event loop: call this before polling the descriptor ([`AsFd`]), and poll only if
-    /// it returns [`Readiness::WillNotify`]. When the descriptor is readable, receive with
+    /// For an external event loop: call this before polling the descriptor ([`AsFd`]), and poll
+    /// only if it returns [`Readiness::WillNotify`]. When the descriptor is readable, receive with
     /// [`try_recv`](Self::try_recv) until `Empty`, then call this again. Never read the descriptor.
     ///
     /// # Errors
@@ -171,7 +171,8 @@ impl Receiver {
         }
     }
 
-    /// Nothing is there: a receiver that only ever tries checks now and then whether the sender lives.
+    /// Nothing is there: a receiver that only ever tries checks now and then whether the sender
+    /// lives.
     #[cold]
     fn try_recv_at_end(&mut self) -> Result<Option<Message>, TryRecvError> {
         if !self.end.notice_end()? {

@@ -10,7 +10,7 @@ use super::sender::{AnySender, Sender};
 use super::shared_sender::SharedSender;
 use crate::config::BackPressure;
 use crate::error::{SendError, TrySendError};
-use crate::transport::{Memory, Progress, Unsent};
+use crate::transport::{Memory, NotSent, Progress};
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::time::Instant;
@@ -65,7 +65,7 @@ impl Reservation<'_> {
         let memory = &mut self.memory;
         let sent = match &mut self.holder {
             Holder::Exclusive(sender) => match sender.end().and_then(|end| attempt(end, memory)) {
-                Err(Unsent::Full) => sender.try_again(|end| attempt(end, memory)),
+                Err(NotSent::Full) => sender.try_again(|end| attempt(end, memory)),
                 other => other.map_err(TrySendError::from),
             },
             Holder::Shared(sender) => sender.attempt(|end| attempt(end, memory)),

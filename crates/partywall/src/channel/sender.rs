@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Sending from one thread, without a lock: copies, reservations, batches.
 //!
-//! Every call is an attempt first. Only if there is no space does it block, as [`Wait`] says, or act
-//! as the [`BackPressure`] policy says.
+//! Every call is an attempt first. Only if there is no space does it block, as [`Wait`] says, or
+//! act as the [`BackPressure`] policy says.
 
 use super::receiver::Readiness;
 use super::reservation::{Holder, Reservation};
@@ -14,7 +14,7 @@ use crate::transport::protocol::ProtocolSender;
 use crate::transport::shm::ShmSender;
 use crate::transport::socket::SocketSender;
 use crate::transport::{
-    Memory, Progress, ProgressSnapshot, SpaceWaiter, TransportSender, Unsent, Waited,
+    Memory, NotSent, Progress, ProgressSnapshot, SpaceWaiter, TransportSender, Waited,
     wait_for_space, waiting_failed,
 };
 use partywall_layout::Kind;
@@ -71,8 +71,8 @@ impl Sender {
     /// this process dies at once.
     ///
     /// # Errors
-    /// [`SendError::Closed`] if the peer receives no more, [`SendError::TooLarge`] with the limit and
-    /// how to raise it, [`SendError::Full`] only under [`BackPressure::Error`].
+    /// [`SendError::Closed`] if the peer receives no more, [`SendError::TooLarge`] with the limit
+    /// and how to raise it, [`SendError::Full`] only under [`BackPressure::Error`].
     #[inline]
     pub fn send(&mut self, payload: &[u8]) -> Result<(), SendError> {
         self.send_until(payload, None)
@@ -93,14 +93,14 @@ impl Sender {
     #[inline]
     pub fn try_send(&mut self, payload: &[u8]) -> Result<(), TrySendError> {
         match self.end()?.try_send(payload) {
-            Err(Unsent::Full) => self.try_again(|end| end.try_send(payload)),
+            Err(NotSent::Full) => self.try_again(|end| end.try_send(payload)),
             other => Ok(other?),
         }
     }
 
-    /// Sends a message of `len` bytes that `fill` writes where the receiver reads it: in the ring if
-    /// it is short, in shared memory if it is long. `fill` must write every byte. The memory it finds
-    /// is unspecified, though never of another process.
+    /// Sends a message of `len` bytes that `fill` writes where the receiver reads it: in the ring
+    /// if it is short, in shared memory if it is long. `fill` must write every byte. The memory it
+    /// finds is unspecified, though never of another process.
     ///
     /// This is the fastest way to send. If `fill` panics, nothing is sent.
     ///
@@ -110,7 +110,9 @@ impl Sender {
     pub fn send_with(&mut self, len: usize, fill: impl FnOnce(&mut [u8])) -> Result<(), SendError> {
         let waits = self.policy != BackPressure::Error;
         let is_inline = match self.end()?.prepare_inline(len) {
-            Err(Unsent::Full) if waits => self.drive(None, waits, |end| end.prepare_inline(len))?,
+            Err(NotSent::Full) if waits => {
+                self.drive(None, waits, |end| end.prepare_inline(len))?
+            }
             other => other?,
         };
         if is_inline {
@@ -124,8 +126,9 @@ impl Sender {
     /// Allocates memory for a message of `len` bytes, to be written in place and committed. The
     /// receiver of a large message reads this very memory.
     ///
-    /// Its contents are unspecified at first: zeros, or bytes that this process wrote before. An open
-    /// reservation delays no other message: it has no place in the order until it is committed.
+    /// Its contents are unspecified at first: zeros, or bytes that this process wrote before. An
+    /// open reservation delays no other message: it has no place in the order until it is
+    /// committed.
     ///
     /// # Errors
     /// As [`send`](Self::send).
@@ -161,14 +164,15 @@ impl Sender {
     /// As [`try_send`](Self::try_send).
     pub fn try_reserve(&mut self, len: usize) -> Result<Reservation<'_>, TrySendError> {
         let memory = match self.end()?.reserve(len) {
-            Err(Unsent::Full) => self.try_again(|end| end.reserve(len))?,
+            Err(NotSent::Full) => self.try_again(|end| end.reserve(len))?,
             other => other?,
         };
         let holder = Holder::Exclusive(self);
         Ok(Reservation { holder, memory: Some(memory), deadline: None })
     }
 
-    /// Begins a batch: the receiver sees its messages all at once, or not at all, and is woken once.
+    /// Begins a batch: the receiver sees its messages all at once, or not at all, and is woken
+    /// once.
     ///
     /// # Examples
     /// ```no_run
@@ -190,8 +194,8 @@ impl Sender {
         Batch { sender: self, deadline: Some(deadline) }
     }
 
-    /// Waits until the kernel has taken the bytes that were sent over a socket without waiting. Over
-    /// shared memory there are none.
+    /// Waits until the kernel has taken the bytes that were sent over a socket without waiting.
+    /// Over shared memory there are none.
     ///
     /// # Errors
     /// As [`send`](Self::send).
@@ -207,9 +211,9 @@ impl Sender {
         Ok(self.end()?.trim(true)?)
     }
 
-    /// For an external event loop that waits for space: call this after `Full` and before polling the
-    /// descriptor ([`AsFd`]), and poll only if it returns [`Readiness::WillNotify`]. Try again when the
-    /// descriptor is readable. Never read it.
+    /// For an external event loop that waits for space: call this after `Full` and before polling
+    /// the descriptor ([`AsFd`]), and poll only if it returns [`Readiness::WillNotify`]. Try again
+    /// when the descriptor is readable. Never read it.
     ///
     /// # Errors
     /// [`Fault`] if the channel is broken.
@@ -247,8 +251,8 @@ impl Sender {
 
     /// The end of the transport. It is missing only in a sender that became shared.
     #[inline]
-    pub(super) fn end(&mut self) -> Result<&mut AnySender, Unsent> {
-        let end = self.end.as_mut().ok_or(Unsent::Full)?;
+    pub(super) fn end(&mut self) -> Result<&mut AnySender, NotSent> {
+        let end = self.end.as_mut().ok_or(NotSent::Full)?;
         if self.batch_open {
             // The batch was dropped, or leaked: it is not sent.
             self.batch_open = false;
@@ -261,7 +265,7 @@ impl Sender {
     #[cold]
     pub(super) fn try_again<T>(
         &mut self,
-        attempt: impl FnOnce(&mut AnySender) -> Result<T, Unsent>,
+        attempt: impl FnOnce(&mut AnySender) -> Result<T, NotSent>,
     ) -> Result<T, TrySendError> {
         self.seen = self.space.snapshot();
         Ok(attempt(self.end()?)?)
@@ -272,7 +276,7 @@ impl Sender {
         let mut progress = Progress::default();
         // The first attempt stands alone: nearly always it is the only one.
         match self.end()?.send_on(payload, &mut progress) {
-            Err(Unsent::Full) => {}
+            Err(NotSent::Full) => {}
             other => return other.map_err(SendError::from),
         }
         let waits = self.policy != BackPressure::Error;
@@ -311,14 +315,14 @@ impl Sender {
         &mut self,
         deadline: Option<Instant>,
         waits: bool,
-        mut attempt: impl FnMut(&mut AnySender) -> Result<T, Unsent>,
+        mut attempt: impl FnMut(&mut AnySender) -> Result<T, NotSent>,
     ) -> Result<T, SendError> {
         loop {
             let Some(end) = &mut self.end else { return Err(SendError::Full) };
             let seen = self.space.snapshot();
             self.seen = seen;
             match attempt(end) {
-                Err(Unsent::Full) if waits => {}
+                Err(NotSent::Full) if waits => {}
                 other => return other.map_err(SendError::from),
             }
             let (space, wait) = (&*self.space, self.wait);
@@ -379,8 +383,8 @@ impl Batch<'_> {
         if !waits {
             return Ok(());
         }
-        // Over a socket the kernel may not have taken all bytes. At the deadline the batch counts as
-        // sent, and the rest goes with the next call.
+        // Over a socket the kernel may not have taken all bytes. At the deadline the batch counts
+        // as sent, and the rest goes with the next call.
         match self.sender.flush(self.deadline) {
             Err(SendError::TimedOut) => Ok(()),
             other => other,
@@ -412,7 +416,7 @@ pub(crate) enum AnySender {
 
 impl AnySender {
     #[inline]
-    pub(crate) fn try_send(&mut self, payload: &[u8]) -> Result<(), Unsent> {
+    pub(crate) fn try_send(&mut self, payload: &[u8]) -> Result<(), NotSent> {
         match self {
             Self::SharedMemory(end) => end.try_send(payload),
             Self::Socket(end) => end.try_send(payload),
@@ -425,7 +429,7 @@ impl AnySender {
         &mut self,
         payload: &[u8],
         progress: &mut Progress,
-    ) -> Result<(), Unsent> {
+    ) -> Result<(), NotSent> {
         match self {
             Self::SharedMemory(end) => end.send_on(payload, progress),
             Self::Socket(end) => end.send_on(payload, progress),
@@ -433,10 +437,10 @@ impl AnySender {
         }
     }
 
-    /// Whether a message of `len` bytes can now be sent with [`send_inline`](Self::send_inline). Only
-    /// shared memory sends messages so.
+    /// Whether a message of `len` bytes can now be sent with [`send_inline`](Self::send_inline).
+    /// Only shared memory sends messages so.
     #[inline]
-    fn prepare_inline(&mut self, len: usize) -> Result<bool, Unsent> {
+    fn prepare_inline(&mut self, len: usize) -> Result<bool, NotSent> {
         match self {
             Self::SharedMemory(end) => end.prepare_inline(len),
             Self::Socket(_) | Self::Protocol(_) => Ok(false),
@@ -445,16 +449,16 @@ impl AnySender {
 
     /// Sends an inline message that `fill` writes in place.
     #[inline]
-    fn send_inline(&mut self, len: usize, fill: impl FnOnce(&mut [u8])) -> Result<(), Unsent> {
+    fn send_inline(&mut self, len: usize, fill: impl FnOnce(&mut [u8])) -> Result<(), NotSent> {
         match self {
             Self::SharedMemory(end) => end.send_inline(len, fill),
             // Not reached: `prepare_inline` returned `false`.
-            Self::Socket(_) | Self::Protocol(_) => Err(Unsent::Full),
+            Self::Socket(_) | Self::Protocol(_) => Err(NotSent::Full),
         }
     }
 
     #[inline]
-    pub(crate) fn set_stream(&mut self, stream: u32, credit: Option<u64>) -> Result<(), Unsent> {
+    pub(crate) fn set_stream(&mut self, stream: u32, credit: Option<u64>) -> Result<(), NotSent> {
         match self {
             Self::SharedMemory(end) => end.set_stream(stream, credit),
             Self::Socket(end) => end.set_stream(stream, credit),
@@ -462,7 +466,7 @@ impl AnySender {
         }
     }
 
-    pub(crate) fn control(&mut self, kind: Kind, stream: u32, body: &[u8]) -> Result<(), Unsent> {
+    pub(crate) fn control(&mut self, kind: Kind, stream: u32, body: &[u8]) -> Result<(), NotSent> {
         match self {
             Self::SharedMemory(end) => end.control(kind, stream, body),
             Self::Socket(end) => end.control(kind, stream, body),
@@ -471,7 +475,7 @@ impl AnySender {
     }
 
     #[inline]
-    pub(crate) fn reserve(&mut self, len: usize) -> Result<Memory, Unsent> {
+    pub(crate) fn reserve(&mut self, len: usize) -> Result<Memory, NotSent> {
         match self {
             Self::SharedMemory(end) => end.reserve(len),
             Self::Socket(end) => end.reserve(len),
@@ -484,7 +488,7 @@ impl AnySender {
         &mut self,
         place: &mut Option<Memory>,
         len: usize,
-    ) -> Result<(), Unsent> {
+    ) -> Result<(), NotSent> {
         match self {
             Self::SharedMemory(end) => end.reserve_into(place, len),
             Self::Socket(end) => end.reserve_into(place, len),
@@ -497,7 +501,7 @@ impl AnySender {
         &mut self,
         memory: &mut Option<Memory>,
         progress: &mut Progress,
-    ) -> Result<(), Unsent> {
+    ) -> Result<(), NotSent> {
         match self {
             Self::SharedMemory(end) => end.commit(memory, progress),
             Self::Socket(end) => end.commit(memory, progress),

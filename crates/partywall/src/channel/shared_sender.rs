@@ -2,20 +2,20 @@
 //! Sending from any thread: a sender behind a lock that is private to this process.
 //!
 //! ```text
-//!   thread A ── lock ── attempt: Full ── is the waiter: sleeps until there is space, without the lock
+//!   thread A ── lock ── attempt: Full ── waiter: sleeps until there is space, without the lock
 //!   thread B ── lock ── attempt: Full ── queues on the condition variable
 //!   A wakes, or times out ─▶ A stops waiting; all that queue try again, one of them waits next
 //! ```
 //!
-//! One thread at a time waits on the doorbell; if it gives up, another one waits. A message that goes
-//! in pieces keeps other threads from sending until its last piece went.
+//! One thread at a time waits on the doorbell; if it gives up, another one waits. A message that
+//! goes in pieces keeps other threads from sending until its last piece went.
 
 use super::reservation::{Holder, Reservation};
 use super::sender::AnySender;
 use crate::config::BackPressure;
 use crate::error::{Fault, SendError, TrySendError};
 use crate::stats::SenderStats;
-use crate::transport::{Memory, Progress, SpaceWaiter, Unsent, Waited, wait_for_space};
+use crate::transport::{Memory, NotSent, Progress, SpaceWaiter, Waited, wait_for_space};
 use partywall_wait::{Spinner, Wait};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
@@ -171,7 +171,7 @@ impl SharedSender {
     /// Makes one attempt, unless another thread sends at this moment.
     pub(crate) fn attempt<T>(
         &self,
-        attempt: impl FnOnce(&mut AnySender) -> Result<T, Unsent>,
+        attempt: impl FnOnce(&mut AnySender) -> Result<T, NotSent>,
     ) -> Result<T, TrySendError> {
         let mut state = match self.shared.state.try_lock() {
             Ok(state) => state,
@@ -254,7 +254,7 @@ impl SharedSender {
         &self,
         deadline: Option<Instant>,
         progress: &mut Progress,
-        mut attempt: impl FnMut(&mut AnySender, &mut Progress) -> Result<T, Unsent>,
+        mut attempt: impl FnMut(&mut AnySender, &mut Progress) -> Result<T, NotSent>,
     ) -> Result<T, SendError> {
         let shared = &*self.shared;
         if shared.space.is_inherited() {
@@ -271,7 +271,7 @@ impl SharedSender {
             let attempted = attempt(end, progress);
             state.in_pieces = progress.started;
             match attempted {
-                Err(Unsent::Full) if shared.policy != BackPressure::Error => {}
+                Err(NotSent::Full) if shared.policy != BackPressure::Error => {}
                 other => return other.map_err(SendError::from),
             }
             let Some(mut spinner) = state.spinner.take() else {
@@ -286,7 +286,8 @@ impl SharedSender {
                     let mut state = shared.lock();
                     let done = state.end.as_mut().map_or(Ok(()), |end| with(&mut **end));
                     if state.returned != returned {
-                        // Memory was freed between the attempt and now; arming consumed its notification.
+                        // Memory was freed between the attempt and now; arming consumed its
+                        // notification.
                         shared.space.notify_self();
                     }
                     done

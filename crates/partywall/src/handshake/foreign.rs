@@ -7,9 +7,9 @@
 //!   connect_with_protocol ──────────────────▶ admitted? ─▶ Protocol::connect ┘
 //! ```
 //!
-//! The same rules hold as for our own protocol: who may come in, how far they are trusted, and by when they must
-//! be ready. A protocol's peer proves nothing about itself, so it counts as trusted only where the kernel says
-//! who it is, and that process lives in our namespaces.
+//! The rules of our own protocol hold here, too: admission, trust, and the deadline. A protocol's
+//! peer proves nothing about itself, so it is trusted only if the kernel reports its process, and
+//! that process lives in our namespaces.
 
 use super::pending::{Foreign, Pending};
 use super::{Established, StreamTerms};
@@ -18,14 +18,14 @@ use crate::error::HandshakeError;
 use crate::peer::{Peer, decide_trust};
 use crate::protocol::{DriverWaker, Handshake, Protocol, ProtocolError, Recognition};
 use crate::transport::Transport;
-use crate::transport::protocol::{Parts, WINDOW, assemble};
+use crate::transport::protocol::{ProtocolParts, WINDOW, assemble};
 use partywall_layout::hello::SERVICE_SESSION;
 use partywall_sys::PidFd;
 use partywall_sys::socket::Family;
 use std::sync::Arc;
 
 impl Pending {
-    /// Whether these may be the first bytes of a protocol that this listener speaks.
+    /// Whether these may be the first bytes of a protocol that this listener serves.
     pub(super) fn may_be_foreign(&self, found: &[u8]) -> bool {
         self.is_acceptor && self.recognition(found).is_some()
     }
@@ -43,13 +43,13 @@ impl Pending {
         is_open.then_some(None)
     }
 
-    /// These are the first bytes of a protocol, or may be: then more will tell.
+    /// Handles first bytes of a protocol, or bytes that may become those: then more are read.
     pub(super) fn listen_on(&mut self, found: Vec<u8>) -> Result<(), HandshakeError> {
         let Some(Some(protocol)) = self.recognition(&found) else { return Ok(()) };
         self.begin_foreign(&*protocol, found)
     }
 
-    /// Begins the handshake of another protocol on a connection that we made.
+    /// Begins the handshake of another protocol on a connection that this side made.
     pub(super) fn connect_foreign(
         &mut self,
         protocol: &dyn Protocol,
@@ -65,14 +65,14 @@ impl Pending {
     ) -> Result<(), HandshakeError> {
         let name = protocol.name();
         self.admit()?;
-        // Its process is known by number only, and may be gone: then the connection is, too.
+        // The process is known by number only, and may be gone: then the connection is gone, too.
         let known = self.credentials.filter(|who| who.is_pid_visible());
         let process = known.and_then(|who| PidFd::of_pid(who.pid).ok());
         let trust = decide_trust(self.config.trust, self.credentials.as_ref(), process.as_ref());
         let driver_waker =
             DriverWaker::new().map_err(|error| self.system("creating a doorbell", error))?;
         if self.socket.family() == Family::Tcp {
-            // A protocol's wake-ups are few bytes each, and must not wait for one another.
+            // A protocol's wake-ups are a few bytes each, and must not wait for one another.
             let _ = self.socket.set_nodelay(true);
         }
         let handshake = Handshake {
@@ -110,7 +110,7 @@ impl Pending {
         let opens = connection.peer_opens;
         let streams_max = connection.streams_max.min(self.config.streams_max_effective());
         let (is_acceptor, guard) = (self.is_acceptor, self.guard);
-        let parts = Parts {
+        let parts = ProtocolParts {
             connection,
             driver_waker,
             protocol,
@@ -126,7 +126,7 @@ impl Pending {
             peer,
             transport,
             is_acceptor,
-            // It says nothing of streams: as many as we would bear ourselves.
+            // The protocol has no limit of streams, so the peer is assumed to have ours.
             peer_streams: StreamTerms { window: WINDOW, streams_max, opens },
         }))
     }
@@ -136,11 +136,11 @@ impl Pending {
         HandshakeError::Protocol { peer: self.peer_name(), protocol, reason }
     }
 
-    /// The peer began with these bytes, which belong to no protocol that is spoken here.
+    /// The error for a peer whose first bytes belong to no protocol that is served here.
     #[cold]
     pub(super) fn not_partywall(&self, found: &[u8]) -> HandshakeError {
         let advice = match (is_shmipc(found), self.is_acceptor) {
-            // One that is spoken here does not know them either.
+            // Bytes of shmipc, which this listener does not serve.
             (true, true) if self.protocols.is_empty() => SHMIPC_CAME,
             (true, false) => SHMIPC_ANSWERED,
             _ => "is this the right address?",
@@ -160,19 +160,19 @@ impl Pending {
     }
 }
 
-/// Whether these are the first bytes of a message of shmipc: a length that is none too great, and its magic.
+/// Whether these are the first bytes of a message of shmipc: a possible length, and its magic.
 fn is_shmipc(found: &[u8]) -> bool {
     found.starts_with(&[0, 0]) && found.get(4..6) == Some(SHMIPC_MAGIC)
 }
 
-/// The first bytes of a stranger, for people.
+/// The first bytes of an unknown peer, as text.
 fn printable(bytes: &[u8]) -> String {
     let text: String =
         bytes.iter().take(16).flat_map(|byte| byte.escape_ascii()).map(char::from).collect();
     format!("\"{text}\"")
 }
 
-/// In each message of shmipc, behind its length.
+/// In each message of shmipc, after its length.
 const SHMIPC_MAGIC: &[u8] = &[0x77, 0x58];
 const SHMIPC_CAME: &str =
     "it uses shmipc: give the listener of sessions that protocol (with_protocol)";
@@ -180,5 +180,5 @@ const SHMIPC_ANSWERED: &str = "it uses shmipc: use connect_with_protocol";
 const PERHAPS_SHMIPC: &str = "; if it is a server of shmipc, use connect_with_protocol";
 const NO_PROTOCOL: &str =
     "; if it is a listener of Partywall, use connect_with or give it the protocol";
-/// So many bytes must be enough to recognise a protocol.
+/// Number of bytes that must suffice to recognise a protocol.
 const RECOGNISED_BYTES: usize = 8;

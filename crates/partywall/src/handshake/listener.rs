@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Being found, and letting connections in.
+//! Listens at an address and drives the handshakes of all new connections.
 //!
 //! ```text
-//!   epoll set ◀── listening socket ─▶ new Pending        (at handshakes_max: in the place of a silent one)
+//!   epoll set ◀── listening socket ─▶ new Pending   (at handshakes_max: replaces a silent one)
 //!             ◀── each Pending      ─▶ progress ─▶ ready │ refused
-//!             ◀── timer             ─▶ those whose time is up are refused
+//!             ◀── timer             ─▶ handshakes behind their deadline are refused
 //! ```
 //!
-//! All handshakes are driven by whoever calls `accept`: there is no thread, and a peer that stalls
-//! keeps nobody waiting. Nor do many that connect and say nothing: while all places are taken and somebody
-//! waits, the oldest of them goes (SPEC 2.7). Whoever has sent a byte keeps its place until its deadline.
+//! The caller of `accept` drives all handshakes: there is no thread, and a peer that stalls delays
+//! no other. Neither do many peers that connect and send nothing: if all places are taken and a new
+//! connection waits, the oldest silent handshake is refused (SPEC 2.7). A peer that has sent a byte
+//! keeps its place until its deadline.
 
 use super::Established;
 use super::pending::Pending;
@@ -34,12 +35,13 @@ use std::time::{Duration, Instant};
 
 const LISTENING: u64 = u64::MAX;
 const TIMER: u64 = u64::MAX - 1;
-/// So many new connections in one go at most; the others are looked at before the next.
+/// Most new connections in one round; handshakes under way make progress before the next.
 const ADMITTED_MAX: usize = 64;
 
-/// Where connections are accepted.
+/// Accepts connections.
 ///
-/// Dropping it removes its socket file. A file that a dead process left does not stop the next `bind`.
+/// Dropping it removes its socket file. A file that a dead process left does not stop the next
+/// `bind`.
 ///
 /// # Examples
 /// ```
@@ -76,11 +78,10 @@ pub struct Listener {
     events: Vec<Ready>,
 }
 
-/// So long anybody may take to say the first word, however many wait: a busy machine is no silence.
+/// Time for the first byte of a peer, however many connections wait: a busy machine is not silent.
 const SILENCE_MIN: Duration = Duration::from_millis(100);
 
-/// A handshake, the time by which it must be done, and the time from which on its place can be given away
-/// if nothing was heard.
+/// A handshake, its deadline, and the time from which a silent one can be refused for another.
 struct Underway {
     pending: Pending,
     deadline: Instant,
@@ -91,7 +92,7 @@ impl Listener {
     /// Listens at `address`, with the default [`Config`].
     ///
     /// # Errors
-    /// See [`BindError`].
+    /// Returns [`BindError`] if it fails.
     pub fn bind<A>(address: A) -> Result<Self, BindError>
     where
         A: TryInto<Address>,
@@ -100,10 +101,10 @@ impl Listener {
         Self::bind_with(address, &Config::default())
     }
 
-    /// Listens at `address`. What `config` says holds for every channel accepted.
+    /// Listens at `address`. `config` applies to every channel that is accepted.
     ///
     /// # Errors
-    /// See [`BindError`].
+    /// Returns [`BindError`] if it fails.
     pub fn bind_with<A>(address: A, config: &Config) -> Result<Self, BindError>
     where
         A: TryInto<Address>,
@@ -112,7 +113,7 @@ impl Listener {
         Self::bind_service(address.try_into().map_err(AddressError::from)?, config, SERVICE_CHANNEL)
     }
 
-    /// Listens at `address` for those who want `service`.
+    /// Listens at `address` for peers that ask for `service`.
     pub(crate) fn bind_service(
         address: Address,
         config: &Config,
@@ -125,7 +126,7 @@ impl Listener {
                 partywall_sys::Listener::listen_unix_path(path, config.socket_mode, config.backlog)?
             }
             Address::Abstract(name) => {
-                // An abstract name has no permissions: anybody could connect.
+                // An abstract name has no permissions: any process could connect.
                 config.admission.get_or_insert_with(Admission::own_user);
                 partywall_sys::Listener::listen_unix_abstract(name, config.backlog)?
             }
@@ -166,19 +167,20 @@ impl Listener {
         self.protocols.push(protocol);
     }
 
-    /// The address, with the port that the system chose where 0 was asked for.
+    /// The address, with the port that the system chose if 0 was asked for.
     #[must_use]
     pub const fn local_address(&self) -> &Address {
         &self.address
     }
 
-    /// The next channel; waits for one.
+    /// Waits for the next channel.
     ///
-    /// A peer with which the handshake fails is no error here: it is refused, counted
-    /// ([`refused`](Self::refused)) and told to [`Config::on_refused`].
+    /// A peer whose handshake fails is no error here: it is refused, counted
+    /// ([`refused`](Self::refused)), and reported to [`Config::on_refused`].
     ///
     /// # Errors
-    /// See [`AcceptError`]. The listener goes on after each; at the descriptor limit, wait a little.
+    /// Returns [`AcceptError`] if it fails. The listener goes on after each; at the descriptor
+    /// limit, wait a little.
     pub fn accept(&mut self) -> Result<Channel, AcceptError> {
         self.accept_channel(None)
     }
@@ -191,7 +193,8 @@ impl Listener {
         self.accept_channel(Some(deadline))
     }
 
-    /// The next channel if there is one now; also drives the handshakes under way. Never waits.
+    /// The next channel if there is one now. It also drives the handshakes under way, and never
+    /// waits.
     ///
     /// # Errors
     /// [`AcceptError::TimedOut`] if there is none now, and as [`accept`](Self::accept).
@@ -199,7 +202,7 @@ impl Listener {
         self.accept_channel(Some(Instant::now()))
     }
 
-    /// How many connections were not let in.
+    /// Number of connections that were refused.
     #[must_use]
     pub const fn refused(&self) -> u64 {
         self.refused
@@ -210,7 +213,7 @@ impl Listener {
         Ok(established.into_channel(&self.config))
     }
 
-    /// What every connection is given.
+    /// The configuration of every connection.
     pub(crate) const fn config(&self) -> &Config {
         &self.config
     }
@@ -232,7 +235,7 @@ impl Listener {
             let was_empty = events.is_empty();
             self.events = events;
             served?;
-            // Others may keep us busy without end: the deadline holds all the same.
+            // Other peers may keep this loop busy without end: the deadline holds all the same.
             if self.ready.is_empty() && (was_empty || has_passed(deadline)) {
                 return Err(AcceptError::TimedOut);
             }
@@ -255,7 +258,8 @@ impl Listener {
         result
     }
 
-    /// Takes new connections, as many as may be under way, but not without end where each fails at once.
+    /// Takes new connections, up to the limit of handshakes, and not without end if each fails at
+    /// once.
     fn admit(&mut self) -> Result<(), AcceptError> {
         for _ in 0..ADMITTED_MAX {
             let silent = if self.is_full() { self.oldest_silent() } else { None };
@@ -279,7 +283,7 @@ impl Listener {
             let spared_until = Instant::now() + SILENCE_MIN;
             self.pending[index] = Some(Underway { pending, deadline, spared_until });
             self.under_way += 1;
-            // What a fast peer sent is there already.
+            // The first frame of a fast peer is there already.
             self.drive(index);
         }
         Ok(())
@@ -296,7 +300,8 @@ impl Listener {
             Err(error) => {
                 let was_untouched = underway.pending.is_untouched();
                 self.finish(index);
-                // Whoever connects and leaves without a word only looked whether we live.
+                // A peer that connects and leaves without a byte only checked whether the listener
+                // lives.
                 if !(was_untouched && matches!(error, HandshakeError::HungUp { .. })) {
                     self.tell(&error);
                 }
@@ -312,7 +317,7 @@ impl Listener {
         }
     }
 
-    /// Refuses those whose time is up.
+    /// Refuses handshakes whose deadline has passed.
     fn expire(&mut self) -> std::io::Result<()> {
         self.timer.drain()?;
         let now = Instant::now();
@@ -325,7 +330,7 @@ impl Listener {
         Ok(())
     }
 
-    /// Refuses one that came to nothing in its time.
+    /// Refuses a handshake that did not finish in time.
     fn give_up(&mut self, index: usize, text: &str) {
         let Some(Some(underway)) = self.pending.get(index) else { return };
         let error = underway.pending.timed_out();
@@ -334,7 +339,7 @@ impl Listener {
         self.tell(&error);
     }
 
-    /// The handshake that has been without a word for longest, if that is long enough.
+    /// The handshake that has been silent for longest, if that is long enough.
     fn oldest_silent(&mut self) -> Option<usize> {
         let now = Instant::now();
         loop {
@@ -342,7 +347,7 @@ impl Listener {
             if spared_until > now {
                 return None;
             }
-            // What it has said in the meantime is heard first.
+            // Bytes that it sent in the meantime are read first.
             self.drive(index);
             if self.silent().any(|(_, other)| other == index) {
                 return Some(index);
@@ -350,7 +355,7 @@ impl Listener {
         }
     }
 
-    /// Those from which not a byte was heard, and until when each is spared.
+    /// Handshakes without a byte, and the time until which each is spared.
     fn silent(&self) -> impl Iterator<Item = (Instant, usize)> {
         let under_way = self.pending.iter().enumerate();
         under_way.filter_map(|(index, underway)| {
@@ -369,8 +374,8 @@ impl Listener {
         self.timer.set(deadlines.chain(next_place.map(|(spared_until, _)| spared_until)).min())
     }
 
-    /// While as many handshakes are under way as may be, and none can be given up, new connections wait
-    /// in the backlog.
+    /// While the limit of handshakes is reached and none can be refused, new connections wait in
+    /// the backlog.
     fn pause_or_resume(&mut self) -> std::io::Result<()> {
         let now = Instant::now();
         let must_pause = self.is_full() && self.silent().all(|(until, _)| until > now);
@@ -391,7 +396,8 @@ impl Listener {
 }
 
 impl AsFd for Listener {
-    /// A descriptor that becomes readable when [`try_accept`](Self::try_accept) has something to do.
+    /// A descriptor that becomes readable when [`try_accept`](Self::try_accept) has something to
+    /// do.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.set.as_fd()
     }
@@ -407,7 +413,7 @@ impl fmt::Debug for Listener {
 }
 
 impl Listener {
-    /// The TCP address bound, if it is one.
+    /// The bound TCP address, if it is one.
     #[must_use]
     pub fn local_socket_addr(&self) -> Option<SocketAddr> {
         self.socket.local_addr().ok().flatten()

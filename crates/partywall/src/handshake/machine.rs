@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The handshake without a socket: bytes in, frames out, each in its turn (SPEC 2.2).
+//! The handshake without a socket: bytes in, frames out, each in its order (SPEC 2.2).
 //!
 //! ```text
 //!   connector   ──HELLO▶  await HELLO  ──OFFER▶  await OFFER  ──READY▶  await READY  ▶ run
@@ -7,15 +7,15 @@
 //!                    └── REJECT in place of any frame ──▶ refused
 //! ```
 //!
-//! It asks for exactly the bytes of the next frame, so what follows READY stays in the socket for the
-//! transport. It decides nothing: whether a peer may come in is its user's business.
+//! It asks for exactly the bytes of the next frame, so bytes after READY stay in the socket for the
+//! transport. It decides nothing: its user admits the peer, or refuses it.
 
 use partywall_layout::hello::{
     self, FRAME_BYTES_MAX, Frame, HELLO_TAG, Hello, Offer, PREAMBLE_BYTES, Ready,
 };
 use partywall_layout::{Refusal, Violation};
 
-/// Which frame must come next.
+/// The frame that must come next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Awaiting {
     Hello,
@@ -24,7 +24,7 @@ pub(crate) enum Awaiting {
     Nothing,
 }
 
-/// What was heard.
+/// A frame that was received.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Heard {
     Hello(Box<Hello>),
@@ -34,16 +34,16 @@ pub(crate) enum Heard {
     OtherVersion(u16, u16),
 }
 
-/// Why what was heard makes no sense.
+/// Why the received bytes are invalid.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Misheard {
     /// These are not the first bytes of Partywall.
     NotPartywall(Vec<u8>),
-    /// A frame that cannot be, or not now.
+    /// An impossible frame, or one out of order.
     Violation(Violation),
 }
 
-/// Puts frames together and sees to their order.
+/// Assembles frames and checks their order.
 #[derive(Debug)]
 pub(crate) struct Machine {
     awaiting: Awaiting,
@@ -69,18 +69,18 @@ impl Machine {
         self.is_first && self.frame.is_empty()
     }
 
-    /// How many bytes are missing to the end of the frame, or of what tells its length; never 0
-    /// while a frame is awaited.
+    /// Number of bytes missing to the end of the frame, or of its preamble; never 0 while a frame
+    /// is awaited.
     pub(crate) fn missing(&self) -> usize {
         let wanted = match self.frame.first_chunk::<PREAMBLE_BYTES>() {
             None => PREAMBLE_BYTES,
-            // The length was found possible when the preamble came.
+            // The length was checked when the preamble came.
             Some(preamble) => hello::frame_length(preamble).unwrap_or(PREAMBLE_BYTES),
         };
         wanted.saturating_sub(self.frame.len())
     }
 
-    /// Takes at most [`missing`](Self::missing) bytes; what was heard, if that was a whole frame.
+    /// Takes at most [`missing`](Self::missing) bytes. Returns the frame once it is complete.
     pub(crate) fn feed(&mut self, bytes: &[u8]) -> Result<Option<Heard>, Misheard> {
         self.frame.extend_from_slice(bytes);
         if self.is_first && !begins_like_ours(&self.frame) {
@@ -97,7 +97,7 @@ impl Machine {
         heard.map(Some).map_err(Misheard::Violation)
     }
 
-    /// Checks that the frame is the one awaited, and awaits the next.
+    /// Checks that the frame is the expected one, and expects the next.
     fn turn(&mut self, frame: &Frame<'_>) -> Result<Heard, Violation> {
         let (heard, next) = match (self.awaiting, frame) {
             (Awaiting::Hello, Frame::Hello(hello)) => {

@@ -4,7 +4,7 @@
 //! ```text
 //!   listener.rs  accepts, drives many handshakes     pending.rs      one handshake over its socket
 //!   connect.rs   reaches a listener, drives one      machine.rs      its frames, and their order
-//!   foreign.rs   a handshake of another protocol     terms.rs        limits that two HELLOs agree on
+//!   foreign.rs   a handshake of another protocol     terms.rs        limits of two HELLOs
 //!                                                    established.rs  its result
 //! ```
 

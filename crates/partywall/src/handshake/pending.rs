@@ -47,15 +47,15 @@ pub(crate) struct Pending {
     pub(super) own_hello: Hello,
     /// Descriptors that came with the frame being read.
     descriptors: Vec<OwnedFd>,
-    /// Descriptors were lost on the way.
+    /// Whether descriptors were lost on the way.
     is_truncated: bool,
     pub(super) credentials: Option<Credentials>,
-    /// We have sent READY and owe no frame: the peer may be running.
+    /// Whether we have sent READY and no frame is pending: the peer may be running.
     is_ready_sent: bool,
     known: Option<Known>,
     /// Other protocols: those that an acceptor serves, or the one that a connector speaks.
     pub(super) protocols: Vec<Arc<dyn Protocol>>,
-    /// Another protocol is spoken.
+    /// Whether another protocol is spoken.
     pub(super) foreign: Option<Foreign>,
 }
 
@@ -67,33 +67,34 @@ pub(super) struct Foreign {
     pub peer: Peer,
 }
 
-/// What is known of the peer after its HELLO.
+/// The peer's state after its HELLO.
 struct Known {
     hello: Hello,
     process: Option<PidFd>,
     trust: Trust,
     limits: Limits,
     session_id: [u8; 16],
-    /// What we offered.
+    /// Our offer.
     offered: Result<Offered, FallbackReason>,
-    /// Both offers are a wall.
+    /// Whether both offers are shared memory.
     is_shm_offered: bool,
-    /// What came of the peer's offer.
+    /// The result of the peer's offer.
     accepted: Result<(PeerRegion, Doorbells), FallbackReason>,
 }
 
-/// Our half, ready to be used.
+/// Our region, ready to be used.
 struct Offered {
     region: OwnRegion,
     doorbells: (Doorbell, Doorbell),
     doorbells_attached: bool,
 }
 
-/// No frame brings more descriptors: a half and two bells (SPEC 2.2).
+/// No frame brings more descriptors: a region and two doorbells (SPEC 2.2).
 const DESCRIPTORS_MAX: usize = 3;
 
 impl Pending {
-    /// Begins the acceptor's handshake on a fresh connection. Peers may also speak one of `protocols`.
+    /// Begins the acceptor's handshake on a new connection. Peers may also speak one of
+    /// `protocols`.
     pub(crate) fn accepting(
         socket: Socket,
         config: &Config,
@@ -104,7 +105,7 @@ impl Pending {
         Self::new(socket, config, geometry, true, service, protocols)
     }
 
-    /// Begins the connector's handshake on a fresh connection, and sends first.
+    /// Begins the connector's handshake on a new connection, and sends first.
     pub(crate) fn connecting(
         socket: Socket,
         config: &Config,
@@ -149,12 +150,13 @@ impl Pending {
         }
     }
 
-    /// Whether the peer has not said a word: perhaps somebody only looked whether we live.
+    /// Whether the peer has not sent a byte: perhaps it only checked whether the listener lives.
     pub(crate) fn is_untouched(&self) -> bool {
         self.foreign.is_none() && self.machine.is_untouched()
     }
 
-    /// Goes on as far as the socket allows without waiting; something when both sides are ready.
+    /// Goes on as far as the socket allows without waiting. Returns the connection once both sides
+    /// are ready.
     pub(crate) fn progress(&mut self) -> Result<Option<Established>, HandshakeError> {
         let mut buffer = [0; 256];
         loop {
@@ -199,7 +201,7 @@ impl Pending {
         }
     }
 
-    /// The first piece of HELLO says who speaks; somebody else cannot finish the sentence (SPEC 2.2).
+    /// The first piece of HELLO names its sender. Another process cannot send the rest (SPEC 2.2).
     fn note_sender(&mut self, who: Option<Credentials>) -> Result<(), HandshakeError> {
         if self.machine.is_untouched() {
             self.credentials = who;
@@ -276,7 +278,7 @@ impl Pending {
         Ok(())
     }
 
-    /// Finds out which process it is, from the descriptor it sent of itself.
+    /// Identifies the peer's process by the descriptor that it sent of itself.
     fn identify(&self, mut descriptors: Vec<OwnedFd>) -> Result<Option<PidFd>, HandshakeError> {
         if descriptors.len() > 1 {
             let found = descriptors.len() as u64;
@@ -287,12 +289,13 @@ impl Pending {
             return Ok(None);
         };
         if !who.is_pid_visible() {
-            // Another pid namespace: nothing to compare with.
+            // Another pid namespace: there is nothing to compare with.
             return Ok(None);
         }
         match PidFd::from_peer(descriptor, who.pid) {
             Ok(process) => Ok(Some(process)),
-            // Not to be checked, or of a process we cannot see: the socket tells of death alone.
+            // It cannot be checked, or its process is not visible here: only the socket reports its
+            // death.
             Err(PidFdError::Unverifiable { .. }) => Ok(None),
             Err(PidFdError::OtherProcess { actual: 0, .. }) => Ok(None),
             Err(error) if error.is_violation() => Err(self.bad_descriptor(error.to_string())),
@@ -375,14 +378,14 @@ impl Pending {
         self.assemble(known, peer, theirs)
     }
 
-    /// The socket goes to the transport; a duplicate descriptor stays with us until we are dropped.
+    /// The socket goes to the transport. A duplicate descriptor stays here until this is dropped.
     pub(super) fn take_socket(&self) -> Result<Socket, HandshakeError> {
         self.socket.try_clone().map_err(|error| self.system("duplicating the socket", error))
     }
 
     fn send_hello(&self) -> Result<(), HandshakeError> {
         let is_unix = self.socket.family() == Family::Unix;
-        // Without a pidfd the socket tells of our death alone.
+        // Without a pidfd, only the socket reports our death.
         let process = if is_unix { PidFd::of_self().ok() } else { None };
         let descriptors: Vec<_> = process.iter().map(AsFd::as_fd).collect();
         self.send(self.own_hello.as_bytes(), &descriptors, is_unix)
@@ -417,15 +420,15 @@ impl Pending {
             Ok(count) if count == frame.len() => Ok(()),
             // All frames of a side together are smaller than any socket buffer.
             Ok(_) => Err(self.system("sending", io::ErrorKind::WriteZero.into())),
-            // The peer may have refused before it hung up: reading will tell.
+            // The peer may have refused before it hung up: reading will show it.
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
             Err(error) if error.kind() == io::ErrorKind::ConnectionReset => Ok(()),
             Err(error) => Err(self.system("sending", error)),
         }
     }
 
-    /// Tells the peer why not, unless it may be running already: then we hang up (SPEC 2.2). It may be
-    /// gone, which is no matter.
+    /// Sends the reason of the refusal, unless the peer may be running already: then it hangs up
+    /// (SPEC 2.2). The peer may be gone, which does not matter.
     pub(crate) fn reject(&self, refusal: Refusal, text: &str) {
         if self.is_ready_sent || self.foreign.is_some() {
             let _ = self.socket.shutdown_both();
@@ -440,10 +443,10 @@ impl Pending {
         let _ = self.socket.write(&parts, true);
     }
 
-    /// The peer in words: its process and user, as far as the kernel reports them, and its address.
+    /// The peer as text: its process and user, as far as the kernel reports them, and its address.
     pub(super) fn peer_name(&self) -> String {
-        // Of a connecting process, the socket knows the credentials before HELLO does. On the other
-        // side it would name the process that called `listen`.
+        // For a connecting process, the socket knows the credentials before HELLO does. On the
+        // other side it would name the process that called `listen`.
         let of_socket = || self.socket.peer_credentials().filter(|_| self.is_acceptor);
         let credentials = self.credentials.or_else(of_socket);
         Peer::new(credentials, Trust::Untrusted, self.label.clone()).to_string()
@@ -471,7 +474,7 @@ impl Pending {
         HandshakeError::HungUp { peer: self.peer_name(), hint: self.hint() }
     }
 
-    /// Looks at what the peer offers; a reason if there will be no wall.
+    /// Checks the peer's offer. Returns the reason if shared memory cannot be used.
     fn judge_offer(
         &self,
         offer: &Offer,
@@ -520,7 +523,7 @@ impl Pending {
                 records: self.doorbell(records)?,
                 space: self.doorbell(space)?,
             },
-            // One of us does not trust the other: bells go over the socket.
+            // One side does not trust the other: wake-ups go over the socket.
             _ => Doorbells::Byte,
         };
         Ok(Ok((peer_region, doorbells)))
@@ -560,7 +563,7 @@ impl Pending {
         })
     }
 
-    /// A wall if both sides can have one, else the socket, if both are content with that.
+    /// Chooses shared memory if both sides can have it, else the socket, if both allow it.
     fn assemble(
         &self,
         known: Known,
@@ -576,12 +579,13 @@ impl Pending {
         let fallback = match (known.offered, known.accepted, theirs) {
             (Ok(mut offered), Ok((peer_region, doorbells)), None) => {
                 if offered.doorbells_attached && matches!(doorbells, Doorbells::Byte) {
-                    // Ours went out in vain: whoever holds them could make ringing them block.
+                    // Our doorbells were sent in vain: their holder could make notifying them
+                    // block.
                     let doorbell =
                         || Doorbell::new().map_err(|error| self.system("making a bell", error));
                     offered.doorbells = (doorbell()?, doorbell()?);
                 }
-                let parts = shm::Parts {
+                let parts = shm::ShmParts {
                     socket: self.take_socket()?,
                     peer: peer.clone(),
                     process: known.process,
@@ -612,7 +616,7 @@ impl Pending {
             self.reject(Refusal::Transport, &fallback.to_string());
             return Err(HandshakeError::NoTransport { reason: fallback });
         }
-        let parts = socket::Parts {
+        let parts = socket::SocketParts {
             socket: self.take_socket()?,
             peer: peer.clone(),
             process: known.process,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What two HELLOs agree on (SPEC 2.3, 2.4): pure functions of what both sides said.
+//! The limits that two HELLOs agree on (SPEC 2.3, 2.4): pure functions of both HELLOs.
 
 use crate::config::{Config, TransportPolicy};
 use crate::transport::shm::Limits;
@@ -10,12 +10,12 @@ use partywall_sys::nonce;
 use partywall_sys::socket::Family;
 use zerocopy::little_endian::{U32, U64};
 
-/// Slab books are private memory, made at once: however many blocks a neighbour offers to hold, ours
-/// are as many as these, or as we offer to hold ourselves.
+/// Slab tables are private memory, allocated at once. However many blocks a peer offers to hold,
+/// ours are as many as this, or as we offer to hold ourselves.
 const BLOCKS: u64 = 1024;
-/// However much both offer.
+/// An upper bound, whatever both sides offer.
 const BLOCKS_MAX: u64 = 1 << 16;
-/// However much a neighbour offers to map, a bound that fits any arithmetic.
+/// A bound that fits any arithmetic, however much a peer offers to map.
 const BYTES_MAX: u64 = 1 << 46;
 
 const _: () = assert!(BLOCKS_MAX <= RELEASE_ENTRIES_MAX);
@@ -50,7 +50,7 @@ pub(super) fn own_hello(
     }
 }
 
-/// Whether what a HELLO says can be (SPEC 2.3).
+/// Checks whether a HELLO is possible (SPEC 2.3).
 pub(super) fn check(theirs: &Hello) -> Result<(), Violation> {
     let entries = theirs.peer_blocks_max.get();
     let can_share = theirs.features.get() & FEATURE_SHM != 0;
@@ -71,7 +71,7 @@ pub(super) fn own_obstacle(config: &Config, family: Family) -> Option<FallbackRe
     }
 }
 
-/// Why the two cannot share memory, as far as their HELLOs tell.
+/// Why the two sides cannot share memory, as far as their HELLOs show.
 pub(super) fn obstacle(own: &Hello, theirs: &Hello, region_bytes: u64) -> Option<FallbackReason> {
     let said = |hello: &Hello| {
         if hello.features.get() & FEATURE_SHM != 0 {
@@ -86,18 +86,18 @@ pub(super) fn obstacle(own: &Hello, theirs: &Hello, region_bytes: u64) -> Option
     said(own).or_else(|| said(theirs)).or(limits)
 }
 
-/// Whether both are content with the socket.
+/// Whether both sides allow the socket.
 pub(super) fn socket_suits(own: &Hello, theirs: &Hello) -> bool {
     own.features.get() & theirs.features.get() & FEATURE_SOCKET != 0
 }
 
-/// What limits each side from now on.
+/// The limits of each side from now on.
 pub(super) fn limits(config: &Config, theirs: &Hello, region_bytes: u64) -> Limits {
     let own = config.memory_max.min(BYTES_MAX);
     let mapped = if theirs.segments_max.get() == 0 { 0 } else { theirs.map_max.get() };
     let mapped = mapped.min(BYTES_MAX).saturating_sub(region_bytes);
     let whole_grains = |bytes: u64| bytes / GRAIN_BYTES * GRAIN_BYTES;
-    // Our own limit may be odd; what it allows is rounded up, so that a message as long as it fits.
+    // Our own limit may be odd. It is rounded up, so that a message of exactly that length fits.
     let own_memory = own.next_multiple_of(GRAIN_BYTES).min(whole_grains(mapped));
     let blocks_max = config.peer_blocks_max.clamp(BLOCKS, BLOCKS_MAX);
     #[expect(clippy::cast_possible_truncation, reason = "at most BLOCKS_MAX")]

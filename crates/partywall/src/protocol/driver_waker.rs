@@ -33,8 +33,8 @@ impl DriverWaker {
 
     /// Wakes the driver if it sleeps. The caller has written the event before.
     pub fn wake(&self) {
-        // ORDER: SeqCst on both sides. Either this swap reads `true`, or the driver, which checks for
-        // events after its store in `arm`, sees the event written before this call.
+        // ORDER: SeqCst on both sides. Either this swap reads `true`, or the driver, which checks
+        // for events after its store in `arm`, sees the event written before this call.
         if self.inner.is_asleep.swap(false, Ordering::SeqCst) {
             // An eventfd that only this process holds always accepts a notification.
             let _ = self.inner.doorbell.notify();

@@ -10,21 +10,21 @@
 //! ```
 //!
 //! A protocol knows its frames, its memory and its quirks. It does *not* know sessions. It reports
-//! that a stream was opened, received a message, or was closed; `transport/protocol/` derives credit,
-//! the end of each direction and the reuse of stream numbers from that. A protocol starts no thread
-//! and never blocks.
+//! that a stream was opened, received a message, or was closed; `transport/protocol/` derives
+//! credit, the end of each direction and the reuse of stream numbers from that. A protocol starts
+//! no thread and never blocks.
 //!
 //! [`Listener::with_protocol`](crate::blocking::Listener::with_protocol) adds a protocol to a
-//! listener. [`connect_with_protocol`](crate::blocking::connect_with_protocol) speaks one instead of
-//! ours.
+//! listener. [`connect_with_protocol`](crate::blocking::connect_with_protocol) speaks one instead
+//! of ours.
 //!
 //! # What a protocol does not support
 //!
 //! - **Half-close.** A stream is closed as a whole. When we finish sending, the close is sent only
 //!   after we have stopped receiving as well. When the peer closes, its messages are received, then
 //!   `None`; sending fails with [`Stopped`](crate::StreamSendError::Stopped) and code 0.
-//! - **Codes, metadata, pings.** The code of a reset is lost. Opening with metadata fails, and so does
-//!   a ping.
+//! - **Codes, metadata, pings.** The code of a reset is lost. Opening with metadata fails, and so
+//!   does a ping.
 //! - **Credit.** The protocol's own memory bounds the unread bytes, for all streams together.
 
 mod driver_waker;
@@ -124,7 +124,8 @@ pub struct Connection {
 
 /// The sending end of a connection. One thread at a time calls it; no call blocks.
 pub trait ConnectionSender: fmt::Debug + Send {
-    /// Opens a stream; returns the protocol's id of it, which no open stream of this connection has.
+    /// Opens a stream; returns the protocol's id of it, which no open stream of this connection
+    /// has.
     ///
     /// # Errors
     /// See [`TrySendError`].
@@ -137,7 +138,8 @@ pub trait ConnectionSender: fmt::Debug + Send {
     /// See [`TrySendError`].
     fn send(&mut self, stream: u32, payload: &[u8]) -> Result<(), TrySendError>;
 
-    /// Shared memory for a message of `len` bytes, at least 1; `None` if the message will be copied.
+    /// Shared memory for a message of `len` bytes, at least 1; `None` if the message will be
+    /// copied.
     ///
     /// # Errors
     /// See [`TrySendError`].
@@ -178,8 +180,8 @@ pub trait ConnectionSender: fmt::Debug + Send {
         true
     }
 
-    /// Prepares for a sleep until there is room: from now on [`ConnectionSpace::descriptor`] becomes
-    /// readable.
+    /// Prepares for a sleep until there is room: from now on [`ConnectionSpace::descriptor`]
+    /// becomes readable.
     ///
     /// # Errors
     /// Those of the system calls.
@@ -200,7 +202,8 @@ pub trait ConnectionSender: fmt::Debug + Send {
 
 /// Where a sender waits for room.
 pub trait ConnectionSpace: fmt::Debug + Send + Sync {
-    /// Numbers that differ once there is more room. They may be read from memory that the peer writes.
+    /// Numbers that differ once there is more room. They may be read from memory that the peer
+    /// writes.
     fn snapshot(&self) -> [u64; 3];
 
     /// Whether the system reports that there is room, or that there never will be any. The snapshot
@@ -214,15 +217,16 @@ pub trait ConnectionSpace: fmt::Debug + Send + Sync {
 
 /// The receiving end of a connection.
 pub trait ConnectionReceiver: fmt::Debug + Send {
-    /// The next event, if there is one. Each stream yields `Opened` (if the peer opened it), messages,
-    /// then `Closed`, and no further event under that id.
+    /// The next event, if there is one. Each stream yields `Opened` (if the peer opened it),
+    /// messages, then `Closed`, and no further event under that id.
     ///
     /// # Errors
     /// See [`ProtocolError`]: the connection is unusable then.
     fn find(&mut self) -> Result<ConnectionEvent, ProtocolError>;
 
     /// Prepares for a sleep: from now on [`descriptor`](Self::descriptor) becomes readable when an
-    /// event arrives. Returns `true` if there is one already. A `quiet` driver also polls by itself.
+    /// event arrives. Returns `true` if there is one already. A `quiet` driver also polls by
+    /// itself.
     ///
     /// # Errors
     /// See [`ProtocolError`].
@@ -268,7 +272,8 @@ pub enum ConnectionEvent {
     End(Closed),
 }
 
-/// Shared memory for a message that the application writes. Dropped before it was sent, it is freed.
+/// Shared memory for a message that the application writes. Dropped before it was sent, it is
+/// freed.
 pub trait SendBuffer: fmt::Debug + Send + Sync + std::any::Any {
     /// The bytes.
     fn as_slice(&self) -> &[u8];

@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Hash tables by a protocol's stream ids.
 //!
-//! The peer chooses the ids, so they are mixed with a secret. Every message looks one up, so mixing is
-//! cheap.
+//! The peer chooses the ids, so they are mixed with a secret. Every message looks one up, so mixing
+//! is cheap.
 //!
 //! ```text
-//!   id ─ xor secret ─ times secret ─▶ 128 bits ─ xor of high and low 64 bits ─▶ 64; all of it twice
+//!   id ─ xor secret ─ times secret ─▶ 128 bits ─ xor of its 64-bit halves ─▶ 64; all of it twice
 //! ```
 //!
-//! It is done twice because one secret in a hundred has too few bits in some places: after one round,
-//! ids at equal distances may share few buckets. After the second round no such secret is known.
+//! It is done twice because one secret in a hundred has too few bits in some places: after one
+//! round, ids at equal distances may share few buckets. After the second round no such secret is
+//! known.
 //!
 //! Without the secrets nobody can choose ids that collide. It is *not* meant for other keys.
 

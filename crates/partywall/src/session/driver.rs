@@ -18,7 +18,7 @@ use crate::channel::AnyReceiver;
 use crate::config::Config;
 use crate::error::Fault;
 use crate::handshake::Established;
-use crate::transport::{Found, SpaceWaiter, Unsent};
+use crate::transport::{Found, NotSent, SpaceWaiter};
 use partywall_layout::seeded_fault;
 use partywall_wait::deadline_after;
 use std::os::fd::BorrowedFd;
@@ -191,7 +191,7 @@ impl Driver {
         let flushed = outbox.drain();
         self.shared.leave_outbox(outbox);
         super::state::wake(wakers);
-        if let Err(unsent @ (Unsent::Closed(_) | Unsent::Fault(_))) = flushed {
+        if let Err(unsent @ (NotSent::Closed(_) | NotSent::Fault(_))) = flushed {
             let _ = self.shared.failed(unsent);
         }
     }
@@ -246,7 +246,7 @@ impl Driver {
         self.is_service_due = true;
         let mut outbox = self.shared.outbox();
         outbox.leave_session();
-        if matches!(outbox.drain(), Err(Unsent::Full)) {
+        if matches!(outbox.drain(), Err(NotSent::Full)) {
             if Instant::now() < linger_until || seeded_fault("no_bound_on_leaving") {
                 return Turn::Idle;
             }
@@ -347,7 +347,7 @@ mod tests {
                 break unsent;
             }
         };
-        assert!(matches!(unsent, Unsent::Full), "{unsent:?}");
+        assert!(matches!(unsent, NotSent::Full), "{unsent:?}");
     }
 
     /// Its pending records would keep the driver for ever.

@@ -20,7 +20,7 @@ use super::sync::MutexGuard;
 use crate::channel::AnySender;
 use crate::config::BackPressure;
 use crate::message::Message;
-use crate::transport::{Memory, Progress, Unsent};
+use crate::transport::{Memory, NotSent, Progress};
 use partywall_layout::seeded_fault;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -233,7 +233,7 @@ impl SendHalf {
         &mut self,
         context: &Context<'_>,
         cost: Option<u64>,
-        mut attempt: impl FnMut(&mut AnySender, &mut Outgoing) -> Result<(), Unsent>,
+        mut attempt: impl FnMut(&mut AnySender, &mut Outgoing) -> Result<(), NotSent>,
     ) -> Poll<Result<(), StreamSendError>> {
         let Self { shared, stream, outgoing, .. } = self;
         if let Err(end) = shared.check() {
@@ -273,7 +273,7 @@ impl SendHalf {
             // The peer's credit must not wait for our message.
             stream.lock().credit_pending = true;
             outbox.list(stream);
-            if matches!(attempted, Err(Unsent::TooLarge(_))) {
+            if matches!(attempted, Err(NotSent::TooLarge(_))) {
                 // Waiting would not help: the credit goes alone, and takes no more of the message's
                 // room.
                 attempted = outbox.send(stream.number, None, |wire| attempt(wire, outgoing));
@@ -297,9 +297,9 @@ fn unsent(
     outgoing: &mut Outgoing,
     context: &Context<'_>,
     mut outbox: MutexGuard<'_, Outbox>,
-    error: Unsent,
+    error: NotSent,
 ) -> Poll<Result<(), StreamSendError>> {
-    let is_full = matches!(error, Unsent::Full);
+    let is_full = matches!(error, NotSent::Full);
     let must_wait = is_full && (outgoing.progress.started || shared.policy != BackPressure::Error);
     if must_wait {
         // First: another attempt would take a new snapshot, and miss the room that came before
@@ -319,8 +319,8 @@ fn unsent(
         return Poll::Pending;
     }
     Poll::Ready(Err(match error {
-        Unsent::TooLarge(limit) => StreamSendError::TooLarge(limit),
-        Unsent::Full => StreamSendError::Full,
+        NotSent::TooLarge(limit) => StreamSendError::TooLarge(limit),
+        NotSent::Full => StreamSendError::Full,
         error => shared.failed(error).into(),
     }))
 }

@@ -12,7 +12,7 @@
 use super::stream::{PendingRecord, StreamShared};
 use crate::channel::AnySender;
 use crate::error::{Closed, Fault};
-use crate::transport::{ProgressSnapshot, SpaceWaiter, Unsent};
+use crate::transport::{NotSent, ProgressSnapshot, SpaceWaiter};
 use partywall_layout::Kind;
 use partywall_layout::seeded_fault;
 use partywall_layout::stream::{ANSWER, ASK, CreditBody, GoAwayBody, PingBody, ResetBody, SESSION};
@@ -90,13 +90,13 @@ impl Outbox {
     }
 
     /// Writes pending records; `Full` if some are left.
-    pub(crate) fn flush(&mut self) -> Result<(), Unsent> {
+    pub(crate) fn flush(&mut self) -> Result<(), NotSent> {
         if self.is_closed || !self.has_pending() {
             return Ok(());
         }
         if self.room.is_inherited() {
             // In a forked child, not even the counters are mapped.
-            return Err(Unsent::Fault(Fault::Forked));
+            return Err(NotSent::Fault(Fault::Forked));
         }
         let flushed = self.attempt(|outbox| {
             let written = outbox.write_pending();
@@ -113,12 +113,12 @@ impl Outbox {
         &mut self,
         stream: u32,
         credit: Option<u64>,
-        mut attempt: impl FnMut(&mut AnySender) -> Result<(), Unsent>,
-    ) -> Result<(), Unsent> {
+        mut attempt: impl FnMut(&mut AnySender) -> Result<(), NotSent>,
+    ) -> Result<(), NotSent> {
         if self.is_closed {
             // The end of the direction was written: a later message would count as sent, and be
             // lost.
-            return Err(Unsent::Closed(Closed::Disconnected));
+            return Err(NotSent::Closed(Closed::Disconnected));
         }
         self.flush()?;
         let mut attempt = |wire: &mut AnySender| {
@@ -126,7 +126,7 @@ impl Outbox {
             attempt(wire)
         };
         match attempt(&mut self.wire) {
-            Err(Unsent::Full) => {
+            Err(NotSent::Full) => {
                 let attempted = self.attempt(|outbox| attempt(&mut outbox.wire));
                 self.note(attempted)
             }
@@ -135,10 +135,10 @@ impl Outbox {
     }
 
     /// Writes a record that is not a message, after the pending ones.
-    pub(crate) fn control(&mut self, kind: Kind, stream: u32, body: &[u8]) -> Result<(), Unsent> {
+    pub(crate) fn control(&mut self, kind: Kind, stream: u32, body: &[u8]) -> Result<(), NotSent> {
         self.send(stream, None, |wire| {
             let written = wire.control(kind, stream, body);
-            if matches!(written, Err(Unsent::Fault(_))) {
+            if matches!(written, Err(NotSent::Fault(_))) {
                 return written;
             }
             // Also without room: earlier records of the wire must not stay in an open batch.
@@ -177,7 +177,7 @@ impl Outbox {
     }
 
     /// Frees all memory that is not in use.
-    pub(crate) fn trim(&mut self) -> Result<(), Unsent> {
+    pub(crate) fn trim(&mut self) -> Result<(), NotSent> {
         self.flush()?;
         self.wire.trim(true)
     }
@@ -214,7 +214,7 @@ impl Outbox {
     }
 
     /// Writes the data that the wire itself kept, on a socket; `Full` if some is left.
-    pub(crate) fn drain(&mut self) -> Result<(), Unsent> {
+    pub(crate) fn drain(&mut self) -> Result<(), NotSent> {
         self.flush()?;
         let flushed = self.wire.flush();
         self.note(flushed)
@@ -251,8 +251,8 @@ impl Outbox {
 
     /// Notes if nothing can be sent any more.
     #[inline]
-    fn note<T>(&mut self, sent: Result<T, Unsent>) -> Result<T, Unsent> {
-        if matches!(sent, Err(Unsent::Closed(_) | Unsent::Fault(_))) {
+    fn note<T>(&mut self, sent: Result<T, NotSent>) -> Result<T, NotSent> {
+        if matches!(sent, Err(NotSent::Closed(_) | NotSent::Fault(_))) {
             self.is_cut_off = true;
         }
         sent
@@ -262,19 +262,19 @@ impl Outbox {
     #[cold]
     fn attempt<T>(
         &mut self,
-        attempt: impl FnOnce(&mut Self) -> Result<T, Unsent>,
-    ) -> Result<T, Unsent> {
+        attempt: impl FnOnce(&mut Self) -> Result<T, NotSent>,
+    ) -> Result<T, NotSent> {
         let seen = self.room.snapshot();
         let attempted = attempt(self);
         let seen = if seeded_fault("late_snapshot") { self.room.snapshot() } else { seen };
         // Earlier waiters may wait for something else, which came since their attempt.
-        if matches!(attempted, Err(Unsent::Full)) && self.waiters.is_empty() {
+        if matches!(attempted, Err(NotSent::Full)) && self.waiters.is_empty() {
             self.seen = seen;
         }
         attempted
     }
 
-    fn write_pending(&mut self) -> Result<(), Unsent> {
+    fn write_pending(&mut self) -> Result<(), NotSent> {
         if let Some(token) = self.pong {
             self.write_ping(ANSWER, token)?;
             self.pong = None;
@@ -303,13 +303,13 @@ impl Outbox {
         Ok(())
     }
 
-    fn write_ping(&mut self, answer: u64, token: u64) -> Result<(), Unsent> {
+    fn write_ping(&mut self, answer: u64, token: u64) -> Result<(), NotSent> {
         let body = PingBody { answer: U64::new(answer), token: U64::new(token) };
         self.wire.control(Kind::Ping, SESSION, body.as_bytes())
     }
 }
 
-fn write_record(wire: &mut AnySender, number: u32, record: PendingRecord) -> Result<(), Unsent> {
+fn write_record(wire: &mut AnySender, number: u32, record: PendingRecord) -> Result<(), NotSent> {
     match record {
         PendingRecord::Credit(credited) => {
             let body = CreditBody { credited: U64::new(credited) };

@@ -22,7 +22,7 @@ use crate::error::{Closed, Fault};
 use crate::handshake::Established;
 use crate::peer::Peer;
 use crate::transport::protocol::WINDOW;
-use crate::transport::{STREAM_INLINE_MAX, Transport, Unsent};
+use crate::transport::{NotSent, STREAM_INLINE_MAX, Transport};
 use partywall_layout::Kind;
 use partywall_layout::seeded_fault;
 use partywall_layout::stream::{REFUSED, number};
@@ -178,18 +178,18 @@ impl SessionShared {
     }
 
     /// Handles an attempt to send that failed for good, and returns why the session is over.
-    pub(super) fn failed(&self, unsent: Unsent) -> SessionError {
+    pub(super) fn failed(&self, unsent: NotSent) -> SessionError {
         match unsent {
-            Unsent::Fault(fault) => self.end(SessionError::Fault(Arc::new(fault))),
+            NotSent::Fault(fault) => self.end(SessionError::Fault(Arc::new(fault))),
             // Messages received before are still delivered; the driver ends the session after them.
-            Unsent::Closed(closed) => {
+            NotSent::Closed(closed) => {
                 let waiters = self.outbox().take_waiters();
                 wake(waiters);
                 self.wake_driver();
                 return self.end.get().cloned().unwrap_or(SessionError::Closed(closed));
             }
             // Neither ends a session, and callers handle both before.
-            Unsent::Full | Unsent::TooLarge(_) => {}
+            NotSent::Full | NotSent::TooLarge(_) => {}
         }
         self.end.get().cloned().unwrap_or(SessionError::Closed(Closed::Disconnected))
     }
@@ -232,10 +232,10 @@ impl SessionShared {
     }
 
     /// Wakes the driver if pending records found no room.
-    pub(super) fn settle(&self, flushed: Result<(), Unsent>) {
+    pub(super) fn settle(&self, flushed: Result<(), NotSent>) {
         match flushed {
             Ok(()) => {}
-            Err(Unsent::Full) => self.wake_driver(),
+            Err(NotSent::Full) => self.wake_driver(),
             Err(unsent) => {
                 let _ = self.failed(unsent);
             }
@@ -304,7 +304,7 @@ impl SessionShared {
                 }
                 Poll::Ready(Ok(()))
             }
-            Err(Unsent::Full) => {
+            Err(NotSent::Full) => {
                 outbox.await_room(ticket, context);
                 self.leave_outbox(outbox);
                 self.wake_driver();

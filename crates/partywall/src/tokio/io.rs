@@ -78,7 +78,7 @@ impl StreamIo {
         Ok(Stream::of_halves(self.write.send, self.read.recv))
     }
 
-    /// The process on the other side.
+    /// The peer process.
     #[must_use]
     pub fn peer(&self) -> &Peer {
         &self.read.recv.half().shared.peer

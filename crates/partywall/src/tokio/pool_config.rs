@@ -136,7 +136,7 @@ pub enum PoolEvent {
     Connected {
         /// Index of the session.
         place: usize,
-        /// The process on the other side.
+        /// The peer process.
         peer: ConnectInfo,
     },
     /// An attempt to connect failed.

@@ -11,9 +11,10 @@
 //! [`AnySender`](crate::channel::AnySender) and [`AnyReceiver`](crate::channel::AnyReceiver), which
 //! dispatch without a virtual call on the paths of messages.
 //!
-//! Attempts never block. An attempt that fails with [`Unsent::Full`] either changed nothing that the
-//! receiver can see, or recorded in [`Progress`] how far it came. Blocking is the same for all
-//! transports: take a snapshot, attempt, and block until the snapshot would differ ([`wait_for_space`]).
+//! Attempts never block. An attempt that fails with [`NotSent::Full`] either changed nothing that
+//! the receiver can see, or recorded in [`Progress`] how far it came. Blocking is the same for all
+//! transports: take a snapshot, attempt, and block until the snapshot would differ
+//! ([`wait_for_space`]).
 
 mod connection_state;
 mod memory;
@@ -66,11 +67,11 @@ impl fmt::Display for Transport {
 /// The sending end of a transport. One thread at a time uses it, and none of its methods blocks.
 pub(crate) trait TransportSender: fmt::Debug + Send {
     /// Sends a whole message at once or not at all.
-    fn try_send(&mut self, payload: &[u8]) -> Result<(), Unsent>;
+    fn try_send(&mut self, payload: &[u8]) -> Result<(), NotSent>;
 
-    /// Sends a message, in pieces if need be. After [`Unsent::Full`] the caller repeats the call with
-    /// the same `progress`.
-    fn send_on(&mut self, payload: &[u8], progress: &mut Progress) -> Result<(), Unsent>;
+    /// Sends a message, in pieces if need be. After [`NotSent::Full`] the caller repeats the call
+    /// with the same `progress`.
+    fn send_on(&mut self, payload: &[u8], progress: &mut Progress) -> Result<(), NotSent>;
 
     /// Gives up a message of which pieces may have gone; `Ok` if it counts as sent all the same.
     fn give_up(&mut self, payload: &[u8], progress: &Progress) -> Result<(), SendError>;
@@ -78,22 +79,22 @@ pub(crate) trait TransportSender: fmt::Debug + Send {
     /// From now on this end carries the streams of a session.
     fn enable_streams(&mut self) {}
 
-    /// Makes `stream` the one of the messages that follow. The first of them carries `credit` of the
-    /// other direction, or has it written before it.
-    fn set_stream(&mut self, stream: u32, credit: Option<u64>) -> Result<(), Unsent>;
+    /// Makes `stream` the one of the messages that follow. The first of them carries `credit` of
+    /// the other direction, or has it written before it.
+    fn set_stream(&mut self, stream: u32, credit: Option<u64>) -> Result<(), NotSent>;
 
     /// Writes a record that is not a message. The receiver sees it after
     /// [`publish`](Self::publish) at the latest.
-    fn control(&mut self, kind: Kind, stream: u32, body: &[u8]) -> Result<(), Unsent>;
+    fn control(&mut self, kind: Kind, stream: u32, body: &[u8]) -> Result<(), NotSent>;
 
     /// Makes the records visible that [`control`](Self::control) wrote.
-    fn publish(&mut self) -> Result<(), Unsent>;
+    fn publish(&mut self) -> Result<(), NotSent>;
 
     /// Allocates memory for a message of `len` bytes.
-    fn reserve(&mut self, len: usize) -> Result<Memory, Unsent>;
+    fn reserve(&mut self, len: usize) -> Result<Memory, NotSent>;
 
     /// As [`reserve`](Self::reserve), writing the memory to `place`: cheaper in a loop.
-    fn reserve_into(&mut self, place: &mut Option<Memory>, len: usize) -> Result<(), Unsent> {
+    fn reserve_into(&mut self, place: &mut Option<Memory>, len: usize) -> Result<(), NotSent> {
         *place = Some(self.reserve(len)?);
         Ok(())
     }
@@ -103,26 +104,26 @@ pub(crate) trait TransportSender: fmt::Debug + Send {
         &mut self,
         memory: &mut Option<Memory>,
         progress: &mut Progress,
-    ) -> Result<(), Unsent>;
+    ) -> Result<(), NotSent>;
 
     /// Frees reserved memory that was not sent.
     fn release(&mut self, memory: Memory);
 
     /// Adds a message to the open batch, invisible to the receiver until
     /// [`commit_batch`](Self::commit_batch).
-    fn add_to_batch(&mut self, payload: &[u8]) -> Result<(), Unsent>;
+    fn add_to_batch(&mut self, payload: &[u8]) -> Result<(), NotSent>;
 
     /// Sends the open batch; the receiver sees its messages all at once.
-    fn commit_batch(&mut self) -> Result<(), Unsent>;
+    fn commit_batch(&mut self) -> Result<(), NotSent>;
 
     /// Discards the open batch.
     fn abort_batch(&mut self);
 
     /// Gives memory back to the system that was idle for a while; all idle memory with `all`.
-    fn trim(&mut self, all: bool) -> Result<(), Unsent>;
+    fn trim(&mut self, all: bool) -> Result<(), NotSent>;
 
     /// Sends the bytes that earlier calls left unsent.
-    fn flush(&mut self) -> Result<(), Unsent> {
+    fn flush(&mut self) -> Result<(), NotSent> {
         Ok(())
     }
 
@@ -205,15 +206,16 @@ pub(crate) trait TransportReceiver: fmt::Debug + Send {
         deadline: Option<Instant>,
     ) -> Result<Waited, Fault>;
 
-    /// Declares that the caller polls the descriptor; `true` if there is something already. A `quiet`
-    /// caller polls at intervals, and is notified only by a peer that is about to wait for it.
+    /// Declares that the caller polls the descriptor; `true` if there is something already. A
+    /// `quiet` caller polls at intervals, and is notified only by a peer that is about to wait for
+    /// it.
     fn arm(&mut self, quiet: bool) -> Result<bool, Fault>;
 
     /// The descriptor that becomes readable when there may be something.
     fn descriptor(&self) -> BorrowedFd<'_>;
 
-    /// For a caller that only ever tries: checks now and then whether the sender has ended. `true` if
-    /// there may be something after all.
+    /// For a caller that only ever tries: checks now and then whether the sender has ended. `true`
+    /// if there may be something after all.
     fn notice_end(&mut self) -> Result<bool, Fault>;
 
     /// Announces to the sender that nothing is received any more.
@@ -225,7 +227,7 @@ pub(crate) trait TransportReceiver: fmt::Debug + Send {
 
 /// Why an attempt to send did nothing, or not all.
 #[derive(Debug)]
-pub(crate) enum Unsent {
+pub(crate) enum NotSent {
     /// There is no space now.
     Full,
     /// The peer receives no more.
@@ -236,24 +238,24 @@ pub(crate) enum Unsent {
     Fault(Fault),
 }
 
-impl From<Unsent> for TrySendError {
-    fn from(unsent: Unsent) -> Self {
+impl From<NotSent> for TrySendError {
+    fn from(unsent: NotSent) -> Self {
         match unsent {
-            Unsent::Full => Self::Full,
-            Unsent::Closed(closed) => Self::Closed(closed),
-            Unsent::TooLarge(limit) => Self::TooLarge(limit),
-            Unsent::Fault(fault) => Self::Fault(fault),
+            NotSent::Full => Self::Full,
+            NotSent::Closed(closed) => Self::Closed(closed),
+            NotSent::TooLarge(limit) => Self::TooLarge(limit),
+            NotSent::Fault(fault) => Self::Fault(fault),
         }
     }
 }
 
-impl From<Unsent> for SendError {
-    fn from(unsent: Unsent) -> Self {
+impl From<NotSent> for SendError {
+    fn from(unsent: NotSent) -> Self {
         match unsent {
-            Unsent::Full => Self::Full,
-            Unsent::Closed(closed) => Self::Closed(closed),
-            Unsent::TooLarge(limit) => Self::TooLarge(limit),
-            Unsent::Fault(fault) => Self::Fault(fault),
+            NotSent::Full => Self::Full,
+            NotSent::Closed(closed) => Self::Closed(closed),
+            NotSent::TooLarge(limit) => Self::TooLarge(limit),
+            NotSent::Fault(fault) => Self::Fault(fault),
         }
     }
 }
@@ -272,8 +274,8 @@ pub(crate) struct Progress {
 pub(crate) enum Found {
     /// A message, which is now the current one.
     Message,
-    /// A record of a stream or of the session that is not a whole message; never on a channel. It is
-    /// read with [`TransportReceiver::body`] and consumed with [`TransportReceiver::pass`].
+    /// A record of a stream or of the session that is not a whole message; never on a channel. It
+    /// is read with [`TransportReceiver::body`] and consumed with [`TransportReceiver::pass`].
     Control(RecordHeader),
     /// Nothing yet.
     Nothing,

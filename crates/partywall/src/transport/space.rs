@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Waiting for space to send, the same for all transports, and for senders of one thread or of many.
+//! Waiting for space to send, the same for all transports, and for senders of one thread or of
+//! many.
 //!
 //! ```text
 //!   snapshot ─▶ attempt: Full ─▶ spin until the snapshot differs ─▶ arm ─▶ snapshot again ─▶ sleep
@@ -15,8 +16,8 @@ use std::time::Instant;
 
 /// Where a sender waits for space. It is shared by the sender and by threads that wait for it.
 pub(crate) trait SpaceWaiter: fmt::Debug + Send + Sync {
-    /// Whether this is a forked child. There, shared memory is not mapped, and bytes that are left to
-    /// be written to a socket belong to the parent.
+    /// Whether this is a forked child. There, shared memory is not mapped, and bytes that are left
+    /// to be written to a socket belong to the parent.
     fn is_inherited(&self) -> bool;
 
     /// Numbers that differ once there is more space. A socket has none.
@@ -29,8 +30,8 @@ pub(crate) trait SpaceWaiter: fmt::Debug + Send + Sync {
         false
     }
 
-    /// Whether spinning on the snapshot makes sense. A socket needs a system call to find space, which
-    /// may as well block.
+    /// Whether spinning on the snapshot makes sense. A socket needs a system call to find space,
+    /// which may as well block.
     fn can_spin(&self) -> bool {
         false
     }
@@ -38,8 +39,8 @@ pub(crate) trait SpaceWaiter: fmt::Debug + Send + Sync {
     /// Blocks until notified, the peer hangs up, or `deadline`; whether the peer hung up.
     fn sleep(&self, deadline: Option<Instant>) -> io::Result<bool>;
 
-    /// Wakes a thread that sleeps here, because space was freed on our own side. On a socket, only the
-    /// peer frees space.
+    /// Wakes a thread that sleeps here, because space was freed on our own side. On a socket, only
+    /// the peer frees space.
     fn notify_self(&self) {}
 
     /// The descriptor that becomes readable when there may be space.
@@ -59,8 +60,8 @@ pub(crate) enum Waited {
     TimedOut,
 }
 
-/// Blocks until a snapshot would differ from `seen`. The closure `with` reaches the sender: directly,
-/// or through the lock of a shared one, which is not held while waiting.
+/// Blocks until a snapshot would differ from `seen`. The closure `with` reaches the sender:
+/// directly, or through the lock of a shared one, which is not held while waiting.
 pub(crate) fn wait_for_space(
     space: &dyn SpaceWaiter,
     seen: ProgressSnapshot,

@@ -31,14 +31,15 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, TryFromBytes};
 
 #[cfg(feature = "serde")]
 impl Message {
-    /// The value that the message encodes, which may borrow from it: strings and bytes are then not copied.
+    /// The value that the message encodes. It may borrow from the message: strings and bytes are
+    /// then not copied.
     ///
-    /// Bytes behind the value are ignored. Under [`Trust::Trusted`](crate::Trust::Trusted) what is borrowed lies in the
-    /// neighbour's memory, and stays as it was checked only while the neighbour keeps its promise (SECURITY.md);
-    /// what is owned was copied, and is safe from that.
+    /// Bytes after the value are ignored. Under [`Trust::Trusted`](crate::Trust::Trusted), borrowed
+    /// data lies in the peer's memory, and stays as it was checked only while the peer keeps its
+    /// promise (SECURITY.md). Owned data was copied, and is safe from that.
     ///
     /// # Errors
-    /// What postcard says.
+    /// Returns the error of postcard.
     ///
     /// # Examples
     /// ```
@@ -61,10 +62,10 @@ impl Message {
 
 #[cfg(feature = "serde")]
 impl Sender {
-    /// Sends a serde value as one message. A long one is encoded where the receiver will look at it.
+    /// Sends a serde value as one message. A long one is encoded where the receiver will read it.
     ///
     /// # Errors
-    /// See [`SendValueError`], and [`send`](Self::send).
+    /// Returns [`SendValueError`]; fails also as [`send`](Self::send) does.
     pub fn send_value<T: Serialize + ?Sized>(
         &mut self,
         value: &T,
@@ -75,7 +76,7 @@ impl Sender {
     /// As [`send_value`](Self::send_value), but waits for room only until `deadline`.
     ///
     /// # Errors
-    /// As there, and [`SendError::TimedOut`].
+    /// Fails as [`send_value`](Self::send_value) does, and with [`SendError::TimedOut`].
     pub fn send_value_deadline<T: Serialize + ?Sized>(
         &mut self,
         value: &T,
@@ -93,7 +94,7 @@ impl Sender {
     /// As [`send_value`](Self::send_value), if there is room now. Never waits.
     ///
     /// # Errors
-    /// See [`SendValueError`], and [`try_send`](Self::try_send).
+    /// Returns [`SendValueError`]; fails also as [`try_send`](Self::try_send) does.
     pub fn try_send_value<T: Serialize + ?Sized>(
         &mut self,
         value: &T,
@@ -104,10 +105,10 @@ impl Sender {
 
 #[cfg(feature = "serde")]
 impl SharedSender {
-    /// See [`Sender::send_value`].
+    /// The same as [`Sender::send_value`].
     ///
     /// # Errors
-    /// As there.
+    /// Fails as [`send_value`](Sender::send_value) does.
     pub fn send_value<T: Serialize + ?Sized>(
         &self,
         value: &T,
@@ -115,10 +116,11 @@ impl SharedSender {
         send_encoded(self, value, Self::send, Self::reserve, cut_and_commit)
     }
 
-    /// See [`Sender::try_send_value`].
+    /// The same as [`Sender::try_send_value`].
     ///
     /// # Errors
-    /// As there, and [`TrySendError::Busy`] while another thread sends.
+    /// Fails as [`try_send_value`](Sender::try_send_value) does, and with [`TrySendError::Busy`]
+    /// while another thread sends.
     pub fn try_send_value<T: Serialize + ?Sized>(
         &self,
         value: &T,
@@ -129,11 +131,11 @@ impl SharedSender {
 
 #[cfg(feature = "serde")]
 impl Receiver {
-    /// The next message as a serde value; waits for one. It is decoded from where it lies.
+    /// Waits for the next message, as a serde value. It is decoded in place.
     ///
     /// # Errors
-    /// [`RecvValueError::Decode`] if it is no such value: the message is taken, and can be had from the error.
-    /// And as [`recv`](Self::recv).
+    /// [`RecvValueError::Decode`] if it is no such value: the message is taken, and the error
+    /// returns it. Fails also as [`recv`](Self::recv) does.
     pub fn recv_value<T: DeserializeOwned>(
         &mut self,
     ) -> Result<Option<T>, RecvValueError<RecvError>> {
@@ -144,7 +146,7 @@ impl Receiver {
     /// As [`recv_value`](Self::recv_value), but only until `deadline`.
     ///
     /// # Errors
-    /// As there, and [`RecvError::TimedOut`].
+    /// Fails as [`recv_value`](Self::recv_value) does, and with [`RecvError::TimedOut`].
     pub fn recv_value_deadline<T: DeserializeOwned>(
         &mut self,
         deadline: Instant,
@@ -156,7 +158,7 @@ impl Receiver {
     /// As [`recv_value`](Self::recv_value), if a message is there now. Never waits.
     ///
     /// # Errors
-    /// As there, and [`TryRecvError::Empty`].
+    /// Fails as [`recv_value`](Self::recv_value) does, and with [`TryRecvError::Empty`].
     pub fn try_recv_value<T: DeserializeOwned>(
         &mut self,
     ) -> Result<Option<T>, RecvValueError<TryRecvError>> {
@@ -167,10 +169,10 @@ impl Receiver {
 
 #[cfg(feature = "serde")]
 impl Channel {
-    /// See [`Sender::send_value`].
+    /// The same as [`Sender::send_value`].
     ///
     /// # Errors
-    /// As there.
+    /// Fails as [`send_value`](Sender::send_value) does.
     pub fn send_value<T: Serialize + ?Sized>(
         &mut self,
         value: &T,
@@ -178,10 +180,10 @@ impl Channel {
         self.sender().send_value(value)
     }
 
-    /// See [`Receiver::recv_value`].
+    /// The same as [`Receiver::recv_value`].
     ///
     /// # Errors
-    /// As there.
+    /// Fails as [`recv_value`](Receiver::recv_value) does.
     pub fn recv_value<T: DeserializeOwned>(
         &mut self,
     ) -> Result<Option<T>, RecvValueError<RecvError>> {
@@ -191,10 +193,10 @@ impl Channel {
 
 #[cfg(feature = "zerocopy")]
 impl Message {
-    /// The message as a plain struct, or as a slice of them; looked at where it lies if its address suits.
+    /// The message as a plain struct, or as a slice of them; read in place if its address suits.
     ///
     /// # Errors
-    /// [`NotPlain`], with the message, if its length is another.
+    /// Returns [`NotPlain`] with the message if its length differs.
     ///
     /// # Examples
     /// ```
@@ -219,7 +221,7 @@ impl Message {
     /// The message as a struct that not all bytes are a value of: copied, then checked.
     ///
     /// # Errors
-    /// [`NotPlain`], with the message.
+    /// Returns [`NotPlain`] with the message if its bytes are no value.
     pub fn into_checked<T: TryFromBytes>(self) -> Result<T, NotPlain> {
         into_checked(self, None)
     }
@@ -230,7 +232,7 @@ impl Sender {
     /// Sends a plain struct, or a slice of them: its own bytes, as one message.
     ///
     /// # Errors
-    /// As [`send`](Self::send).
+    /// Fails as [`send`](Self::send) does.
     ///
     /// # Examples
     /// ```
@@ -261,7 +263,7 @@ impl Sender {
     /// As [`send_plain`](Self::send_plain), if there is room now. Never waits.
     ///
     /// # Errors
-    /// As [`try_send`](Self::try_send).
+    /// Fails as [`try_send`](Self::try_send) does.
     pub fn try_send_plain<T: IntoBytes + Immutable + ?Sized>(
         &mut self,
         value: &T,
@@ -272,10 +274,10 @@ impl Sender {
 
 #[cfg(feature = "zerocopy")]
 impl SharedSender {
-    /// See [`Sender::send_plain`].
+    /// The same as [`Sender::send_plain`].
     ///
     /// # Errors
-    /// As there.
+    /// Fails as [`send_plain`](Sender::send_plain) does.
     pub fn send_plain<T: IntoBytes + Immutable + ?Sized>(
         &self,
         value: &T,
@@ -283,10 +285,10 @@ impl SharedSender {
         self.send(value.as_bytes())
     }
 
-    /// See [`Sender::try_send_plain`].
+    /// The same as [`Sender::try_send_plain`].
     ///
     /// # Errors
-    /// As there.
+    /// Fails as [`try_send_plain`](Sender::try_send_plain) does.
     pub fn try_send_plain<T: IntoBytes + Immutable + ?Sized>(
         &self,
         value: &T,
@@ -297,11 +299,11 @@ impl SharedSender {
 
 #[cfg(feature = "zerocopy")]
 impl Receiver {
-    /// The next message as a plain struct, or as a slice of them; waits for one.
+    /// Waits for the next message, as a plain struct or as a slice of them.
     ///
     /// # Errors
-    /// [`RecvPlainError::NotPlain`] if its length is another: the message is taken, and can be had from the
-    /// error. And as [`recv`](Self::recv).
+    /// [`RecvPlainError::NotPlain`] if its length differs: the message is taken, and the error
+    /// returns it. Fails also as [`recv`](Self::recv) does.
     pub fn recv_plain<T>(&mut self) -> Result<Option<Plain<T>>, RecvPlainError<RecvError>>
     where
         T: FromBytes + KnownLayout + Immutable + ?Sized,
@@ -315,7 +317,7 @@ impl Receiver {
     /// As [`recv_plain`](Self::recv_plain), but only until `deadline`.
     ///
     /// # Errors
-    /// As there, and [`RecvError::TimedOut`].
+    /// Fails as [`recv_plain`](Self::recv_plain) does, and with [`RecvError::TimedOut`].
     pub fn recv_plain_deadline<T>(
         &mut self,
         deadline: Instant,
@@ -332,7 +334,7 @@ impl Receiver {
     /// As [`recv_plain`](Self::recv_plain), if a message is there now. Never waits.
     ///
     /// # Errors
-    /// As there, and [`TryRecvError::Empty`].
+    /// Fails as [`recv_plain`](Self::recv_plain) does, and with [`TryRecvError::Empty`].
     pub fn try_recv_plain<T>(&mut self) -> Result<Option<Plain<T>>, RecvPlainError<TryRecvError>>
     where
         T: FromBytes + KnownLayout + Immutable + ?Sized,
@@ -343,12 +345,12 @@ impl Receiver {
         message.map_err(RecvPlainError::NotPlain)
     }
 
-    /// The next message as a struct that not all bytes are a value of (with enums, `bool` or `char`): copied,
-    /// then checked; waits for one.
+    /// Waits for the next message, as a struct that not all bytes are a value of (with enums,
+    /// `bool` or `char`): copied, then checked.
     ///
     /// # Errors
-    /// [`RecvPlainError::NotPlain`] if its length is another, or its bytes are no value. And as
-    /// [`recv`](Self::recv).
+    /// [`RecvPlainError::NotPlain`] if its length differs, or its bytes are no value. Fails also as
+    /// [`recv`](Self::recv) does.
     pub fn recv_checked<T: TryFromBytes>(
         &mut self,
     ) -> Result<Option<T>, RecvPlainError<RecvError>> {
@@ -361,10 +363,10 @@ impl Receiver {
 
 #[cfg(feature = "zerocopy")]
 impl Channel {
-    /// See [`Sender::send_plain`].
+    /// The same as [`Sender::send_plain`].
     ///
     /// # Errors
-    /// As there.
+    /// Fails as [`send_plain`](Sender::send_plain) does.
     pub fn send_plain<T: IntoBytes + Immutable + ?Sized>(
         &mut self,
         value: &T,
@@ -372,10 +374,10 @@ impl Channel {
         self.sender().send_plain(value)
     }
 
-    /// See [`Receiver::recv_plain`].
+    /// The same as [`Receiver::recv_plain`].
     ///
     /// # Errors
-    /// As there.
+    /// Fails as [`recv_plain`](Receiver::recv_plain) does.
     pub fn recv_plain<T>(&mut self) -> Result<Option<Plain<T>>, RecvPlainError<RecvError>>
     where
         T: FromBytes + KnownLayout + Immutable + ?Sized,
@@ -383,10 +385,10 @@ impl Channel {
         self.receiver().recv_plain()
     }
 
-    /// See [`Receiver::recv_checked`].
+    /// The same as [`Receiver::recv_checked`].
     ///
     /// # Errors
-    /// As there.
+    /// Fails as [`recv_checked`](Receiver::recv_checked) does.
     pub fn recv_checked<T: TryFromBytes>(
         &mut self,
     ) -> Result<Option<T>, RecvPlainError<RecvError>> {
@@ -396,11 +398,11 @@ impl Channel {
 
 #[cfg(all(feature = "serde", feature = "tokio"))]
 impl SendStream {
-    /// Sends a serde value as one message. A long one is encoded where the receiver will look at it.
+    /// Sends a serde value as one message. A long one is encoded where the receiver will read it.
     /// Dropping the future sends nothing of it.
     ///
     /// # Errors
-    /// See [`SendValueError`], and [`send`](Self::send).
+    /// Returns [`SendValueError`]; fails also as [`send`](Self::send) does.
     pub async fn send_value<T: Serialize + ?Sized>(
         &mut self,
         value: &T,
@@ -424,8 +426,8 @@ impl RecvStream {
     /// that is dropped took nothing.
     ///
     /// # Errors
-    /// [`RecvValueError::Decode`] if it is no such value: the message is taken, and can be had from the
-    /// error. And as [`recv`](Self::recv).
+    /// [`RecvValueError::Decode`] if it is no such value: the message is taken, and the error
+    /// returns it. Fails also as [`recv`](Self::recv) does.
     pub async fn recv_value<T: DeserializeOwned>(
         &mut self,
     ) -> Result<Option<T>, RecvValueError<StreamRecvError>> {
@@ -437,10 +439,10 @@ impl RecvStream {
 
 #[cfg(all(feature = "serde", feature = "tokio"))]
 impl Stream {
-    /// See [`SendStream::send_value`].
+    /// The same as [`SendStream::send_value`].
     ///
     /// # Errors
-    /// As there.
+    /// Fails as [`send_value`](SendStream::send_value) does.
     pub async fn send_value<T: Serialize + ?Sized>(
         &mut self,
         value: &T,
@@ -448,10 +450,10 @@ impl Stream {
         self.halves_mut().0.send_value(value).await
     }
 
-    /// See [`RecvStream::recv_value`].
+    /// The same as [`RecvStream::recv_value`].
     ///
     /// # Errors
-    /// As there.
+    /// Fails as [`recv_value`](RecvStream::recv_value) does.
     pub async fn recv_value<T: DeserializeOwned>(
         &mut self,
     ) -> Result<Option<T>, RecvValueError<StreamRecvError>> {
@@ -464,7 +466,7 @@ impl SendStream {
     /// Sends a plain struct, or a slice of them: its own bytes, as one message.
     ///
     /// # Errors
-    /// As [`send`](Self::send).
+    /// Fails as [`send`](Self::send) does.
     pub async fn send_plain<T: IntoBytes + Immutable + ?Sized>(
         &mut self,
         value: &T,
@@ -475,10 +477,11 @@ impl SendStream {
 
 #[cfg(all(feature = "zerocopy", feature = "tokio"))]
 impl RecvStream {
-    /// The next message as a plain struct, or as a slice of them; `None` once the peer has finished.
+    /// The next message as a plain struct, or as a slice of them. `None` once the peer has
+    /// finished.
     ///
     /// # Errors
-    /// [`RecvPlainError::NotPlain`] if its length is another, and as [`recv`](Self::recv).
+    /// [`RecvPlainError::NotPlain`] if its length differs. Fails also as [`recv`](Self::recv) does.
     pub async fn recv_plain<T>(
         &mut self,
     ) -> Result<Option<Plain<T>>, RecvPlainError<StreamRecvError>>
@@ -495,8 +498,8 @@ impl RecvStream {
     /// once the peer has finished.
     ///
     /// # Errors
-    /// [`RecvPlainError::NotPlain`] if its length is another, or its bytes are no value. And as
-    /// [`recv`](Self::recv).
+    /// [`RecvPlainError::NotPlain`] if its length differs, or its bytes are no value. Fails also as
+    /// [`recv`](Self::recv) does.
     pub async fn recv_checked<T: TryFromBytes>(
         &mut self,
     ) -> Result<Option<T>, RecvPlainError<StreamRecvError>> {
@@ -509,10 +512,10 @@ impl RecvStream {
 
 #[cfg(all(feature = "zerocopy", feature = "tokio"))]
 impl Stream {
-    /// See [`SendStream::send_plain`].
+    /// The same as [`SendStream::send_plain`].
     ///
     /// # Errors
-    /// As there.
+    /// Fails as [`send_plain`](SendStream::send_plain) does.
     pub async fn send_plain<T: IntoBytes + Immutable + ?Sized>(
         &mut self,
         value: &T,
@@ -520,10 +523,10 @@ impl Stream {
         self.halves_mut().0.send_plain(value).await
     }
 
-    /// See [`RecvStream::recv_plain`].
+    /// The same as [`RecvStream::recv_plain`].
     ///
     /// # Errors
-    /// As there.
+    /// Fails as [`recv_plain`](RecvStream::recv_plain) does.
     pub async fn recv_plain<T>(
         &mut self,
     ) -> Result<Option<Plain<T>>, RecvPlainError<StreamRecvError>>

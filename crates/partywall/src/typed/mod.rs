@@ -3,13 +3,13 @@
 //!
 //! ```text
 //!   values.rs    send_value, recv_value     postcard: any serde type, compact, decoded
-//!   plain.rs     send_plain, recv_plain     the bytes of the struct itself, borrowed where they lie
+//!   plain.rs     send_plain, recv_plain     the bytes of the struct itself, borrowed in place
 //!   places.rs    bytes at an address that suits the struct
 //!   methods.rs   these methods, on channels and streams
 //! ```
 //!
-//! Neither changes what is on the wire: a value is the payload of one message, so limits on its size
-//! are the limits on messages.
+//! Nothing changes on the wire: a value is the payload of one message, so limits on its size are
+//! the limits on messages.
 
 mod methods;
 #[cfg(feature = "zerocopy")]

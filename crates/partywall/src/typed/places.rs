@@ -10,12 +10,12 @@
 use crate::message::Message;
 use zerocopy::{FromZeros, Immutable, IntoBytes, KnownLayout};
 
-/// A line of memory: what blocks are aligned to, and structs at most.
+/// A cache line of memory: the alignment of blocks, and the largest alignment of structs.
 #[derive(Clone, Copy, Debug, zerocopy::FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C, align(64))]
 pub(super) struct Line([u8; 64]);
 
-/// So many lines are kept within the value.
+/// Number of lines that are kept within the value.
 const SHORT_LINES: usize = 2;
 
 /// Bytes of a message, aligned.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Plain structs as messages: their own bytes, looked at where they lie.
+//! Plain structs as messages: their own bytes, read in place.
 //!
 //! ```text
 //!   send_plain(&T)       T's bytes are the payload
@@ -8,16 +8,18 @@
 //! ```
 //!
 //! # What may be looked at in place
-//!
-//! Only types for which *any* bytes are a value ([`FromBytes`]). A type with forbidden bytes must be checked on a
-//! copy that nobody else can change, and safe code cannot remember that it was: so it is received by value.
+//! # Types that may be read in place
+//! Only types for which *any* bytes are a value ([`FromBytes`]). A type with forbidden bytes must
+//! be checked on a copy that no other process can change, and safe code cannot record that it was:
+//! so it is received by value.
 //!
 //! # Under `Trust::Trusted`
 //!
-//! Length and alignment are ours, and stay. The bytes of a large message lie in the neighbour's memory and stay
-//! as they are only while it keeps its promise (SECURITY.md): a neighbour that breaks it can change a field between
-//! two looks. So copy what you check, and use the copy: `let header = *plain;`. Under
-//! [`Trust::Untrusted`](crate::Trust::Untrusted) all of it is a private copy.
+//! Length and alignment belong to this side, and never change. The bytes of a large message lie in
+//! the peer's memory, and stay the same only while the peer keeps its promise (SECURITY.md): a peer
+//! that breaks it can change a field between two reads. So copy what you check, and use the copy:
+//! `let header = *plain;`. Under [`Trust::Untrusted`](crate::Trust::Untrusted) all of it is a
+//! private copy.
 
 use super::places::Place;
 use crate::message::Message;
@@ -29,21 +31,21 @@ use zerocopy::{FromBytes, Immutable, KnownLayout, TryFromBytes};
 
 /// A message that is a `T`, or a slice of them: derefs to it.
 ///
-/// A large message is looked at where it lies; the sender has its memory back when this is dropped. One whose
-/// address does not suit `T` (short ones, and what was advanced past a header) is copied once to an address that
-/// does.
+/// A large message is read in place; its memory returns to the sender when this is dropped. A
+/// message whose address does not suit `T` (short ones, and those advanced past a header) is copied
+/// once to an address that does.
 pub struct Plain<T: ?Sized> {
     place: Place,
     is: PhantomData<fn() -> Box<T>>,
 }
 
-/// A message that is no `T`. The message can be had back.
+/// A message that is no `T`. It can be taken out of the error.
 #[derive(Debug)]
 pub struct NotPlain {
     number: Option<u64>,
     type_name: &'static str,
     what: What,
-    /// In a box: errors are to be small.
+    /// Boxed, because errors should be small.
     message: Box<Message>,
 }
 
@@ -58,7 +60,7 @@ enum What {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RecvPlainError<E> {
-    /// A message came, and is no such struct. It was taken; the next one can be received.
+    /// A message came that is no such struct. It was taken; the next one can be received.
     #[error(transparent)]
     NotPlain(NotPlain),
     /// No message was received.
@@ -67,13 +69,13 @@ pub enum RecvPlainError<E> {
 }
 
 impl NotPlain {
-    /// Which message of its channel, or of its direction of a stream, from 0, if that is known.
+    /// Index of the message in its channel, or in its direction of a stream, from 0, if known.
     #[must_use]
     pub const fn number(&self) -> Option<u64> {
         self.number
     }
 
-    /// The message.
+    /// Returns the message.
     #[must_use]
     pub fn into_message(self) -> Message {
         *self.message
@@ -100,10 +102,10 @@ impl fmt::Display for NotPlain {
 impl std::error::Error for NotPlain {}
 
 impl<T: FromBytes + KnownLayout + Immutable + ?Sized> Plain<T> {
-    /// The message as a `T`; the error gives it back.
+    /// The message as a `T`; the error returns it.
     fn new(message: Message) -> Result<Self, (What, Box<Message>)> {
         let what = match T::ref_from_bytes(&message) {
-            // A short message moves with the value: where it is now says nothing.
+            // A short message moves with the value, so its present address does not count.
             Ok(_) if message.has_stable_address() => {
                 return Ok(Self { place: Place::There(message), is: PhantomData });
             }
@@ -123,7 +125,7 @@ impl<T: FromBytes + KnownLayout + Immutable + ?Sized> Plain<T> {
 }
 
 impl<T: ?Sized> Plain<T> {
-    /// Whether it is looked at in the sender's memory, without ever having been copied.
+    /// Whether it is read in the sender's memory, without any copy.
     #[must_use]
     pub fn is_zero_copy(&self) -> bool {
         match &self.place {
@@ -140,9 +142,10 @@ impl<T: FromBytes + KnownLayout + Immutable + ?Sized> Deref for Plain<T> {
     fn deref(&self) -> &T {
         match T::ref_from_bytes(self.place.as_slice()) {
             Ok(value) => value,
-            // Not reached, also not in a forked child: length and address were checked when it was made, and
-            // neither ever changes. What lies there may, and any bytes are a value. The mapping is read-only,
-            // so children inherit it (tests/fork/channels.rs); what is copied lies at a multiple of 64 wherever it moves.
+            // Not reached, not even in a forked child: length and address were checked when it was
+            // made, and never change. The bytes may change, and any bytes are a value. The mapping
+            // is read-only, so children inherit it (tests/fork/channels.rs); a copy lies at a
+            // multiple of 64 wherever it moves.
             Err(_) => unreachable!("the place of a plain struct has changed"),
         }
     }
@@ -157,7 +160,7 @@ where
     }
 }
 
-/// Converts a message, the one with this number of its direction if that is known.
+/// Converts a message; `number` is its index in its direction, if known.
 pub(super) fn into_plain<T>(message: Message, number: Option<u64>) -> Result<Plain<T>, NotPlain>
 where
     T: FromBytes + KnownLayout + Immutable + ?Sized,

@@ -4,11 +4,11 @@
 //! ```text
 //!   short   value ─ encode ─▶ stack ─ copy ─▶ ring                one pass
 //!   long    value ─ measure ─▶ reserve ─ encode ─▶ shared memory   two passes, no buffer between
-//!   recv    message view ─ decode ─▶ value                        no copy; &str and &[u8] may borrow
+//!   recv    message view ─ decode ─▶ value                         no copy; &str, &[u8] borrow
 //! ```
 //!
-//! What was reserved for a value that turns out otherwise than measured is given back: a value is sent whole, or
-//! not at all.
+//! A reservation for a value whose length differs from the measured one is given back: a value is
+//! sent whole, or not at all.
 
 use crate::channel::Reservation;
 use crate::error::{SendError, TrySendError};
@@ -29,7 +29,7 @@ pub struct EncodeError {
     reason: postcard::Error,
 }
 
-/// Why a message is not the value that was expected. The message can be had back.
+/// Why a message is not the expected value. It can be taken out of the error.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "message {number} ({} bytes) is no {type_name} ({reason}): do both sides have the same definition of it?",
@@ -39,18 +39,18 @@ pub struct DecodeError {
     number: u64,
     type_name: &'static str,
     reason: postcard::Error,
-    /// In a box: errors are to be small.
+    /// Boxed, because errors should be small.
     message: Box<Message>,
 }
 
 impl DecodeError {
-    /// Which message of its channel, or of its direction of a stream, from 0.
+    /// Index of the message in its channel, or in its direction of a stream, from 0.
     #[must_use]
     pub const fn number(&self) -> u64 {
         self.number
     }
 
-    /// The message.
+    /// Returns the message.
     #[must_use]
     pub fn into_message(self) -> Message {
         *self.message
@@ -61,7 +61,7 @@ impl DecodeError {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SendValueError<E> {
-    /// The value has no encoding. Nothing was sent.
+    /// The value has no encoding, and nothing was sent.
     #[error(transparent)]
     Encode(EncodeError),
     /// The message was not sent.
@@ -73,7 +73,7 @@ pub enum SendValueError<E> {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RecvValueError<E> {
-    /// A message came, and is not such a value. It was taken; the next one can be received.
+    /// A message came that is no such value. It was taken; the next one can be received.
     #[error(transparent)]
     Decode(DecodeError),
     /// No message was received.
@@ -93,7 +93,7 @@ impl<E> From<DecodeError> for RecvValueError<E> {
     }
 }
 
-/// A value up to this long goes by way of the stack: the ring would take a copy all the same.
+/// A value up to this long is encoded on the stack: the ring takes a copy in any case.
 const SHORT_MAX: usize = 1024;
 
 /// A value, encoded or measured.
@@ -118,7 +118,7 @@ pub(super) fn encode<T: Serialize + ?Sized>(value: &T) -> Result<Encoded, Encode
     }
 }
 
-/// Encodes into reserved memory; how much of it is used.
+/// Encodes into reserved memory. Returns the number of bytes used.
 pub(super) fn encode_into<T: Serialize + ?Sized>(
     value: &T,
     memory: &mut [u8],
@@ -127,8 +127,8 @@ pub(super) fn encode_into<T: Serialize + ?Sized>(
     encoded.map(|bytes| bytes.len()).map_err(|reason| failed::<T>(reason))
 }
 
-/// Sends a value: a short one by `send`, a long one in memory that it takes by `reserve` and hands to `commit`
-/// with the length of what was used of it.
+/// Sends a value: a short one by `send`, a long one in memory that `reserve` provides and `commit`
+/// sends with its used length.
 pub(super) fn send_encoded<'a, S, T: Serialize + ?Sized, E>(
     sender: S,
     value: &T,

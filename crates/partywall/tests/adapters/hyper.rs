@@ -123,7 +123,7 @@ async fn a_server_that_stops_answers_what_it_was_asked() {
     let answering = tokio::spawn(async move { post(&client, Vec::new()).await });
     soon("the question", is_asked.recv()).await.unwrap();
     stop.send(()).unwrap();
-    // The other side is asked to go elsewhere, but what is under way is answered.
+    // The peer is asked to go elsewhere, but what is under way is answered.
     soon("go_away", session.going_away()).await.unwrap();
     answer.send(true).unwrap();
     let response = soon("the answer", answering).await.unwrap();

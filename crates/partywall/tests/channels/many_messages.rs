@@ -61,7 +61,7 @@ fn child() {
         }
     });
     drop(sender);
-    // Until the other side has read everything.
+    // Until the peer has read everything.
     assert_eq!(receiver.recv_deadline(soon()).unwrap().unwrap(), b"all is well");
 }
 

@@ -34,7 +34,7 @@ fn a_large_message_arrives_before_the_deadline() {
     }
 }
 
-/// A neighbour by hand on a Unix socket, and our channel to it.
+/// A peer made by hand on a Unix socket, and our channel to it.
 fn peer() -> (Socket, partywall::Channel) {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("home");
@@ -142,7 +142,7 @@ fn an_end_over_tcp_waits_for_nobody_unless_bytes_are_unread() {
     }
     println!("the longest of 40 ends took {longest:?}");
     assert!(longest < Duration::from_millis(500), "{longest:?}");
-    // The other side neither reads nor goes away: then it is about a second.
+    // The peer neither reads nor goes away: then it is about a second.
     let (client, mut server) = Kind::Tcp.pair(|config| config);
     server.send(b"never read").unwrap();
     std::thread::sleep(Duration::from_millis(20));

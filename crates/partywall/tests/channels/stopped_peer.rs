@@ -22,7 +22,7 @@ fn sender() {
         fill(&mut bytes, number);
         channel.send_deadline(&bytes, Instant::now() + 2 * STOPPED).unwrap();
     }
-    // The other side closes when it has them all.
+    // The peer closes when it has them all.
     let end = channel.recv();
     assert!(matches!(end, Ok(None) | Err(RecvError::Disconnected)), "{end:?}");
 }

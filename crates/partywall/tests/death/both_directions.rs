@@ -84,7 +84,7 @@ fn child() {
     let _ = reading.join();
 }
 
-/// Sends until the other side is gone; how it ended.
+/// Sends until the peer is gone; how it ended.
 fn send_all(mut sender: Sender) -> SendError {
     for number in 1_u64.. {
         if let Err(error) = sender.send(&payload(number, len_of(number))) {

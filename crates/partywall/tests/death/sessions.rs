@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A process with many streams is killed at any instant: the other side first receives all that was
+//! A process with many streams is killed at any instant: the peer first receives all that was
 //! committed before, of each stream in order and whole; then every call that waits ends with an
 //! error; and nothing stays behind.
 #![cfg(feature = "tokio")]

@@ -47,7 +47,7 @@ fn a_child_gets_a_clear_error_and_harms_nobody() {
     }
 }
 
-/// Short ones lie in the value, long ones on the heap or in the memory of the other side.
+/// Short ones lie in the value, long ones on the heap or in the memory of the peer.
 #[cfg(feature = "zerocopy")]
 #[test]
 fn a_child_looks_at_plain_structs_that_its_parent_received() {

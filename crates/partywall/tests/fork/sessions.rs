@@ -65,7 +65,7 @@ impl Ends {
         });
     }
 
-    /// A message that lies unread with the other side.
+    /// A message that lies unread with the peer.
     fn leave_unread(&mut self) {
         let Self { runtime, sessions: (client, _), streams: (ours, _) } = self;
         Self::wait(runtime, async {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A neighbour that is busy without end holds nobody up beyond a deadline, and what it takes back
-//! stays counted for as long as we look at it. Each test is a way in which that once failed.
+//! A peer that is busy without end delays no call beyond its deadline, and memory that it takes
+//! back stays counted as long as this side reads it. Each test is a way in which that once failed.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
 use partywall::{Channel, Config, Listener, RecvError, SendError, TryRecvError, Wait};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A neighbour that breaks the rules of the handshake, frame by frame and descriptor by descriptor:
-//! the listener says which rule, goes on with everybody else, and keeps nothing of it.
+//! A peer that breaks the rules of the handshake, frame by frame and descriptor by descriptor. The
+//! listener names the rule, serves other peers, and keeps no resource of this one.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 #![allow(clippy::cast_possible_truncation, reason = "numbers of tests are small")]
 
@@ -271,7 +271,7 @@ fn each_wrong_field_of_a_header_is_named() {
         wire.send(offer.as_bytes(), &[region.as_fd()]);
         let reason = home.reason();
         assert!(reason.0 == VIOLATION && reason.1.contains(field), "{field}: {reason:?}");
-        // The other side is told, too.
+        // The peer is told, too.
         let (frame, _) = wire.receive();
         assert!(frame.starts_with(&REJECT_TAG), "{field}: {frame:?}");
     }
@@ -299,7 +299,7 @@ fn random_headers_never_panic() {
         wire.send(offer.as_bytes(), &[region.as_fd()]);
         wire.send(Ready::new(TRANSPORT_SHM, 0).as_bytes(), &[]);
         if let Some(mut channel) = home.go_on() {
-            // Only what nobody acts on was changed, or the parts moved to where they may be.
+            // The change hit an unused field, or moved a part to another valid place.
             let_in += 1;
             let _ = channel.try_recv();
             channel.send_deadline(&[1; 3000], within(millis(10))).unwrap();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Peers that stall at any frame, flood the listener, send too many or too few descriptors, or
-//! speak for somebody else: everybody else is served meanwhile, deadlines hold, and nothing is
+//! claim another identity. All other peers are served meanwhile, deadlines hold, and no resource is
 //! kept.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 #![allow(clippy::cast_possible_truncation, reason = "numbers of tests are small")]
@@ -55,7 +55,7 @@ fn a_stall_at_any_byte_holds_up_nobody_and_ends_in_time() {
             assert!(wire.send(frame, &[]));
         }
         assert!(home.go_on().is_none());
-        // Somebody else gets through meanwhile.
+        // Another peer connects meanwhile.
         home.serves();
         let started = Instant::now();
         let reason = home.reason();
@@ -68,7 +68,7 @@ fn a_stall_at_any_byte_holds_up_nobody_and_ends_in_time() {
 fn oldest_silent_peer_is_dropped_for_one_that_sends() {
     let _together = partywall_testkit::together();
     let _watchdog = Watchdog::new("silent peers", Duration::from_secs(60));
-    // Nobody's time is up before the test is over.
+    // No deadline passes before the test ends.
     let config = Config::default().handshake_timeout(Duration::from_secs(600)).handshakes_max(4);
     let mut home = Home::new(config);
     let silent: Vec<Wire> = (0..4).map(|_| home.wire()).collect();
@@ -91,7 +91,7 @@ fn whoever_has_sent_a_byte_keeps_its_place() {
     let mut home = Home::new(config);
     let slow = home.wire();
     assert!(home.go_on().is_none());
-    // Unheard as yet: the listener must listen before it gives anybody up.
+    // The listener has not read this byte yet; it must read before it gives up a peer.
     assert!(slow.send(b"P", &[]));
     let next = home.wire();
     assert!(next.send_hello(&hello(BOTH)));
@@ -130,9 +130,9 @@ fn connecting_to_one_that_stalls_ends_in_time() {
         let result = std::thread::scope(|scope| {
             scope.spawn(|| {
                 let mut stream = silent.accept().unwrap().0;
-                // It fails only if the other side has given up already, which is what is asserted.
+                // It fails only if the peer has given up already, which is what is asserted.
                 let _ = stream.write_all(bytes);
-                // Kept open until the other side gives up.
+                // Kept open until the peer gives up.
                 let _ = std::io::copy(&mut stream, &mut std::io::sink());
             });
             partywall::connect_with(place.address("silent"), &config)
@@ -325,7 +325,7 @@ fn one_that_gives_up_after_its_ready_only_hangs_up() {
     let (frame, _) = wire.receive();
     assert!(Ready::read_from_bytes(&frame).is_ok());
     assert_eq!(home.reason().0, TIMED_OUT);
-    // What follows READY would be taken for bytes of the transport.
+    // Bytes after READY would be taken for bytes of the transport.
     assert_eq!(wire.receive().0, b"");
     let gone = wire.socket.read(&mut [0; 1], true);
     assert!(matches!(&gone, Ok(0)) || gone.is_err_and(|e| e.kind() == ErrorKind::ConnectionReset));

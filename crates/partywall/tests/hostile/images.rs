@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The hostile images of the specification, fed to the library itself: each half, ring and socket
+//! The hostile images of the specification, fed to the library itself: each region, ring and socket
 //! stream is refused with the violation that its row in `spec/hostile/INDEX.md` names.
 //!
 //! ```text
@@ -7,7 +7,7 @@
 //!   ring     a foe connects, publishes honest records up to `from`, then the image
 //!   socket   a foe connects without shared memory, and writes the bytes
 //! ```
-//! Frames are in `hostile_handshake.rs`: what one means depends on the frames before it.
+//! Frames are in `handshake.rs`, because the meaning of one depends on the frames before it.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 #![allow(clippy::cast_possible_truncation, reason = "numbers of tests are small")]
 
@@ -28,7 +28,7 @@ use std::time::Duration;
 use zerocopy::IntoBytes;
 use zerocopy::little_endian::U64;
 
-/// The half, the session and the reader of SPEC 10.
+/// The region, the session and the reader of SPEC 10.
 const RING_BYTES: u64 = 4096;
 const PEER_BLOCKS_MAX: u64 = 8;
 const REGION_BYTES: u64 = 128 << 10;
@@ -96,7 +96,7 @@ fn rings() {
     let geometry = Geometry::new(RING_BYTES, PEER_BLOCKS_MAX, SEGMENT_BYTES as u64).unwrap();
     assert_eq!(geometry.region_bytes, REGION_BYTES);
     let own = Hello { peer_blocks_max: U64::new(PEER_BLOCKS_MAX), ..hello(BOTH) };
-    for trust in [TrustPolicy::Peer, TrustPolicy::Untrusted] {
+    for trust in [TrustPolicy::Trusted, TrustPolicy::Untrusted] {
         let config = reader().trust(trust);
         let mut listener = Listener::bind_with(place.address("ring"), &config).unwrap();
         for image in images("ring") {
@@ -159,7 +159,7 @@ fn regions() {
     }
 }
 
-/// Accepts one connection and offers it a half with this header; until the other side hangs up.
+/// Accepts one connection and offers it a half with this header; until the peer hangs up.
 fn offer(listener: &partywall_sys::Listener, header: &[u8]) {
     let mut events = [PollFd::new(listener, PollFlags::IN)];
     poll::wait(&mut events, Some(within(Duration::from_secs(30)))).unwrap();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A neighbour that came in like anybody writes what it likes over every word of its half: our side
-//! names the rule it broke, or goes on correctly; it never panics, hangs, or grows.
+//! A peer that connected honestly overwrites every word of its region. This side names the broken
+//! rule or continues correctly; it never panics, hangs, or grows.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 #![allow(clippy::cast_possible_truncation, reason = "numbers of tests are small")]
 
@@ -46,7 +46,7 @@ impl Home {
     }
 }
 
-/// What an attempt came to, as far as it matters here.
+/// The outcome of an attempt.
 fn violation(fault: Fault) -> Violation {
     match fault {
         Fault::Violation { violation, peer } => {
@@ -217,7 +217,7 @@ fn each_rule_that_is_broken_is_named() {
     let _together = partywall_testkit::together();
     let _watchdog = Watchdog::new("each rule", Duration::from_secs(120));
     let mut wrong = Vec::new();
-    for trust in [TrustPolicy::Peer, TrustPolicy::Untrusted] {
+    for trust in [TrustPolicy::Trusted, TrustPolicy::Untrusted] {
         let mut home = Home::new(trust);
         for (what, code, act) in CASES {
             let (mut foe, mut channel) = home.meet();
@@ -239,7 +239,7 @@ fn each_rule_that_is_broken_is_named() {
 fn consumed_and_released_that_go_back_are_named() {
     let _together = partywall_testkit::together();
     let _watchdog = Watchdog::new("going back", Duration::from_secs(60));
-    let mut home = Home::new(TrustPolicy::Peer);
+    let mut home = Home::new(TrustPolicy::Trusted);
     let (mut foe, mut channel) = home.meet();
     while channel.try_send(&[0; 500]).is_ok() {}
     foe.write_control(CONSUMED, 1152);
@@ -250,7 +250,7 @@ fn consumed_and_released_that_go_back_are_named() {
 
     let (mut foe, mut channel) = home.meet();
     channel.send(&[1; 3000]).unwrap();
-    // The block's id stands in the record that our side wrote, which it sees as a neighbour may.
+    // The block's id is in the record that this side wrote, which the peer may read.
     let id = foe.first_block();
     foe.write_word(foe.geometry.release_offset, id);
     foe.write_control(RELEASED, 1);
@@ -291,7 +291,7 @@ fn value(random: &mut Random, position: u64) -> u64 {
     }
 }
 
-/// A word of its half that matters more than others, or any.
+/// A word of its region: one that this side acts on, or any other.
 fn offset(random: &mut Random, geometry: &Geometry, position: u64) -> u64 {
     let ring = geometry.ring_offset + geometry.ring.offset(Position(position));
     match random.below(8) {
@@ -342,7 +342,7 @@ fn random_words_and_records_never_make_us_panic_hang_or_grow() {
     let _watchdog = Watchdog::new("random words", Duration::from_secs(240));
     let mut named = [0_u32; 16];
     let (mut rounds, mut correct) = (0, 0);
-    for trust in [TrustPolicy::Peer, TrustPolicy::Untrusted] {
+    for trust in [TrustPolicy::Trusted, TrustPolicy::Untrusted] {
         let mut home = Home::new(trust);
         let mut before = None;
         for seed in 0..400 {
@@ -384,7 +384,7 @@ fn random_words_and_records_never_make_us_panic_hang_or_grow() {
 fn no_single_word_of_a_half_does_harm() {
     let _together = partywall_testkit::together();
     let _watchdog = Watchdog::new("every word", Duration::from_secs(240));
-    let mut home = Home::new(TrustPolicy::Peer);
+    let mut home = Home::new(TrustPolicy::Trusted);
     let (mut foe, mut channel) = home.meet();
     let end = foe.geometry.release_offset + 16 * 8;
     let (mut named, mut harmless) = (0, 0);
@@ -395,7 +395,8 @@ fn no_single_word_of_a_half_does_harm() {
                 sent(channel.send_deadline(b"short", within(millis(1))))?;
                 received(channel.recv_deadline(Instant::now()))
             })();
-            // Nothing reads the header again, nor the counters, nor what is no part of the half.
+            // No code reads the header again, nor the counters, nor bytes outside the parts of the
+            // region.
             let is_read = (CONTROL_OFFSET..CONTROL_OFFSET + 4 * 128).contains(&at);
             if at < CONTROL_OFFSET || (at > CONTROL_OFFSET + 4 * 128 && at < PAGE_BYTES * 2) {
                 assert!(matches!(attempt, Ok(None)), "word {at}: {attempt:?}");
@@ -412,7 +413,7 @@ fn no_single_word_of_a_half_does_harm() {
         }
     }
     println!("{named} words named, {harmless} harmless");
-    // What was not hurt goes on.
+    // The undamaged direction goes on.
     foe.publish(Kind::Data, b"honest after all");
     assert_eq!(channel.recv().unwrap().unwrap(), b"honest after all");
 }
@@ -420,7 +421,7 @@ fn no_single_word_of_a_half_does_harm() {
 #[test]
 fn gone_means_closed_for_sending_only() {
     let _together = partywall_testkit::together();
-    let mut home = Home::new(TrustPolicy::Peer);
+    let mut home = Home::new(TrustPolicy::Trusted);
     let (mut foe, mut channel) = home.meet();
     foe.write_control(ASLEEP_RECORDS, GONE);
     foe.write_control(ASLEEP_ROOM, GONE);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The other side of a session keeps no rule of streams: ours names the rule it broke, or goes on;
+//! The peer of a session keeps no rule of streams: ours names the rule it broke, or goes on;
 //! it never panics, hangs, or grows.
 #![cfg(feature = "tokio")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 type Act = fn(&mut SessionFoe);
 
-/// What ends the session, and with which code.
+/// Why the session ends, and with which code.
 const CASES: &[(&str, u32, Act)] = &[
     ("our number is opened", 16, |foe| _ = foe.send(Kind::Open, 4, b"")),
     ("an index beyond streams max", 16, |foe| _ = foe.send(Kind::Open, 9, b"")),
@@ -168,7 +168,7 @@ fn each_rule_of_streams_that_is_broken_is_named() {
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
-/// What is strange, and allowed.
+/// Unusual records that are allowed.
 const HARMLESS: &[(&str, Act)] = &[
     ("GO_AWAY twice", |foe| {
         foe.send(Kind::GoAway, 0, &[0; 8]);
@@ -237,8 +237,7 @@ fn a_stream_that_was_never_accepted_is_not_opened_again() {
     }
 }
 
-/// What was sent and never read is waited for a little, but not by those who have other things to
-/// do.
+/// Closing waits a little for messages that were sent and never read; other calls do not wait.
 #[test]
 fn one_who_ends_without_reading_holds_up_no_thread_of_the_runtime() {
     let _together = together();
@@ -307,7 +306,7 @@ fn records_at_random_end_in_a_violation_or_in_nothing() {
             alive += 1;
         } else {
             match home.wait(session.closed()) {
-                // Stream 0 was closed by chance, last of all.
+                // A random record closed stream 0, as the last one.
                 SessionError::Closed(_) => {}
                 _ => assert!((1..=17).contains(&home.code(&session)), "seed {seed}"),
             }

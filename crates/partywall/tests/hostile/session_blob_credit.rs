@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Credit that rides in a BLOB (SPEC 5.2, 11.4) keeps the rules of CREDIT, and so must the
-//! neighbour.
+//! Credit in a BLOB (SPEC 5.2, 11.4) follows the rules of CREDIT, and the peer must keep them.
 #![cfg(feature = "tokio")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 #![allow(clippy::cast_possible_truncation, reason = "numbers of tests are small")]
@@ -21,7 +20,7 @@ fn send_blob(foe: &mut SessionFoe, block: u64, behind: &[u8]) -> bool {
     foe.send(Kind::Blob, 2, &[blob(block, 0, 0, 8).as_bytes(), behind].concat())
 }
 
-/// What ends the session, and with which code. Our side has sent a message of cost 128.
+/// Why the session ends, and with which code. Our side has sent a message of cost 128.
 const CASES: &[(&str, u32, Act)] = &[
     ("more credit than was sent", 17, |foe| _ = send_blob(foe, 1, &129u64.to_le_bytes())),
     ("all credit there is", 17, |foe| _ = send_blob(foe, 1, &u64::MAX.to_le_bytes())),

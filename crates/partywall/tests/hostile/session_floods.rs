@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The other side of a session floods ours with records that are cheap for it: what ours holds
+//! The peer of a session floods ours with records that are cheap for it: what ours holds
 //! stays bounded, and what exceeds a bound is a violation with the number that the specification
 //! gives it.
 #![cfg(feature = "tokio")]
@@ -47,7 +47,7 @@ fn flood(role: Role) {
             before = Some(Footprint::now());
         }
     }
-    // Nobody reads the answers: only the newest is kept.
+    // The responses are never read, so only the newest is kept.
     for token in 0..200_000 {
         assert!(foe.ping(token));
     }
@@ -60,7 +60,7 @@ fn flood(role: Role) {
     assert_eq!(after.descriptors, before.descriptors);
 }
 
-/// As many as were agreed are borne, though nobody accepts them; the next is a violation.
+/// The agreed number of streams may be open without being accepted; the next one is a violation.
 #[test]
 fn a_flood_of_opens_ends_at_the_number_agreed() {
     const MANY: u32 = 1024;
@@ -86,8 +86,8 @@ fn a_flood_of_opens_ends_at_the_number_agreed() {
     }
 }
 
-/// Opens and resets without ever reading our answers. Nobody accepts: then no number is free again,
-/// and the first that comes twice is a violation.
+/// Opens and resets streams without reading our responses. No stream is accepted, so no number
+/// becomes free, and the first number that comes twice is a violation.
 #[test]
 fn opens_and_resets_without_pause_end_at_the_number_agreed_while_nobody_accepts() {
     let _together = together();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A neighbour that abuses what lies beside the halves: the socket of a wall, the bells, the
-//! payload it has sent already, and the records of a channel that is all socket.
+//! A peer that abuses the control socket, the doorbells, the payload that it has already sent, and
+//! the records of a channel over the socket transport.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 #![allow(clippy::cast_possible_truncation, reason = "numbers of tests are small")]
 
@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use zerocopy::IntoBytes;
 
-/// What takes longer than this has failed.
+/// Upper bound of each wait.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
 fn soon() -> Instant {
@@ -127,7 +127,7 @@ fn half_a_frame_on_control_socket_blocks_no_message() {
 fn a_flood_of_doorbells_only_wakes() {
     let _alone = partywall_testkit::alone();
     let _watchdog = Watchdog::new("flood of doorbells", Duration::from_secs(60));
-    for trust in [TrustPolicy::Peer, TrustPolicy::Untrusted] {
+    for trust in [TrustPolicy::Trusted, TrustPolicy::Untrusted] {
         let (mut foe, mut channel) = meet(&config().trust(trust).wait(Wait::Park), BOTH);
         let over = AtomicBool::new(false);
         let flooding = foe.wire.socket.try_clone().unwrap();
@@ -170,7 +170,8 @@ fn holders(doorbell: &Doorbell) -> usize {
     all.unwrap().into_iter().filter(|(number, _)| id(*number) == wanted).count()
 }
 
-/// Fills a bell and clears its O_NONBLOCK, which belongs to the open file, whoever holds it.
+/// Fills a doorbell and clears its O_NONBLOCK, which belongs to the open file and so to every
+/// holder.
 fn fill_and_block(doorbell: &Doorbell) {
     let file = doorbell.as_fd().try_clone_to_owned().unwrap();
     std::fs::File::from(file).write_all(&(u64::MAX - 1).to_ne_bytes()).unwrap();
@@ -189,7 +190,8 @@ fn full_blocking_doorbells_of_an_isolated_peer_never_block_us() {
         assert_eq!(holders(doorbell), 1, "only itself holds its doorbells");
         fill_and_block(doorbell);
     }
-    // It sleeps anew before each message, for both reasons, and reads no bell: the socket fills up.
+    // The peer arms both sleepers again before each message and reads no doorbell byte, so the
+    // socket fills up.
     for epoch in 1..20_000_u64 {
         foe.write_control(ASLEEP_RECORDS, epoch);
         foe.write_control(ASLEEP_ROOM, epoch);
@@ -205,9 +207,9 @@ fn doorbells_that_were_handed_out_in_vain_are_not_used() {
     let _together = partywall_testkit::together();
     let _watchdog = Watchdog::new("doorbells handed out", Duration::from_secs(30));
     let place = Directory::new();
-    let config = Config::default().trust(TrustPolicy::Peer).wait(Wait::Park);
+    let config = Config::default().trust(TrustPolicy::Trusted).wait(Wait::Park);
     let mut listener = Listener::bind_with(place.address("home"), &config).unwrap();
-    // Our side trusts and sends its bells; the neighbour sends none, so bells are bytes.
+    // This side trusts and sends its doorbells; the peer sends none, so doorbells are bytes.
     let (path, hello, geometry) = (place.path("home"), hello(BOTH), small_geometry());
     let (mut foe, mut channel) = Foe::meet_as(&mut listener, &path, &hello, geometry, 0);
     assert_eq!(foe.doorbells.len(), 2);
@@ -324,7 +326,7 @@ fn records_on_a_socket_that_cannot_be_are_named() {
         ("an endless blob", 7, bytes(wire(0, Kind::Blob, u32::MAX), &[0; 31])),
         ("an end with a body", 7, bytes(wire(0, Kind::CloseWrite, 1), b"x")),
     ];
-    for trust in [TrustPolicy::Peer, TrustPolicy::Untrusted] {
+    for trust in [TrustPolicy::Trusted, TrustPolicy::Untrusted] {
         for (what, expected, bytes) in &cases {
             let config = config().trust(trust).message_max(60_000);
             let (foe, mut channel) = meet(&config, FEATURE_SOCKET);
@@ -351,7 +353,7 @@ fn announced_but_unsent_bytes_take_no_memory() {
         assert!(matches!(result, Err(RecvError::TimedOut)), "{result:?}");
         all.push((foe, channel));
     }
-    // And on a wall, by fragments.
+    // Over shared memory the same, by fragments.
     for _ in 0..20 {
         let (mut foe, mut channel) = meet(&Config::default(), BOTH);
         foe.publish(Kind::FragmentFirst, &(64_u64 << 20).to_le_bytes());

@@ -52,7 +52,7 @@ fn error_of_too_large_message_names_limit_and_remedy() {
     let small = Kind::SharedMemory.config().memory_max(2 * MIB);
     let large = Kind::SharedMemory.config().memory_max(64 * MIB);
     for (client, server, limit, max, remedy) in [
-        // Ours: the other side would take more.
+        // Ours: the peer would take more.
         (&small, &large, Limit::OwnMemory, 2 * MIB, "raise Config::memory_max on this side"),
         // Both: theirs is met first, and raising it alone would not do.
         (&small, &small, Limit::PeerMessage, 2 * MIB, "and Config::memory_max on this side"),
@@ -62,14 +62,14 @@ fn error_of_too_large_message_names_limit_and_remedy() {
             &large.clone().map_max(3 * MIB),
             Limit::PeerMap,
             3 * MIB - (192 << 10),
-            "Config::map_max on the other side",
+            "Config::map_max at the peer",
         ),
         (
             &large,
             &large.clone().message_max(4 * MIB),
             Limit::PeerMessage,
             4 * MIB,
-            "Config::message_max on the other side",
+            "Config::message_max at the peer",
         ),
         // Shorter than what goes inline, and no segments at all.
         (
@@ -77,9 +77,9 @@ fn error_of_too_large_message_names_limit_and_remedy() {
             &large.clone().message_max(100),
             Limit::PeerMessage,
             100,
-            "Config::message_max on the other side",
+            "Config::message_max at the peer",
         ),
-        (&large, &large.clone().segments_max(0), Limit::PeerMap, 0, "on the other side"),
+        (&large, &large.clone().segments_max(0), Limit::PeerMap, 0, "at the peer"),
     ] {
         let (mut channel, mut other) = pair(&Kind::SharedMemory.address(), client, server);
         let found = too_large(&mut channel, max.max(256 << 10) as usize + 1);

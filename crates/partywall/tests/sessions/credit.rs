@@ -14,7 +14,7 @@ const WINDOW: u64 = 64 << 10;
 /// once.
 const LEN: usize = 6000;
 const DUE: usize = 6;
-/// Without credit for those six, the other side could send four more.
+/// Without credit for those six, the peer could send four more.
 const MORE: usize = 10;
 
 /// How the one message goes that carries the credit.

@@ -34,7 +34,7 @@ fn what_never_waits_says_so_on_tokio() {
             let (client, server) = session_pair(kind, |config| config.streams_max(1)).await;
             assert!(matches!(server.try_accept(), Err(WaitError::WouldBlock)));
             let mut stream = client.try_open(b"first").unwrap();
-            // As many as the other side bears.
+            // As many as the peer bears.
             let another = client.try_open(b"second");
             assert!(matches!(another, Err(OpenError::WouldBlock)));
             let mut accepted = None;

@@ -71,7 +71,7 @@ fn reader() {
     });
 }
 
-/// Sends `MESSAGES` on one stream and waits until the other side closes.
+/// Sends `MESSAGES` on one stream and waits until the peer closes.
 #[test]
 fn sender() {
     if variable(KIND).is_none() {

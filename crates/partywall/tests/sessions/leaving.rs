@@ -26,7 +26,7 @@ fn config(kind: Kind) -> Config {
     kind.config().ring_bytes(4096).inline_max(512).stream_window(8 << 20)
 }
 
-/// The same for one who leaves, and gives nothing up because the other side has no time to read.
+/// The same for one who leaves, and gives nothing up because the peer has no time to read.
 fn long_idle(kind: Kind) -> Config {
     config(kind).linger(2 * TIMEOUT)
 }
@@ -193,7 +193,7 @@ fn last_words_and_gone() {
     exit(0);
 }
 
-/// The other side reads nothing before the process had every occasion to exit.
+/// The peer reads nothing before the process had every occasion to exit.
 #[test]
 fn what_the_kernel_did_not_take_is_written_before_the_process_exits() {
     if variable(PATH).is_some() {

@@ -43,7 +43,7 @@ async fn streams(kind: Kind) -> ((Session, Session), (Stream, Stream)) {
     ((client, server), (ours, theirs))
 }
 
-/// All that was sent lies in the other side's queues.
+/// All that was sent lies in the peer's queues.
 async fn arrived(session: &Session) {
     session.ping().await.unwrap();
 }

@@ -123,7 +123,7 @@ fn what_the_other_side_closes_is_received_and_no_longer_sent_to() {
             stream.send(b"all").unwrap();
             stream.send(b"there is").unwrap();
             drop(stream);
-            // Not before: also the stream that the other side opens would be waited for.
+            // Not before: also the stream that the peer opens would be waited for.
             let mut stream = session.accept_deadline(soon()).unwrap().unwrap();
             assert_eq!(stream.recv_deadline(soon()).unwrap().unwrap(), b"from there");
             assert!(matches!(stream.recv_deadline(soon()), Ok(None)));
@@ -158,7 +158,7 @@ fn finishing_one_direction_does_not_close_the_other() {
             stream.send(b"answer").unwrap();
             assert!(matches!(stream.recv_deadline(soon()), Ok(None)));
             drop(stream);
-            // Not before the other side has seen that its stream is closed.
+            // Not before the peer has seen that its stream is closed.
             session.closed(Some(soon())).unwrap();
         });
         let session = connect(&address, &config());

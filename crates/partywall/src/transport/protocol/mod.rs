@@ -24,7 +24,7 @@ pub(crate) use sender::ProtocolSender;
 
 use crate::error::{Fault, Limit, TooLarge};
 use crate::protocol::{Connection, ConnectionSpace, DriverWaker, ProtocolError, TrySendError};
-use crate::transport::{ProgressSnapshot, SpaceWaiter, Unsent};
+use crate::transport::{NotSent, ProgressSnapshot, SpaceWaiter};
 use partywall_sys::poll::{self, PollFd, PollFlags};
 use partywall_sys::{EpollSet, ForkGuard, epoll::EventFlags};
 use std::io;
@@ -37,7 +37,7 @@ use streams::Streams;
 pub(crate) const WINDOW: u64 = 1 << 62;
 
 /// The parts of a connection.
-pub(crate) struct Parts {
+pub(crate) struct ProtocolParts {
     pub connection: Connection,
     pub driver_waker: DriverWaker,
     pub protocol: &'static str,
@@ -47,8 +47,8 @@ pub(crate) struct Parts {
 }
 
 /// Makes the two ends of a connection.
-pub(crate) fn assemble(parts: Parts) -> io::Result<(ProtocolSender, ProtocolReceiver)> {
-    let Parts { connection, driver_waker, protocol, peer, guard, is_acceptor } = parts;
+pub(crate) fn assemble(parts: ProtocolParts) -> io::Result<(ProtocolSender, ProtocolReceiver)> {
+    let ProtocolParts { connection, driver_waker, protocol, peer, guard, is_acceptor } = parts;
     let set = EpollSet::new()?;
     set.add(driver_waker.doorbell(), EventFlags::IN | EventFlags::ET, WOKEN)?;
     set.add(connection.receiver.descriptor(), INTEREST, RECEIVED)?;
@@ -84,14 +84,14 @@ impl Names {
     }
 
     #[cold]
-    fn unsent(&self, unsent: TrySendError, len: usize) -> Unsent {
+    fn unsent(&self, unsent: TrySendError, len: usize) -> NotSent {
         match unsent {
-            TrySendError::Full => Unsent::Full,
-            TrySendError::Closed(closed) => Unsent::Closed(closed),
+            TrySendError::Full => NotSent::Full,
+            TrySendError::Closed(closed) => NotSent::Closed(closed),
             TrySendError::TooLarge(max) => {
-                Unsent::TooLarge(TooLarge { len: len as u64, max, limit: Limit::Protocol })
+                NotSent::TooLarge(TooLarge { len: len as u64, max, limit: Limit::Protocol })
             }
-            TrySendError::Broken(source) => Unsent::Fault(self.fault(source)),
+            TrySendError::Broken(source) => NotSent::Fault(self.fault(source)),
         }
     }
 }

@@ -142,8 +142,8 @@ impl TransportReceiver for ProtocolReceiver {
     }
 
     fn arm(&mut self, quiet: bool) -> Result<bool, Fault> {
-        // Consumes wake-ups for which no thread waited. An external event loop that polls the set would
-        // find them again and again.
+        // Consumes wake-ups for which no thread waited. An external event loop that polls the set
+        // would find them again and again.
         let now = Some(Instant::now());
         self.set.wait_tokens(now).map_err(|source| Fault::system("waiting", source))?;
         self.driver_waker.arm();
@@ -188,6 +188,6 @@ impl TransportReceiver for ProtocolReceiver {
     }
 }
 
-/// Events without a record, such as wake-ups, that one `find` handles: a peer that sends them without
-/// end must not keep the driver from other work.
+/// Events without a record, such as wake-ups, that one `find` handles: a peer that sends them
+/// without end must not keep the driver from other work.
 const FRUITLESS_MAX: usize = 256;

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The sending end of a protocol's connection: sends messages under the protocol's names, and closes
-//! streams.
+//! The sending end of a protocol's connection: sends messages under the protocol's names, and
+//! closes streams.
 
 use super::streams::Streams;
 use super::{Names, ProtocolSpace};
 use crate::error::{Closed, Fault, SendError};
 use crate::protocol::{ConnectionSender, DriverWaker};
 use crate::stats::SenderStats;
-use crate::transport::{Memory, Progress, SpaceWaiter, TransportSender, Unsent};
+use crate::transport::{Memory, NotSent, Progress, SpaceWaiter, TransportSender};
 use partywall_layout::Kind;
 use partywall_layout::stream::{RECEIVING, ResetBody, SENDING};
 use std::sync::Arc;
@@ -49,15 +49,15 @@ impl ProtocolSender {
         }
     }
 
-    const fn check(&self) -> Result<(), Unsent> {
+    const fn check(&self) -> Result<(), NotSent> {
         if self.is_given_up {
-            return Err(Unsent::Closed(Closed::Disconnected));
+            return Err(NotSent::Closed(Closed::Disconnected));
         }
         Ok(())
     }
 
     /// Directions of a stream are over here: it is closed when both are.
-    fn over(&mut self, number: u32, sending: bool, receiving: bool) -> Result<(), Unsent> {
+    fn over(&mut self, number: u32, sending: bool, receiving: bool) -> Result<(), NotSent> {
         let closing = self.streams.lock().note_over(number, sending, receiving);
         let Some(name) = closing else { return Ok(()) };
         self.connection.close(name).map_err(|unsent| self.names.unsent(unsent, 0))?;
@@ -70,19 +70,19 @@ impl ProtocolSender {
 }
 
 impl TransportSender for ProtocolSender {
-    fn set_stream(&mut self, number: u32, _credit: Option<u64>) -> Result<(), Unsent> {
+    fn set_stream(&mut self, number: u32, _credit: Option<u64>) -> Result<(), NotSent> {
         self.name = self.streams.lock().name(number);
         Ok(())
     }
 
-    fn try_send(&mut self, payload: &[u8]) -> Result<(), Unsent> {
+    fn try_send(&mut self, payload: &[u8]) -> Result<(), NotSent> {
         self.check()?;
         let Some(name) = self.name.filter(|_| !payload.is_empty()) else { return Ok(()) };
         let sent = self.connection.send(name, payload);
         sent.map_err(|unsent| self.names.unsent(unsent, payload.len()))
     }
 
-    fn send_on(&mut self, payload: &[u8], _: &mut Progress) -> Result<(), Unsent> {
+    fn send_on(&mut self, payload: &[u8], _: &mut Progress) -> Result<(), NotSent> {
         self.try_send(payload)
     }
 
@@ -90,7 +90,7 @@ impl TransportSender for ProtocolSender {
         Err(SendError::TimedOut)
     }
 
-    fn control(&mut self, kind: Kind, number: u32, body: &[u8]) -> Result<(), Unsent> {
+    fn control(&mut self, kind: Kind, number: u32, body: &[u8]) -> Result<(), NotSent> {
         self.check()?;
         match kind {
             Kind::Open => {
@@ -113,11 +113,11 @@ impl TransportSender for ProtocolSender {
         }
     }
 
-    fn publish(&mut self) -> Result<(), Unsent> {
+    fn publish(&mut self) -> Result<(), NotSent> {
         Ok(())
     }
 
-    fn reserve(&mut self, len: usize) -> Result<Memory, Unsent> {
+    fn reserve(&mut self, len: usize) -> Result<Memory, NotSent> {
         self.check()?;
         let buffer = if len == 0 { Ok(None) } else { self.connection.reserve(len) };
         match buffer {
@@ -131,7 +131,7 @@ impl TransportSender for ProtocolSender {
         &mut self,
         memory: &mut Option<Memory>,
         progress: &mut Progress,
-    ) -> Result<(), Unsent> {
+    ) -> Result<(), NotSent> {
         match memory.take() {
             None => Ok(()),
             Some(Memory::SendBuffer(buffer)) if !buffer.as_slice().is_empty() => {
@@ -156,28 +156,28 @@ impl TransportSender for ProtocolSender {
         drop(memory);
     }
 
-    fn add_to_batch(&mut self, _: &[u8]) -> Result<(), Unsent> {
-        Err(Unsent::Full)
+    fn add_to_batch(&mut self, _: &[u8]) -> Result<(), NotSent> {
+        Err(NotSent::Full)
     }
 
-    fn commit_batch(&mut self) -> Result<(), Unsent> {
-        Err(Unsent::Full)
+    fn commit_batch(&mut self) -> Result<(), NotSent> {
+        Err(NotSent::Full)
     }
 
     fn abort_batch(&mut self) {}
 
-    fn trim(&mut self, _all: bool) -> Result<(), Unsent> {
+    fn trim(&mut self, _all: bool) -> Result<(), NotSent> {
         Ok(())
     }
 
-    fn flush(&mut self) -> Result<(), Unsent> {
+    fn flush(&mut self) -> Result<(), NotSent> {
         self.check()?;
         self.connection.flush().map_err(|unsent| self.names.unsent(unsent, 0))?;
         if self.is_leaving {
             // Here only: what is owed to streams went before.
             self.connection.finish();
             if !self.connection.is_taken() {
-                return Err(Unsent::Full);
+                return Err(NotSent::Full);
             }
         }
         Ok(())

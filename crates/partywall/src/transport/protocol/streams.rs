@@ -4,7 +4,7 @@
 //! ```text
 //!   ours     begin ─▶ both directions over here ─▶ close, END to the session ─▶ removed
 //!                 └─▶ closed by peer: CLOSE_WRITE, RESET {r}, END to the session ─▶ removed
-//!   theirs   meet: OPEN ─▶ … ─▶ both directions over, or closed by peer ─▶ END of the session ─▶ removed
+//!   theirs   meet: OPEN ─▶ … ─▶ over, or closed by peer ─▶ END of the session ─▶ removed
 //! ```
 //!
 //! Both ends of the connection share it. Its lock is held briefly, and never while the protocol is
@@ -71,8 +71,8 @@ impl Streams {
         Self { table: Mutex::new(table), has_made: AtomicBool::new(false) }
     }
 
-    /// Takes the next derived record, if there is any. A record that another thread adds at this moment
-    /// may be missed, so a driver that is about to sleep reads the table itself.
+    /// Takes the next derived record, if there is any. A record that another thread adds at this
+    /// moment may be missed, so a driver that is about to sleep reads the table itself.
     pub(super) fn take_made(&self) -> Option<Made> {
         // ORDER: Relaxed: only a hint; the lock orders the table.
         if !self.has_made.load(Ordering::Relaxed) {
@@ -135,8 +135,8 @@ impl Table {
         Some(entry.name)
     }
 
-    /// Notes directions that are over on this side. Returns the name to close if both are over now and
-    /// neither side has closed the stream.
+    /// Notes directions that are over on this side. Returns the name to close if both are over now
+    /// and neither side has closed the stream.
     pub(super) fn note_over(&mut self, number: u32, sending: bool, receiving: bool) -> Option<u32> {
         let entry = self.entry(number)?;
         entry.is_sending_over |= sending;

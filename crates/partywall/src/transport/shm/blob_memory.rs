@@ -3,13 +3,13 @@
 //! and retired when idle (SPEC 5.4).
 //!
 //! ```text
-//!   segment 0: the slab of the region ─▶ 1 ─▶ 2 ─▶ …   each as large as all before, or as the message
-//!   added    descriptor over the control socket, then SEGMENT in the ring, then the first BLOB in it
+//!   segment 0: the slab of the region ─▶ 1 ─▶ 2 ─▶ …   as large as all before, or as the message
+//!   added    descriptor over the control socket, SEGMENT in the ring, then its first BLOB
 //!   retired  taken out of the slab, SEGMENT_RETIRE in the ring, unmapped
 //! ```
 //!
-//! SEGMENT and SEGMENT_RETIRE stay pending until they are published: a batch that is aborted does not
-//! lose them. This object writes nothing to the ring; the sender appends the announcements.
+//! SEGMENT and SEGMENT_RETIRE stay pending until they are published: a batch that is aborted does
+//! not lose them. This object writes nothing to the ring; the sender appends the announcements.
 
 use super::SharedMemory;
 use super::control_socket::segment_frame;
@@ -259,8 +259,8 @@ impl BlobMemory {
         if len <= max { Ok(()) } else { Err(TooLarge { len, max, limit: Limit::PeerMessage }) }
     }
 
-    /// Checks that a message of `len` bytes can go in a block at all. The error names the limit that
-    /// binds: the smallest.
+    /// Checks that a message of `len` bytes can go in a block at all. The error names the limit
+    /// that binds: the smallest.
     #[inline]
     fn check_length(&self, len: u64) -> Result<(), AllocError> {
         let (largest, limit) = self.largest();
@@ -303,8 +303,8 @@ impl BlobMemory {
         self.add_segment(bytes, needed, shm)
     }
 
-    /// Fails if no more announcements may become pending. They must be published at once then: no other
-    /// code does before the next message, which may be the one that asks.
+    /// Fails if no more announcements may become pending. They must be published at once then: no
+    /// other code does before the next message, which may be the one that asks.
     fn check_pending(&self) -> Result<(), AllocError> {
         if self.pending.len() + 2 <= PENDING_MAX { Ok(()) } else { Err(AllocError::Unannounced) }
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The control socket of a connection over shared memory: doorbells of a peer that has no eventfd of
-//! this side, and the descriptors of further segments (SPEC 5.4, 6.6).
+//! The control socket of a connection over shared memory: doorbells of a peer that has no eventfd
+//! of this side, and the descriptors of further segments (SPEC 5.4, 6.6).
 //!
 //! ```text
 //!   01                      doorbell
@@ -78,8 +78,8 @@ impl ControlSocket {
         Ok(events)
     }
 
-    /// Takes the descriptor of segment `number`, which must have been sent before its record. Events
-    /// that were read meanwhile may concern another sleeper.
+    /// Takes the descriptor of segment `number`, which must have been sent before its record.
+    /// Events that were read meanwhile may concern another sleeper.
     pub(crate) fn take_segment(
         &mut self,
         socket: &Socket,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Messages in fragments, under `BackPressure::Overflow`: without memory, a message goes through the
-//! ring in pieces (SPEC 5.5).
+//! Messages in fragments, under `BackPressure::Overflow`: without memory, a message goes through
+//! the ring in pieces (SPEC 5.5).
 //!
 //! ```text
 //!   FRAGMENT_FIRST  total length, bytes ─▶ FRAGMENT_MID bytes … ─▶ FRAGMENT_LAST bytes
@@ -14,17 +14,18 @@ use super::blob_memory::BlobMemory;
 use super::sender::ShmSender;
 use crate::config::BackPressure;
 use crate::error::{Limit, TooLarge};
-use crate::transport::{Progress, TransportSender, Unsent};
+use crate::transport::{NotSent, Progress, TransportSender};
 use partywall_layout::record_ring::{FRAGMENT_PREFIX_BYTES, HEADER_BYTES, Kind, footprint};
 use partywall_layout::stream::CreditBody;
 
 impl ShmSender {
-    /// Sends a message that does not go inline: in a block, or in as many pieces as there is space for.
+    /// Sends a message that does not go inline: in a block, or in as many pieces as there is space
+    /// for.
     pub(super) fn send_long(
         &mut self,
         payload: &[u8],
         progress: &mut Progress,
-    ) -> Result<(), Unsent> {
+    ) -> Result<(), NotSent> {
         self.check()?;
         if progress.started {
             return self.send_fragments(payload, progress);
@@ -41,15 +42,15 @@ impl ShmSender {
                 });
                 self.finish(sent, payload.len())
             }
-            Err(Unsent::Full) => self.send_fragments(payload, progress),
+            Err(NotSent::Full) => self.send_fragments(payload, progress),
             Err(unsent) => Err(unsent),
         }
     }
 
     /// Sends as many pieces as there is space for.
-    fn send_fragments(&mut self, payload: &[u8], progress: &mut Progress) -> Result<(), Unsent> {
+    fn send_fragments(&mut self, payload: &[u8], progress: &mut Progress) -> Result<(), NotSent> {
         if !progress.started {
-            self.memory.check_overflow(payload.len() as u64).map_err(Unsent::TooLarge)?;
+            self.memory.check_overflow(payload.len() as u64).map_err(NotSent::TooLarge)?;
         }
         while progress.sent < payload.len() {
             let pending = self.append_pending().and_then(|()| self.append_credit());
@@ -72,15 +73,15 @@ impl ShmSender {
     }
 
     /// Adds all pieces of a message to the open batch.
-    pub(super) fn add_fragments(&mut self, payload: &[u8]) -> Result<(), Unsent> {
-        self.memory.check_overflow(payload.len() as u64).map_err(Unsent::TooLarge)?;
+    pub(super) fn add_fragments(&mut self, payload: &[u8]) -> Result<(), NotSent> {
+        self.memory.check_overflow(payload.len() as u64).map_err(NotSent::TooLarge)?;
         let credit = if self.credit.is_some() { footprint(CREDIT_BYTES) } else { 0 };
         let pending = BlobMemory::PENDING_BYTES_MAX + credit;
         let per_piece = footprint(self.piece_max() as u64);
         let needed = self.fragments_footprint(payload.len()) + pending;
-        // The end of the ring may come in between: its padding counts, and is less than a piece. All
-        // of it is less than half the ring, so even then it fits an empty one. The rings of models may
-        // be too small for any.
+        // The end of the ring may come in between: its padding counts, and is less than a piece.
+        // All of it is less than half the ring, so even then it fits an empty one. The rings of
+        // models may be too small for any.
         let room = self.producer.size().batch_max().saturating_sub(pending + per_piece);
         if self.producer.open_bytes() + needed > room {
             return Err(self.too_long_for_a_batch(payload.len() as u64, needed <= room));
@@ -105,15 +106,15 @@ impl ShmSender {
         Ok(())
     }
 
-    /// For a message that fits neither batch nor ring, memory may be returned. If no memory would ever
-    /// do, waiting would never end.
-    fn too_long_for_a_batch(&self, len: u64, fits_another: bool) -> Unsent {
+    /// For a message that fits neither batch nor ring, memory may be returned. If no memory would
+    /// ever do, waiting would never end.
+    fn too_long_for_a_batch(&self, len: u64, fits_another: bool) -> NotSent {
         let (max, memory) = self.memory.largest();
         if len <= max {
-            return Unsent::Full;
+            return NotSent::Full;
         }
         let limit = if fits_another { Limit::Batch } else { memory };
-        Unsent::TooLarge(TooLarge { len, max, limit })
+        NotSent::TooLarge(TooLarge { len, max, limit })
     }
 
     /// How many bytes of the ring all pieces of a message of `len` bytes take.
@@ -126,8 +127,8 @@ impl ShmSender {
         footprint(first as u64 + FRAGMENT_PREFIX_BYTES) + whole + last
     }
 
-    /// Length in bytes of the longest piece: an eighth of the ring, so that sender and receiver work at
-    /// the same time.
+    /// Length in bytes of the longest piece: an eighth of the ring, so that sender and receiver
+    /// work at the same time.
     #[expect(clippy::cast_possible_truncation, reason = "less than the ring")]
     const fn piece_max(&self) -> usize {
         (self.producer.size().bytes() / 8 - HEADER_BYTES - FRAGMENT_PREFIX_BYTES) as usize
@@ -139,7 +140,7 @@ impl ShmSender {
         if sent == 0 { self.piece_max().min(left - 1) } else { self.piece_max().min(left) }
     }
 
-    fn append_piece(&mut self, payload: &[u8], sent: usize, piece: usize) -> Result<(), Unsent> {
+    fn append_piece(&mut self, payload: &[u8], sent: usize, piece: usize) -> Result<(), NotSent> {
         let bytes = &payload[sent..sent + piece];
         if sent == 0 {
             let total = (payload.len() as u64).to_le_bytes();

@@ -10,9 +10,9 @@
 //!                       View, View, View: blocks of the peer that are still in use
 //! ```
 //!
-//! The two ends share no mutable memory but the release ring. Views on any thread write to it, behind
-//! a lock that is private to this process. The control socket carries doorbells, segment descriptors
-//! and hang-ups, but never payload, so nothing can overtake the ring.
+//! The two ends share no mutable memory but the release ring. Views on any thread write to it,
+//! behind a lock that is private to this process. The control socket carries doorbells, segment
+//! descriptors and hang-ups, but never payload, so nothing can overtake the ring.
 
 mod blob_memory;
 mod control_socket;
@@ -121,7 +121,7 @@ pub(crate) enum Doorbells {
 }
 
 /// The parts of a connection over shared memory, once both sides are ready.
-pub(crate) struct Parts {
+pub(crate) struct ShmParts {
     pub socket: Socket,
     pub peer: Peer,
     pub process: Option<PidFd>,
@@ -144,13 +144,22 @@ pub(crate) enum Sleeping {
 }
 
 /// Makes the two ends of a connection.
-pub(crate) fn assemble(parts: Parts, config: &Config) -> io::Result<(ShmSender, ShmReceiver)> {
-    let Parts { socket, peer, process, guard, limits, own, peer_region, own_doorbells, doorbells } =
-        parts;
+pub(crate) fn assemble(parts: ShmParts, config: &Config) -> io::Result<(ShmSender, ShmReceiver)> {
+    let ShmParts {
+        socket,
+        peer,
+        process,
+        guard,
+        limits,
+        own,
+        peer_region,
+        own_doorbells,
+        doorbells,
+    } = parts;
     let is_byte = matches!(doorbells, Doorbells::Byte);
     let records = WaitPoint::new(own_doorbells.0, &socket, process.as_ref(), is_byte)?;
     let space = WaitPoint::new(own_doorbells.1, &socket, process.as_ref(), is_byte)?;
-    let sender = sender::Parts {
+    let sender = sender::ShmSenderParts {
         ring: own.ring,
         ring_size: own.geometry.ring,
         asleep: own.asleep_room,
@@ -158,7 +167,7 @@ pub(crate) fn assemble(parts: Parts, config: &Config) -> io::Result<(ShmSender, 
         slab: own.slab,
         release_ring: peer_region.release_ring,
     };
-    let receiver = receiver::Parts {
+    let receiver = receiver::ShmReceiverParts {
         ring: peer_region.ring,
         ring_size: peer_region.geometry.ring,
         consumed: own.consumed,
@@ -194,8 +203,8 @@ impl SharedMemory {
         self.records.as_fd()
     }
 
-    /// Fails in a forked child, and after the peer broke a rule. The ends call it only when the words
-    /// differ that they compare.
+    /// Fails in a forked child, and after the peer broke a rule. The ends call it only when the
+    /// words differ that they compare.
     #[cold]
     fn check(&self) -> Result<(), Fault> {
         self.connection_state.check()
@@ -273,8 +282,8 @@ impl SharedMemory {
         Ok(self.handle_events(woken, &self.space))
     }
 
-    /// Whether the peer has hung up or died. Consumes no wake-up: one that another thread sleeps for
-    /// must not be lost.
+    /// Whether the peer has hung up or died. Consumes no wake-up: one that another thread sleeps
+    /// for must not be lost.
     fn is_peer_gone(&self) -> bool {
         let hang_up = PollFd::new(&self.socket, PollFlags::RDHUP);
         let has_hung_up =
@@ -301,8 +310,8 @@ impl SharedMemory {
         }
     }
 
-    /// Reads the control socket. A doorbell may be meant for the other sleeper of this side, so that
-    /// one is notified, too.
+    /// Reads the control socket. A doorbell may be meant for the other sleeper of this side, so
+    /// that one is notified, too.
     fn read_control(&self, other: &WaitPoint) -> Result<ControlEvents, Violation> {
         let events = lock(&self.control_socket).read(&self.socket)?;
         if events.notified {

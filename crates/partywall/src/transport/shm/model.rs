@@ -2,7 +2,7 @@
 //! Two sides that are connected by private memory, for models under shuttle.
 //!
 //! ```text
-//!   ShmSender ── ring, slab: ring::pair ──▶ ShmReceiver       the ends themselves, not a copy of them
+//!   ShmSender ── ring, slab: ring::pair ──▶ ShmReceiver       the ends themselves
 //!   control socket: a socket pair           wait points: shuttle's condition variables
 //! ```
 //!
@@ -118,7 +118,7 @@ pub(crate) fn pair(limits: ModelLimits, config: &Config) -> [Ends; 2] {
             peer_region: control,
             reserved: AtomicI64::new(0),
         });
-        let parts = sender::Parts {
+        let parts = sender::ShmSenderParts {
             ring,
             ring_size,
             asleep: asleep_space,
@@ -127,7 +127,7 @@ pub(crate) fn pair(limits: ModelLimits, config: &Config) -> [Ends; 2] {
             release_ring: peer_release_ring,
         };
         let sender = ShmSender::new(Arc::clone(&shm), parts, config);
-        let parts = receiver::Parts {
+        let parts = receiver::ShmReceiverParts {
             ring: peer_ring,
             ring_size,
             consumed,

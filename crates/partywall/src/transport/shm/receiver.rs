@@ -9,8 +9,9 @@
 //!   CLOSE_WRITE ───────▶ the end
 //! ```
 //!
-//! After a hang-up the receiver polls once more, because everything that was committed is delivered;
-//! then it is the end. It reports its position to the peer now and then, and before it sleeps.
+//! After a hang-up the receiver polls once more, because everything that was committed is
+//! delivered; then it is the end. It reports its position to the peer now and then, and before it
+//! sleeps.
 
 use super::segments::{Held, SegmentError, Segments};
 use super::{SharedMemory, Sleeping, word};
@@ -81,7 +82,7 @@ enum Declared {
 }
 
 /// The memory of a receiving end.
-pub(super) struct Parts {
+pub(super) struct ShmReceiverParts {
     pub ring: PeerMem,
     pub ring_size: RingSize,
     pub consumed: OwnMem,
@@ -92,7 +93,7 @@ pub(super) struct Parts {
 }
 
 impl ShmReceiver {
-    pub(super) fn new(shm: Arc<SharedMemory>, parts: Parts) -> Self {
+    pub(super) fn new(shm: Arc<SharedMemory>, parts: ShmReceiverParts) -> Self {
         let segments = Segments::new(&shm, parts.slab, parts.region_bytes);
         Self {
             fork_word: shm.connection_state.guard.word(),
@@ -511,8 +512,8 @@ impl TransportReceiver for ShmReceiver {
             return Ok(Waited::TimedOut);
         }
         self.report();
-        // A notification that came while this end was awake is not drained. It causes one wake-up in
-        // vain, which is cheaper than a system call for each wait.
+        // A notification that came while this end was awake is not drained. It causes one wake-up
+        // in vain, which is cheaper than a system call for each wait.
         self.sleeper.arm(matches!(wait, Wait::Poll(_)));
         if self.consumer.is_ready() {
             self.declare_awake();

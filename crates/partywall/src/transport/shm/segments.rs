@@ -184,7 +184,8 @@ impl Segments {
         });
     }
 
-    /// Holds the message that a BLOB record names: as a view, or as a copy if the peer is untrusted.
+    /// Holds the message that a BLOB record names: as a view, or as a copy if the peer is
+    /// untrusted.
     #[inline]
     pub(super) fn hold(
         &mut self,

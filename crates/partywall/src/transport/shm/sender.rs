@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!   length ≤ inline_max ───────────────▶ DATA      copied into the ring
-//!   a block can be allocated ──────────▶ BLOB      the receiver sees the block itself (blob_memory.rs)
+//!   a block can be allocated ──────────▶ BLOB      the receiver sees the block (blob_memory.rs)
 //!   none, and the policy is Overflow ──▶ FRAGMENT… copied through the ring (fragments.rs)
 //!
 //!   early check ── receiver asleep? notify ─▶ write, publish ─▶ fence ─▶ check ── asleep? notify
@@ -11,10 +11,10 @@
 //! ```
 //!
 //! No method blocks. The early notification only saves time ([`EarlyNotify`]); the check after the
-//! publication is what proves that no wake-up is lost (SPEC 6.3). Announcements of memory (a segment
-//! was added, a segment is retired) precede every record that refers to it. In a session a message
-//! may carry credit of the other direction: a BLOB contains it, any other message has it written as a
-//! record before it.
+//! publication is what proves that no wake-up is lost (SPEC 6.3). Announcements of memory (a
+//! segment was added, a segment is retired) precede every record that refers to it. In a session a
+//! message may carry credit of the other direction: a BLOB contains it, any other message has it
+//! written as a record before it.
 //!
 //! A batch takes at most half the ring. It may wait for space while it is open, because the records
 //! before it are the receiver's to consume. It may not wait for memory that only it holds.
@@ -25,7 +25,7 @@ use crate::config::{BackPressure, Config};
 use crate::error::{Closed, Fault, Limit, SendError, TooLarge};
 use crate::stats::SenderStats;
 use crate::transport::{
-    Memory, Progress, STREAM_INLINE_MAX, SpaceWaiter, TransportSender, Unsent, waiting_failed,
+    Memory, NotSent, Progress, STREAM_INLINE_MAX, SpaceWaiter, TransportSender, waiting_failed,
 };
 use partywall_layout::record_ring::{BlobBody, BlobCredit, Kind, footprint};
 use partywall_layout::segment::{ASLEEP_RECORDS, sending};
@@ -77,7 +77,7 @@ pub(crate) struct ShmSender {
 }
 
 /// The memory of a sending end.
-pub(super) struct Parts {
+pub(super) struct ShmSenderParts {
     pub ring: OwnMem,
     pub ring_size: RingSize,
     pub asleep: OwnMem,
@@ -87,7 +87,7 @@ pub(super) struct Parts {
 }
 
 impl ShmSender {
-    pub(super) fn new(shm: Arc<SharedMemory>, parts: Parts, config: &Config) -> Self {
+    pub(super) fn new(shm: Arc<SharedMemory>, parts: ShmSenderParts, config: &Config) -> Self {
         let peer_region = shm.peer_region.clone();
         let peer_message = usize::try_from(shm.limits.peer_message).unwrap_or(usize::MAX);
         let memory = BlobMemory::new(&shm, parts.slab, parts.release_ring, config);
@@ -99,8 +99,8 @@ impl ShmSender {
             has_pending: false,
             batch_has_memory: false,
             is_filling: false,
-            // Longer messages go where lengths are checked. At least one byte goes inline, because a
-            // message in fragments has at least two.
+            // Longer messages go where lengths are checked. At least one byte goes inline, because
+            // a message in fragments has at least two.
             inline_max: config.inline_max.min(peer_message).max(1),
             stream: 0,
             silent_commits: 0,
@@ -124,7 +124,7 @@ impl ShmSender {
 
     /// Whether a message of `len` bytes goes inline, once there is space for it.
     #[inline]
-    pub(crate) fn prepare_inline(&mut self, len: usize) -> Result<bool, Unsent> {
+    pub(crate) fn prepare_inline(&mut self, len: usize) -> Result<bool, NotSent> {
         self.check()?;
         if len > self.inline_max {
             return Ok(false);
@@ -144,7 +144,7 @@ impl ShmSender {
         &mut self,
         len: usize,
         fill: impl FnOnce(&mut [u8]),
-    ) -> Result<(), Unsent> {
+    ) -> Result<(), NotSent> {
         self.notify_early()?;
         self.is_filling = true;
         let added = self.producer.append_with(Kind::Data, self.stream, len, fill);
@@ -155,7 +155,7 @@ impl ShmSender {
 
     /// Checks that this process may send, and that the receiver has not left.
     #[inline]
-    pub(super) fn check(&mut self) -> Result<(), Unsent> {
+    pub(super) fn check(&mut self) -> Result<(), NotSent> {
         #[cfg(shuttle)]
         super::switch_point();
         // ORDER: Relaxed, both: the words guard no other memory (see `SharedMemory::owner`).
@@ -168,19 +168,19 @@ impl ShmSender {
     }
 
     #[cold]
-    fn check_slowly(&mut self) -> Result<(), Unsent> {
-        self.shm.check().map_err(Unsent::Fault)?;
+    fn check_slowly(&mut self) -> Result<(), NotSent> {
+        self.shm.check().map_err(NotSent::Fault)?;
         if self.is_filling {
             // The caller's code panicked while writing a message, which is not sent.
             self.is_filling = false;
             self.roll_back();
         }
-        self.end.map_or(Ok(()), |closed| Err(Unsent::Closed(closed)))
+        self.end.map_or(Ok(()), |closed| Err(NotSent::Closed(closed)))
     }
 
     /// Appends a message to the open batch, in the way that its length requires.
     #[inline]
-    fn add(&mut self, payload: &[u8]) -> Result<(), Unsent> {
+    fn add(&mut self, payload: &[u8]) -> Result<(), NotSent> {
         if payload.len() > self.inline_max {
             return self.add_long(payload);
         }
@@ -189,9 +189,9 @@ impl ShmSender {
         self.append(Kind::Data, &[payload])
     }
 
-    fn add_long(&mut self, payload: &[u8]) -> Result<(), Unsent> {
+    fn add_long(&mut self, payload: &[u8]) -> Result<(), NotSent> {
         let mut block = match self.allocate(payload.len()) {
-            Err(Unsent::Full) if self.policy == BackPressure::Overflow => {
+            Err(NotSent::Full) if self.policy == BackPressure::Overflow => {
                 return self.add_fragments(payload);
             }
             other => other?,
@@ -205,7 +205,7 @@ impl ShmSender {
 
     /// Appends a message that lies in `block` to the open batch; gives the block back on failure.
     #[inline]
-    pub(super) fn add_block(&mut self, block: Block) -> Result<(), (Unsent, Block)> {
+    pub(super) fn add_block(&mut self, block: Block) -> Result<(), (NotSent, Block)> {
         if let Err(unsent) = self.append_pending() {
             return Err((unsent, block));
         }
@@ -229,7 +229,7 @@ impl ShmSender {
 
     /// Appends the credit that a message cannot carry itself.
     #[inline]
-    pub(super) fn append_credit(&mut self) -> Result<(), Unsent> {
+    pub(super) fn append_credit(&mut self) -> Result<(), NotSent> {
         match self.credit.take() {
             None => Ok(()),
             Some(credited) => self.append(Kind::Credit, &[U64::new(credited).as_bytes()]),
@@ -238,13 +238,13 @@ impl ShmSender {
 
     /// Appends one record to the open batch.
     #[inline]
-    pub(super) fn append(&mut self, kind: Kind, parts: &[&[u8]]) -> Result<(), Unsent> {
+    pub(super) fn append(&mut self, kind: Kind, parts: &[&[u8]]) -> Result<(), NotSent> {
         let appended = self.producer.append_parts(kind, self.stream, parts);
         appended.map_err(|error| self.not_appended(error))
     }
 
     #[cold]
-    fn not_appended(&mut self, error: AppendError) -> Unsent {
+    fn not_appended(&mut self, error: AppendError) -> NotSent {
         match error {
             AppendError::Full => self.no_space(),
             AppendError::Violation(violation) => self.violated(violation),
@@ -253,12 +253,12 @@ impl ShmSender {
 
     /// Appends pending announcements to the open batch, before any other record.
     #[inline]
-    pub(super) fn append_pending(&mut self) -> Result<(), Unsent> {
+    pub(super) fn append_pending(&mut self) -> Result<(), NotSent> {
         if self.has_pending { self.append_pending_now() } else { Ok(()) }
     }
 
     #[cold]
-    fn append_pending_now(&mut self) -> Result<(), Unsent> {
+    fn append_pending_now(&mut self) -> Result<(), NotSent> {
         if self.abort_pending {
             // A message can be given up only while no batch is open, so this is the first record of
             // one. Published alone, it cannot be rolled back.
@@ -277,7 +277,7 @@ impl ShmSender {
 
     /// Publishes the appended records if `sent` is a success, discards them otherwise.
     #[inline]
-    pub(super) fn finish(&mut self, sent: Result<(), Unsent>, len: usize) -> Result<(), Unsent> {
+    pub(super) fn finish(&mut self, sent: Result<(), NotSent>, len: usize) -> Result<(), NotSent> {
         match sent {
             Ok(()) => {
                 debug_assert!(self.credit.is_none(), "credit that was taken is always sent");
@@ -338,7 +338,7 @@ impl ShmSender {
     /// Notifies a sleeping receiver before the record is written, so that it wakes up meanwhile.
     /// Fails if the receiver has left.
     #[inline]
-    fn notify_early(&mut self) -> Result<(), Unsent> {
+    fn notify_early(&mut self) -> Result<(), NotSent> {
         if !self.early.is_worth_it() {
             return if self.records_waker.is_gone() { Err(self.left()) } else { Ok(()) };
         }
@@ -355,9 +355,9 @@ impl ShmSender {
 
     /// The receiver has left.
     #[cold]
-    fn left(&mut self) -> Unsent {
+    fn left(&mut self) -> NotSent {
         self.end = Some(Closed::Finished);
-        Unsent::Closed(Closed::Finished)
+        NotSent::Closed(Closed::Finished)
     }
 
     #[cold]
@@ -377,8 +377,8 @@ impl ShmSender {
                 self.notify();
             }
             Wake::Notified if was_notified => self.early.was_enough(),
-            // It was notified and has not polled since, or asked not to be notified: it may be busy,
-            // stopped or dead.
+            // It was notified and has not polled since, or asked not to be notified: it may be
+            // busy, stopped or dead.
             Wake::Notified | Wake::Quiet => {
                 let _ = self.check_peer_in_time();
             }
@@ -389,7 +389,7 @@ impl ShmSender {
 
     /// Checks whether the peer lives, unless it was checked or notified less than
     /// [`SILENT_TIME_MAX`] ago.
-    fn check_peer_in_time(&mut self) -> Result<(), Unsent> {
+    fn check_peer_in_time(&mut self) -> Result<(), NotSent> {
         if self.notified_at.is_some_and(|then| then.elapsed() < SILENT_TIME_MAX) {
             return Ok(());
         }
@@ -399,7 +399,7 @@ impl ShmSender {
 
     /// Checks whether the peer has consumed anything lately, or else whether its process lives.
     #[cold]
-    fn check_peer(&mut self) -> Result<(), Unsent> {
+    fn check_peer(&mut self) -> Result<(), NotSent> {
         let consumed = self.shm.snapshot().0[0];
         if consumed != self.consumed_when_alive {
             (self.consumed_when_alive, self.silent_commits) = (consumed, 0);
@@ -408,50 +408,50 @@ impl ShmSender {
         self.silent_commits %= SILENT_COMMITS_MAX;
         if self.shm.is_peer_gone() {
             self.note_hang_up();
-            return self.end.map_or(Ok(()), |closed| Err(Unsent::Closed(closed)));
+            return self.end.map_or(Ok(()), |closed| Err(NotSent::Closed(closed)));
         }
         Ok(())
     }
 
     /// There is no space; if the receiver has left, there never will be any.
     #[cold]
-    pub(super) fn no_space(&mut self) -> Unsent {
+    pub(super) fn no_space(&mut self) -> NotSent {
         if self.records_waker.is_gone() {
             return self.left();
         }
         // A caller that only tries never blocks, and must still learn of a death.
         match self.check_peer_in_time() {
-            Ok(()) => Unsent::Full,
+            Ok(()) => NotSent::Full,
             Err(unsent) => unsent,
         }
     }
 
-    pub(super) fn violated(&self, violation: Violation) -> Unsent {
-        Unsent::Fault(self.shm.violated(violation))
+    pub(super) fn violated(&self, violation: Violation) -> NotSent {
+        NotSent::Fault(self.shm.violated(violation))
     }
 
     /// Allocates a block for a message of `len` bytes.
-    pub(super) fn allocate(&mut self, len: usize) -> Result<Block, Unsent> {
+    pub(super) fn allocate(&mut self, len: usize) -> Result<Block, NotSent> {
         loop {
             let allocated = self.memory.allocate(len, &self.shm, self.notified_at);
             self.note_memory();
             match allocated {
                 Ok(block) => return Ok(block),
                 Err(AllocError::Full) => return Err(self.no_space()),
-                Err(AllocError::TooLarge(error)) => return Err(Unsent::TooLarge(error)),
+                Err(AllocError::TooLarge(error)) => return Err(NotSent::TooLarge(error)),
                 Err(AllocError::Violation(violation)) => return Err(self.violated(violation)),
-                Err(AllocError::System(fault)) => return Err(Unsent::Fault(fault)),
+                Err(AllocError::System(fault)) => return Err(NotSent::Fault(fault)),
                 Err(AllocError::Unannounced) => self.publish_pending(len)?,
             }
         }
     }
 
     /// Publishes announcements alone, before more of them become pending.
-    fn publish_pending(&mut self, len: usize) -> Result<(), Unsent> {
+    fn publish_pending(&mut self, len: usize) -> Result<(), NotSent> {
         if self.producer.open_bytes() > 0 {
             // The announcements are in the open batch, or behind it: the batch has to go first.
             let len = len as u64;
-            return Err(Unsent::TooLarge(TooLarge { len, max: 0, limit: Limit::Batch }));
+            return Err(NotSent::TooLarge(TooLarge { len, max: 0, limit: Limit::Batch }));
         }
         let appended = self.append_pending();
         if appended.is_err() {
@@ -472,7 +472,7 @@ impl ShmSender {
 
 impl TransportSender for ShmSender {
     #[inline]
-    fn try_send(&mut self, payload: &[u8]) -> Result<(), Unsent> {
+    fn try_send(&mut self, payload: &[u8]) -> Result<(), NotSent> {
         self.check()?;
         if payload.len() <= self.inline_max {
             self.notify_early()?;
@@ -482,7 +482,7 @@ impl TransportSender for ShmSender {
     }
 
     #[inline]
-    fn send_on(&mut self, payload: &[u8], progress: &mut Progress) -> Result<(), Unsent> {
+    fn send_on(&mut self, payload: &[u8], progress: &mut Progress) -> Result<(), NotSent> {
         if payload.len() <= self.inline_max {
             return self.try_send(payload);
         }
@@ -502,12 +502,12 @@ impl TransportSender for ShmSender {
     }
 
     #[inline]
-    fn set_stream(&mut self, stream: u32, credit: Option<u64>) -> Result<(), Unsent> {
+    fn set_stream(&mut self, stream: u32, credit: Option<u64>) -> Result<(), NotSent> {
         (self.stream, self.credit) = (stream, credit);
         Ok(())
     }
 
-    fn control(&mut self, kind: Kind, stream: u32, body: &[u8]) -> Result<(), Unsent> {
+    fn control(&mut self, kind: Kind, stream: u32, body: &[u8]) -> Result<(), NotSent> {
         self.check()?;
         let needed = footprint(body.len() as u64) + BlobMemory::PENDING_BYTES_MAX;
         if self.producer.open_bytes() + needed > self.producer.size().batch_max() {
@@ -521,7 +521,7 @@ impl TransportSender for ShmSender {
 
     /// Makes the open batch visible, and wakes the receiver if it sleeps.
     #[inline]
-    fn publish(&mut self) -> Result<(), Unsent> {
+    fn publish(&mut self) -> Result<(), NotSent> {
         if self.records_waker.is_gone() {
             self.roll_back();
             return Err(self.left());
@@ -560,7 +560,7 @@ impl TransportSender for ShmSender {
     }
 
     #[inline]
-    fn reserve(&mut self, len: usize) -> Result<Memory, Unsent> {
+    fn reserve(&mut self, len: usize) -> Result<Memory, NotSent> {
         self.check()?;
         if len <= self.inline_max {
             let mut bytes = std::mem::take(&mut self.spare);
@@ -573,7 +573,7 @@ impl TransportSender for ShmSender {
                 self.shm.note_reserved(1);
                 Ok(Memory::Slab(block))
             }
-            Err(Unsent::Full) if self.policy == BackPressure::Overflow => {
+            Err(NotSent::Full) if self.policy == BackPressure::Overflow => {
                 Ok(Memory::Private(vec![0; len]))
             }
             Err(unsent) => Err(unsent),
@@ -582,7 +582,7 @@ impl TransportSender for ShmSender {
 
     /// Takes a block of exactly this size that was freed a moment ago, if there is one.
     #[inline]
-    fn reserve_into(&mut self, place: &mut Option<Memory>, len: usize) -> Result<(), Unsent> {
+    fn reserve_into(&mut self, place: &mut Option<Memory>, len: usize) -> Result<(), NotSent> {
         self.check()?;
         if len > self.inline_max && len as u64 <= self.shm.limits.peer_message {
             if let Some(block) = self.memory.allocate_recent(len, self.notified_at) {
@@ -602,7 +602,7 @@ impl TransportSender for ShmSender {
         &mut self,
         memory: &mut Option<Memory>,
         progress: &mut Progress,
-    ) -> Result<(), Unsent> {
+    ) -> Result<(), NotSent> {
         self.check()?;
         match memory.take() {
             None => Ok(()),
@@ -642,7 +642,7 @@ impl TransportSender for ShmSender {
         }
     }
 
-    fn add_to_batch(&mut self, payload: &[u8]) -> Result<(), Unsent> {
+    fn add_to_batch(&mut self, payload: &[u8]) -> Result<(), NotSent> {
         self.check()?;
         let is_long = payload.len() > self.inline_max;
         let len = payload.len() as u64;
@@ -653,16 +653,16 @@ impl TransportSender for ShmSender {
         let open = self.producer.open_bytes();
         if open + footprint(body) > max {
             let max = max.saturating_sub(open);
-            return Err(Unsent::TooLarge(TooLarge { len, max, limit: Limit::Batch }));
+            return Err(NotSent::TooLarge(TooLarge { len, max, limit: Limit::Batch }));
         }
         match self.add(payload) {
             // This very batch holds all memory: none is returned while it is open.
-            Err(Unsent::Full)
+            Err(NotSent::Full)
                 if is_long
                     && self.producer.has_room(size_of::<BlobBody>()) == Ok(true)
                     && self.memory.is_held_by_batch() =>
             {
-                Err(Unsent::TooLarge(TooLarge { len, max: 0, limit: Limit::Batch }))
+                Err(NotSent::TooLarge(TooLarge { len, max: 0, limit: Limit::Batch }))
             }
             Err(unsent) => Err(unsent),
             Ok(()) => {
@@ -672,7 +672,7 @@ impl TransportSender for ShmSender {
         }
     }
 
-    fn commit_batch(&mut self) -> Result<(), Unsent> {
+    fn commit_batch(&mut self) -> Result<(), NotSent> {
         self.check()?;
         self.publish()
     }
@@ -683,7 +683,7 @@ impl TransportSender for ShmSender {
         }
     }
 
-    fn trim(&mut self, all: bool) -> Result<(), Unsent> {
+    fn trim(&mut self, all: bool) -> Result<(), NotSent> {
         self.check()?;
         self.memory.reclaim().map_err(|violation| self.violated(violation))?;
         // Only so many announcements can be pending at a time.
@@ -774,13 +774,13 @@ impl TransportSender for ShmSender {
 /// Whether a notification before the record is published saves time or costs it.
 ///
 /// ```text
-///   two CPUs   notify ─▶ (it wakes up) ─▶ polls: the record is there       write, publish meanwhile
+///   two CPUs   notify ─▶ (it wakes up) ─▶ polls: the record is there   write, publish meanwhile
 ///   one CPU    notify ─▶ it runs at once ─▶ polls in vain, sleeps ─▶ write, publish, notify again
 /// ```
 ///
 /// The sender cannot know on which CPU the sleeper will run. An early notification that has to be
-/// repeated shows it. The next notifications then come after the record, and twice as many after each
-/// further trial that fails.
+/// repeated shows it. The next notifications then come after the record, and twice as many after
+/// each further trial that fails.
 #[derive(Debug, Default)]
 struct EarlyNotify {
     /// The receiver was notified for a record that is not published yet.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Where one end of a side sleeps, in a model under shuttle: on shuttle's condition variable instead
-//! of an epoll set, which shuttle cannot see.
+//! Where one end of a side sleeps, in a model under shuttle: on shuttle's condition variable
+//! instead of an epoll set, which shuttle cannot see.
 //!
 //! ```text
 //!   Side ◀── notify: records, space ── the peer's SharedMemory

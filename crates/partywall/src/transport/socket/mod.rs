@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The same records on a stream socket: for remote peers, or where memory cannot be shared (SPEC 8).
+//! The same records on a stream socket: for remote peers, or where memory cannot be shared (SPEC
+//! 8).
 //!
 //! ```text
 //!   DATA        header (16) │ payload
@@ -8,9 +9,9 @@
 //!   CLOSE_WRITE header (16), then the sending direction is shut down
 //! ```
 //!
-//! The kernel's socket buffer takes the place of the ring. So no doorbell is needed, and everything is
-//! copied. Positions count the same footprints as in shared memory: a stream that lost or repeated
-//! bytes is noticed at once.
+//! The kernel's socket buffer takes the place of the ring. So no doorbell is needed, and everything
+//! is copied. Positions count the same footprints as in shared memory: a stream that lost or
+//! repeated bytes is noticed at once.
 
 mod receiver;
 mod sender;
@@ -38,7 +39,8 @@ const DATA_BYTES_SHOULD: usize = 16 * 1024 - 16;
 const DATA_BYTES_MAX: u32 = 64 * 1024;
 
 /// How long the last end waits when it is dropped: for space, if bytes of sent messages are still
-/// unwritten; then on TCP, if there are unread bytes or more may come, for the peer to close as well.
+/// unwritten; then on TCP, if there are unread bytes or more may come, for the peer to close as
+/// well.
 const LINGER: Duration = Duration::from_secs(1);
 
 const SOCKET: u64 = 0;
@@ -65,7 +67,7 @@ pub(crate) struct SocketShared {
 }
 
 /// The parts of a connection over a socket.
-pub(crate) struct Parts {
+pub(crate) struct SocketParts {
     pub socket: Socket,
     pub peer: Peer,
     pub process: Option<PidFd>,
@@ -76,10 +78,10 @@ pub(crate) struct Parts {
 
 /// Makes the two ends of a connection.
 pub(crate) fn assemble(
-    parts: Parts,
+    parts: SocketParts,
     config: &Config,
 ) -> io::Result<(SocketSender, SocketReceiver)> {
-    let Parts { socket, peer, process, guard, message_max, peer_message_max } = parts;
+    let SocketParts { socket, peer, process, guard, message_max, peer_message_max } = parts;
     let (records, space) = (EpollSet::new()?, EpollSet::new()?);
     records.add(&socket, EventFlags::IN | EventFlags::RDHUP, SOCKET)?;
     space.add(&socket, EventFlags::OUT, SOCKET)?;
@@ -144,8 +146,8 @@ impl SocketShared {
 
     /// Reads and discards until the peer closes, or for as long as [`LINGER`]. A TCP socket that is
     /// closed with unread bytes resets the connection, and the last bytes that were sent may never
-    /// arrive. Without unread bytes there is nothing to wait for, except in a session: its peer may be
-    /// writing at any time, and closes by itself as soon as it has read our end.
+    /// arrive. Without unread bytes there is nothing to wait for, except in a session: its peer may
+    /// be writing at any time, and closes by itself as soon as it has read our end.
     fn read_to_the_end(&self) {
         let mut scrap = [0; 16 * 1024];
         let mut deadline = self.carries_streams.get().map(|()| Instant::now() + LINGER);
@@ -205,7 +207,7 @@ mod tests {
     use super::*;
     use crate::error::Closed;
     use crate::peer::Trust;
-    use crate::transport::{Progress, TransportSender, Unsent};
+    use crate::transport::{NotSent, Progress, TransportSender};
     use partywall_layout::Kind;
 
     #[test]
@@ -214,14 +216,15 @@ mod tests {
         let peer = Peer { credentials: None, trust: Trust::Untrusted, label: "other".into() };
         let guard = ForkGuard::current();
         let (message_max, peer_message_max) = (64 << 20, 64 << 20);
-        let parts = Parts { socket, peer, process: None, guard, message_max, peer_message_max };
+        let parts =
+            SocketParts { socket, peer, process: None, guard, message_max, peer_message_max };
         let (mut sender, _receiver) = assemble(parts, &Config::default()).unwrap();
         let (mut bytes, mut said) = (vec![0; 16 << 10], 0);
         while said < 64 << 20 {
             match sender.control(Kind::Ping, 0, &[0; 16]) {
                 Ok(()) => said += 32,
                 // The peer reads, but never all.
-                Err(Unsent::Full) => assert!(other.read(&mut bytes, false).unwrap() > 0),
+                Err(NotSent::Full) => assert!(other.read(&mut bytes, false).unwrap() > 0),
                 Err(error) => panic!("{error:?}"),
             }
         }
@@ -235,15 +238,16 @@ mod tests {
         let peer = Peer { credentials: None, trust: Trust::Untrusted, label: "other".into() };
         let guard = ForkGuard::current();
         let (message_max, peer_message_max) = (64 << 20, 64 << 20);
-        let parts = Parts { socket, peer, process: None, guard, message_max, peer_message_max };
+        let parts =
+            SocketParts { socket, peer, process: None, guard, message_max, peer_message_max };
         let (mut sender, receiver) = assemble(parts, &Config::default()).unwrap();
         let (payload, mut progress) = (vec![1; 32 << 20], Progress::default());
-        assert!(matches!(sender.send_on(&payload, &mut progress), Err(Unsent::Full)));
+        assert!(matches!(sender.send_on(&payload, &mut progress), Err(NotSent::Full)));
         assert!(progress.started && progress.sent < payload.len());
         // The caller did not call `give_up`: the peer expects the rest of the message next.
         let after = sender.try_send(b"another");
-        assert!(matches!(after, Err(Unsent::Closed(Closed::Disconnected))), "{after:?}");
-        assert!(matches!(sender.flush(), Err(Unsent::Closed(Closed::Disconnected))));
+        assert!(matches!(after, Err(NotSent::Closed(Closed::Disconnected))), "{after:?}");
+        assert!(matches!(sender.flush(), Err(NotSent::Closed(Closed::Disconnected))));
         sender.close();
         let (mut bytes, mut arrived) = (vec![0; 1 << 20], 0);
         while let Ok(count @ 1..) = other.read(&mut bytes, false) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The receiving end of a socket: reads many records at a time, and large messages directly into their
-//! own memory.
+//! The receiving end of a socket: reads many records at a time, and large messages directly into
+//! their own memory.
 //!
 //! ```text
 //!   buffer  │ done │ DATA │ DATA │ BLOB header and body │ …        at most one DATA and some
@@ -120,8 +120,8 @@ impl SocketReceiver {
         }
     }
 
-    /// Takes what is still there. A sender that waits for room is not told of the shutdown, but it is
-    /// told of room, and then learns by its next write.
+    /// Takes what is still there. A sender that waits for room is not told of the shutdown, but it
+    /// is told of room, and then learns by its next write.
     fn make_room(&mut self) {
         if self.ended.is_some() {
             return;
@@ -264,8 +264,8 @@ impl SocketReceiver {
         self.parse()
     }
 
-    /// Reads once: into the large message if one is on its way, else into the buffer. Where there is no
-    /// room, something is there already: reading nothing would look like the end.
+    /// Reads once: into the large message if one is on its way, else into the buffer. Where there
+    /// is no room, something is there already: reading nothing would look like the end.
     fn read(&mut self, nonblocking: bool) -> Result<Read, Fault> {
         let (place, filled) = match &mut self.large {
             Some(large) if self.start == self.end => large.room(),

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The sending end of a socket: frames messages and writes them as far as the kernel takes them.
 //!
-//! A message counts as sent as soon as its first byte went. If the kernel does not take all bytes, a
-//! caller that waits writes the others later. Otherwise they are kept (`rest`) and written before
+//! A message counts as sent as soon as its first byte went. If the kernel does not take all bytes,
+//! a caller that waits writes the others later. Otherwise they are kept (`rest`) and written before
 //! anything else.
 
 use super::streams::KEPT_BYTES_MAX;
@@ -10,7 +10,7 @@ use super::{DATA_BYTES_SHOULD, LINGER, SocketShared, is_gone};
 use crate::config::Config;
 use crate::error::{Closed, Fault, Limit, SendError, TooLarge};
 use crate::stats::SenderStats;
-use crate::transport::{Memory, Progress, SpaceWaiter, TransportSender, Unsent};
+use crate::transport::{Memory, NotSent, Progress, SpaceWaiter, TransportSender};
 use partywall_layout::record_ring::{BlobBody, HEADER_BYTES, Kind, footprint};
 use partywall_layout::{Position, RecordHeader};
 use std::io::{self, IoSlice};
@@ -84,9 +84,10 @@ impl SocketSender {
         }
     }
 
-    pub(super) fn write_rest(&mut self) -> Result<(), Unsent> {
+    pub(super) fn write_rest(&mut self) -> Result<(), NotSent> {
         if self.in_pieces {
-            // The caller failed between two pieces. The peer would take bytes written now for the rest.
+            // The caller failed between two pieces. The peer would take bytes written now for the
+            // rest.
             return Err(self.break_off());
         }
         while self.rest_sent < self.rest.len() {
@@ -105,8 +106,8 @@ impl SocketSender {
         Ok(())
     }
 
-    /// Frees the bytes of the rest that were sent, once they are the greater part. Otherwise the buffer
-    /// of a socket that is never empty would grow for ever.
+    /// Frees the bytes of the rest that were sent, once they are the greater part. Otherwise the
+    /// buffer of a socket that is never empty would grow for ever.
     fn forget_sent(&mut self) {
         if self.rest_sent > self.rest.len() / 2 {
             self.rest.drain(..self.rest_sent);
@@ -114,17 +115,17 @@ impl SocketSender {
         }
     }
 
-    pub(super) fn check(&self) -> Result<(), Unsent> {
-        self.shared.check().map_err(Unsent::Fault)?;
-        self.end.map_or(Ok(()), |closed| Err(Unsent::Closed(closed)))
+    pub(super) fn check(&self) -> Result<(), NotSent> {
+        self.shared.check().map_err(NotSent::Fault)?;
+        self.end.map_or(Ok(()), |closed| Err(NotSent::Closed(closed)))
     }
 
-    pub(super) fn check_length(&self, len: u64) -> Result<(), Unsent> {
+    pub(super) fn check_length(&self, len: u64) -> Result<(), NotSent> {
         let max = self.shared.peer_message_max;
         if len <= max {
             return Ok(());
         }
-        Err(Unsent::TooLarge(TooLarge { len, max, limit: Limit::PeerMessage }))
+        Err(NotSent::TooLarge(TooLarge { len, max, limit: Limit::PeerMessage }))
     }
 
     /// Keeps what was not taken of a message, to be written first.
@@ -142,32 +143,32 @@ impl SocketSender {
     }
 
     /// Interprets the result of a write.
-    pub(super) fn judge(&mut self, written: io::Result<usize>) -> Result<usize, Unsent> {
+    pub(super) fn judge(&mut self, written: io::Result<usize>) -> Result<usize, NotSent> {
         match written {
             Ok(count) => Ok(count),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                 if self.finds_death() {
                     return Err(self.break_off());
                 }
-                Err(Unsent::Full)
+                Err(NotSent::Full)
             }
             Err(error) if is_gone(&error) => Err(self.break_off()),
             Err(error) => {
                 self.break_off();
-                Err(Unsent::Fault(Fault::system("writing to the socket", error)))
+                Err(NotSent::Fault(Fault::system("writing to the socket", error)))
             }
         }
     }
 
     /// Nothing more can be sent; the other side learns of it at once.
-    fn break_off(&mut self) -> Unsent {
+    fn break_off(&mut self) -> NotSent {
         self.end = Some(Closed::Disconnected);
         let _ = self.shared.socket.shutdown_write();
-        Unsent::Closed(Closed::Disconnected)
+        NotSent::Closed(Closed::Disconnected)
     }
 
-    /// Now and then asks whether the other process died: a forked child may keep its socket open, and
-    /// one who only tries would find it full for ever.
+    /// Now and then asks whether the other process died: a forked child may keep its socket open,
+    /// and one who only tries would find it full for ever.
     fn finds_death(&mut self) -> bool {
         if self.shared.process.is_none() {
             return false;
@@ -182,13 +183,13 @@ impl SocketSender {
 }
 
 impl TransportSender for SocketSender {
-    fn try_send(&mut self, payload: &[u8]) -> Result<(), Unsent> {
+    fn try_send(&mut self, payload: &[u8]) -> Result<(), NotSent> {
         if self.stream != 0 {
             return self.try_send_on_stream(payload);
         }
         let mut progress = Progress::default();
         match self.send_on(payload, &mut progress) {
-            Err(Unsent::Full) if progress.started => {
+            Err(NotSent::Full) if progress.started => {
                 self.keep(payload, &progress);
                 Ok(())
             }
@@ -196,7 +197,7 @@ impl TransportSender for SocketSender {
         }
     }
 
-    fn send_on(&mut self, payload: &[u8], progress: &mut Progress) -> Result<(), Unsent> {
+    fn send_on(&mut self, payload: &[u8], progress: &mut Progress) -> Result<(), NotSent> {
         if self.stream != 0 {
             return self.send_on_stream(payload, progress);
         }
@@ -234,7 +235,7 @@ impl TransportSender for SocketSender {
         Ok(())
     }
 
-    fn reserve(&mut self, len: usize) -> Result<Memory, Unsent> {
+    fn reserve(&mut self, len: usize) -> Result<Memory, NotSent> {
         self.check()?;
         self.check_length(len as u64)?;
         Ok(Memory::Private(vec![0; len]))
@@ -244,7 +245,7 @@ impl TransportSender for SocketSender {
         &mut self,
         memory: &mut Option<Memory>,
         progress: &mut Progress,
-    ) -> Result<(), Unsent> {
+    ) -> Result<(), NotSent> {
         let Some(taken) = memory.take() else { return Ok(()) };
         let sent = self.send_on(taken.as_slice(), progress);
         if sent.is_err() {
@@ -257,7 +258,7 @@ impl TransportSender for SocketSender {
         drop(memory);
     }
 
-    fn add_to_batch(&mut self, payload: &[u8]) -> Result<(), Unsent> {
+    fn add_to_batch(&mut self, payload: &[u8]) -> Result<(), NotSent> {
         self.check()?;
         self.check_length(payload.len() as u64)?;
         if self.batch.is_empty() {
@@ -269,7 +270,7 @@ impl TransportSender for SocketSender {
             || (self.batch.len() + payload.len()) as u64 > self.batch_bytes_max.max(1 << 16);
         if is_full {
             let (len, max) = (payload.len() as u64, self.batch_footprint_max - open);
-            return Err(Unsent::TooLarge(TooLarge { len, max, limit: Limit::Batch }));
+            return Err(NotSent::TooLarge(TooLarge { len, max, limit: Limit::Batch }));
         }
         self.batch.extend_from_slice(&framing.bytes[..framing.len]);
         self.batch.extend_from_slice(payload);
@@ -279,7 +280,7 @@ impl TransportSender for SocketSender {
         Ok(())
     }
 
-    fn commit_batch(&mut self) -> Result<(), Unsent> {
+    fn commit_batch(&mut self) -> Result<(), NotSent> {
         self.check()?;
         self.write_rest()?;
         if self.batch.is_empty() {
@@ -293,7 +294,7 @@ impl TransportSender for SocketSender {
         self.stats.messages += std::mem::take(&mut self.batch_messages);
         self.stats.bytes += std::mem::take(&mut self.batch_bytes);
         match self.write_rest() {
-            Err(Unsent::Full) => Ok(()),
+            Err(NotSent::Full) => Ok(()),
             other => other,
         }
     }
@@ -304,7 +305,7 @@ impl TransportSender for SocketSender {
         self.batch_bytes = 0;
     }
 
-    fn trim(&mut self, all: bool) -> Result<(), Unsent> {
+    fn trim(&mut self, all: bool) -> Result<(), NotSent> {
         self.check()?;
         if all && self.rest_sent == self.rest.len() {
             (self.rest, self.batch) = (Vec::new(), Vec::new());
@@ -313,7 +314,7 @@ impl TransportSender for SocketSender {
         Ok(())
     }
 
-    fn flush(&mut self) -> Result<(), Unsent> {
+    fn flush(&mut self) -> Result<(), NotSent> {
         self.check()?;
         self.write_rest()
     }
@@ -338,7 +339,7 @@ impl TransportSender for SocketSender {
                 RecordHeader { position: self.position, kind: Kind::CloseWrite, len: 0, stream: 0 };
             self.rest.extend_from_slice(header.to_wire().as_bytes());
             let deadline = Instant::now() + LINGER;
-            while matches!(self.write_rest(), Err(Unsent::Full)) && Instant::now() < deadline {
+            while matches!(self.write_rest(), Err(NotSent::Full)) && Instant::now() < deadline {
                 if self.shared.sleep(Some(deadline)).unwrap_or(true) {
                     break;
                 }
@@ -357,7 +358,7 @@ impl TransportSender for SocketSender {
         }
     }
 
-    fn set_stream(&mut self, stream: u32, credit: Option<u64>) -> Result<(), Unsent> {
+    fn set_stream(&mut self, stream: u32, credit: Option<u64>) -> Result<(), NotSent> {
         if let Some(credited) = credit {
             self.control(Kind::Credit, stream, U64::new(credited).as_bytes())?;
         }
@@ -365,7 +366,7 @@ impl TransportSender for SocketSender {
         Ok(())
     }
 
-    fn control(&mut self, kind: Kind, stream: u32, body: &[u8]) -> Result<(), Unsent> {
+    fn control(&mut self, kind: Kind, stream: u32, body: &[u8]) -> Result<(), NotSent> {
         self.check()?;
         if self.rest.len() - self.rest_sent >= KEPT_BYTES_MAX {
             self.write_rest()?;
@@ -378,10 +379,10 @@ impl TransportSender for SocketSender {
         Ok(())
     }
 
-    fn publish(&mut self) -> Result<(), Unsent> {
+    fn publish(&mut self) -> Result<(), NotSent> {
         self.check()?;
         match self.write_rest() {
-            Err(Unsent::Full) => Ok(()),
+            Err(NotSent::Full) => Ok(()),
             other => other,
         }
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Sending for a session: every record goes whole, so that those of other streams can come in between
-//! (SPEC 8.2, 11).
+//! Sending for a session: every record goes whole, so that those of other streams can come in
+//! between (SPEC 8.2, 11).
 //!
 //! ```text
 //!   up to 16 KiB ─▶ DATA          longer ─▶ FRAGMENT_FIRST, MID …, LAST of 32 KiB each
@@ -9,7 +9,7 @@
 
 use super::sender::SocketSender;
 use super::{DATA_BYTES_MAX, DATA_BYTES_SHOULD};
-use crate::transport::{Progress, Unsent};
+use crate::transport::{NotSent, Progress};
 use partywall_layout::record_ring::FRAGMENT_PREFIX_BYTES;
 use partywall_layout::{Kind, RecordHeader};
 use std::io::IoSlice;
@@ -24,10 +24,10 @@ const _: () = assert!(PIECE_BYTES as u64 + FRAGMENT_PREFIX_BYTES <= DATA_BYTES_M
 
 impl SocketSender {
     /// Sends a whole message now or nothing of it.
-    pub(super) fn try_send_on_stream(&mut self, payload: &[u8]) -> Result<(), Unsent> {
+    pub(super) fn try_send_on_stream(&mut self, payload: &[u8]) -> Result<(), NotSent> {
         let mut progress = Progress::default();
         match self.send_on_stream(payload, &mut progress) {
-            Err(Unsent::Full) if progress.started => {
+            Err(NotSent::Full) if progress.started => {
                 while progress.sent < payload.len() {
                     let kind = self.begin_piece(payload, &progress);
                     let piece = piece(payload, &progress);
@@ -46,7 +46,7 @@ impl SocketSender {
         &mut self,
         payload: &[u8],
         progress: &mut Progress,
-    ) -> Result<(), Unsent> {
+    ) -> Result<(), NotSent> {
         self.check()?;
         if !progress.started {
             self.check_length(payload.len() as u64)?;
@@ -87,7 +87,7 @@ impl SocketSender {
     }
 
     /// Writes a record, or nothing of it; what the kernel does not take of it is kept.
-    fn write_record(&mut self, kind: Kind, parts: &[&[u8]]) -> Result<(), Unsent> {
+    fn write_record(&mut self, kind: Kind, parts: &[&[u8]]) -> Result<(), NotSent> {
         self.write_rest()?;
         let header = self.header(kind, parts.iter().map(|part| part.len()).sum());
         let wire = header.to_wire();
