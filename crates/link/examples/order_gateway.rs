@@ -9,8 +9,8 @@
 //! ```
 //!
 //! Kill either at any moment and start it again with the same words: no order is executed twice,
-//! none is missing, and each has one report. Start the strategy with another day: the orders of the
-//! day before that were not executed are told, by both.
+//! none is missing, and each has one report. If the strategy is started with another day, both
+//! report the orders of the day before that were not executed.
 
 use std::time::{Duration, Instant};
 
@@ -72,8 +72,8 @@ fn strategy(address: &str, directory: &str, day: u64, orders: u64) -> Result<()>
     let mut reported = link.acked_position()?.map_or(0, |place| place.position / SLOT_BYTES);
     println!("{sent} orders of day {day} were sent before, {reported} reports were received");
     while reported < orders {
-        // Who only sends, to one who answers, waits for him in the end, and he for room for his
-        // answers.
+        // A sender that never receives would in the end wait for room, and the gateway for room for
+        // its answers.
         if sent < orders && sent - reported < UNREPORTED_MAX {
             link.send(&sent.to_le_bytes())?;
             sent += 1;
@@ -94,9 +94,9 @@ fn strategy(address: &str, directory: &str, day: u64, orders: u64) -> Result<()>
     Ok(())
 }
 
-/// Orders under way.
+/// Orders in flight at a time.
 const UNREPORTED_MAX: u64 = 1000;
-/// What a message of 8 bytes takes in a stream.
+/// Bytes that a message of 8 bytes takes in a stream.
 const SLOT_BYTES: u64 = 64;
 
 fn tell_what_was_left(link: &Link) -> Result<()> {

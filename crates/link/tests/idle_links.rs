@@ -25,8 +25,8 @@ fn idle_links_cost_no_turns() {
         None => (Duration::from_secs(1), 50),
     };
     let limit = usize::try_from(cost::raise_limit()).unwrap();
-    // A socket for each; two bells and, in memory, what is shown beside it for each that is shared;
-    // a file for each that is kept, which takes 64 KiB at either end.
+    // Each link takes a socket. A shared one takes two doorbells and, in memory, a descriptor of
+    // the memory; a file for each that is kept, which takes 64 KiB at either end.
     let free = limit - OTHERS;
     let all = asked.unwrap_or(500);
     let runs = [
@@ -40,7 +40,7 @@ fn idle_links_cost_no_turns() {
         let many = many::run(count, kind, rest, rounds);
         println!("{few}\n{many}");
         for idle in many.idle {
-            // It looks before it sleeps, and wakes at the deadline; one for each link would be
+            // It polls before it sleeps, and wakes at the deadline; one for each link would be
             // hundreds.
             assert!(idle.turns < 20 && idle.sleeps < 20 && idle.events == 0, "{many}");
         }

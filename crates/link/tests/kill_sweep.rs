@@ -25,8 +25,8 @@ fn sweep_worker() {
 #[test]
 fn kill_at_any_instruction_keeps_the_link_whole() {
     let settings = Settings::from_variables();
-    // The worker on the processor of whoever leads it: a step is then a switch between two threads,
-    // and wakes no processor.
+    // The worker runs on the processor of the thread that traces it: a step is then a switch
+    // between two threads, and wakes no processor.
     let cpus = partywall_sys::cpu::affinity().unwrap();
     partywall_sys::cpu::set_affinity(cpus[cpus.len() - 1]).unwrap();
     let (mut boundaries, mut images, mut judged, mut kills) = (0, 0, 0, 0);

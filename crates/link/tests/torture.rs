@@ -28,7 +28,7 @@ fn no_kill_loses_or_repeats_a_message() {
     assert!(figures.shared > 0, "{figures}");
 }
 
-/// In a long run every recovery must be in time; in a short one, beside other tests, the times say
+/// In a long run every recovery must be in time; in a short one, next to other tests, the times say
 /// nothing.
 #[test]
 fn no_cut_loses_or_repeats_a_message() {

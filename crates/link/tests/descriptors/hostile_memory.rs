@@ -192,7 +192,7 @@ fn needless_notifications_change_nothing() {
                     }
                     let Ok(received) = sockets[from].receive(&mut bytes, true) else { continue };
                     if let (1, [_, doorbell]) = (from, &received.fds[..]) {
-                        // The server's: who has it may ring it at any time.
+                        // The server's doorbell, which any holder may notify at any time.
                         let doorbell =
                             partywall_sys::Doorbell::from_peer(doorbell.try_clone().unwrap());
                         tell.send(doorbell.unwrap()).unwrap();

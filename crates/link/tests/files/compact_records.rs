@@ -27,7 +27,7 @@ fn a_compact_record_never_begins_with_the_ring() {
             state.base = base;
         }
         retained.publish();
-        // Behind a PAD it lies where the ring begins.
+        // After a PAD it lies at the beginning of the ring.
         let begin = begin.0 % 1024;
         let image = memory.image();
         let kind = |at: u64| image.ring[at as usize] >> 1 & 31;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Files of links in a directory of their own: opened here or in a second process, and looked at
+//! Files of links in a directory of their own: opened here or in a second process, and inspected
 //! byte by byte.
 #![allow(dead_code, reason = "each test file uses a part")]
 

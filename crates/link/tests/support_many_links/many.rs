@@ -56,7 +56,7 @@ pub fn config(group: &Group, kind: Kind) -> Config {
         .group(group)
 }
 
-/// So many of a crowd have something to say.
+/// Links of a run that have messages.
 pub const ACTIVE: usize = 10;
 
 /// Polls for so long, and counts what that was.
@@ -141,7 +141,7 @@ impl ManyLinks {
         unreachable!("the last of them is `time`")
     }
 
-    /// In each round some links have a message, all of them before this side looks.
+    /// In each round some links have a message, all of them before this end polls.
     fn exchange(&mut self, rounds: u64) -> Active {
         let mut active = Active { rounds, ..Active::default() };
         for round in 0..rounds {

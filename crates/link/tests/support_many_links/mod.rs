@@ -2,7 +2,7 @@
 //! Thousands of links between two processes, one thread each, and what they cost.
 //!
 //! ```text
-//!   this process: crowd.rs                         second process: client.rs
+//!   this process: many.rs                          second process: client.rs
 //!   server ── one group, one thread ◀── N links ── client, one group, one thread
 //!          ── one control socket: "rest", "send", "hear", "cost" ─▶
 //! ```

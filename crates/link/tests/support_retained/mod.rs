@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Memory of a link's stream that tests can look into, and a receiver at the other end of a socket.
+//! Memory of a link's stream that tests can read, and a receiver at the other end of a socket.
 //!
 //! ```text
 //!  Retained ── OwnMem ring, slab ──▶ memory ◀── PeerMem ── Memory::image   the next owner's view

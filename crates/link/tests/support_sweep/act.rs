@@ -27,7 +27,7 @@ pub enum Act {
     Read,
     /// A request is consumed and answered.
     Reply,
-    /// A message that does not fit before the end of the ring, over what was consumed.
+    /// A message that does not fit before the end of the ring, over acknowledged messages.
     Wrap,
     /// An acknowledgement comes, and the next message takes the room.
     Acknowledged,

@@ -112,7 +112,7 @@ pub fn round_trip() -> Duration {
     times[ROUND_TRIPS / 2]
 }
 
-/// The director looks each 200 µs. If it could not for so long, the machine was busy with something
+/// The director polls each 200 µs. If it could not for so long, the machine was busy with something
 /// else.
 const HELD_UP_MAX: Duration = Duration::from_millis(2);
 const ROUND_TRIPS: usize = 101;

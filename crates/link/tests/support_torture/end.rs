@@ -4,7 +4,7 @@
 //!
 //! ```text
 //!   until killed:   send │ a batch │ receive and keep, commit, answer or rewind │ begin an epoch
-//!   told to settle: receive and commit until nothing is left, then say so
+//!   asked to settle: receive and acknowledge until nothing is left, then note it
 //! ```
 
 use super::content::{CLIENT, NAMED_BYTES, SERVER, content, digest, name};

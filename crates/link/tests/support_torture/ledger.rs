@@ -147,7 +147,7 @@ impl Ledger {
         }
     }
 
-    /// It was not sent, whoever found that out.
+    /// It was not sent, as one of the ends found.
     pub fn absent(&mut self, number: usize) -> Judged<()> {
         match self.messages[number].snapshot {
             LinkSnapshot::Sent => Err(format!("{number} was not sent, and yet it is there")),

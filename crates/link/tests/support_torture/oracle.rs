@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Judges every note as it comes, and remembers the last ones for whoever has to find a cause.
+//! Judges every note as it comes, and keeps the last ones for the search for a cause.
 
 use super::content::{CLIENT, SERVER};
 use super::figures::Figures;

@@ -120,9 +120,9 @@ impl Relay {
 
 impl Drop for Relay {
     fn drop(&mut self) {
-        // A listening socket that is shut down wakes whoever waits for it. A Unix socket accepts
-        // nothing from then on without calling it an error: who went on waiting would never sleep
-        // again.
+        // A listening socket that is shut down wakes the thread that waits for it. A Unix socket
+        // accepts nothing from then on without calling it an error: who went on waiting would never
+        // sleep again.
         self.shared.is_over.store(true, Ordering::Release);
         let copy = self.shared.listener.as_fd().try_clone_to_owned().unwrap();
         let _ = UnixStream::from(copy).shutdown(std::net::Shutdown::Both);
@@ -142,7 +142,7 @@ impl Shared {
             let until = Mutex::new([Instant::now(); 2]);
             let loses = self.loses_every.is_some_and(|every| number % every == every - 1);
             let pair = Arc::new(Pair { sockets: [client, server], until, loses });
-            // Before anything can come over it: whoever has seen that may harm it.
+            // This comes before any byte of it: a thread that sees it may cut it.
             self.pairs.lock().unwrap().push(Arc::clone(&pair));
             for to in [0, 1] {
                 let pair = Arc::clone(&pair);

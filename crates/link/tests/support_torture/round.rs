@@ -313,7 +313,7 @@ impl Round {
 
 /// The damage is expected, and not examined further.
 const FORGET: &str = "PARTYWALL_TORTURE_FORGET";
-/// How long until the journal is looked at again.
+/// Time until the journal is read again.
 const POLL_TIME: Duration = Duration::from_micros(200);
 /// Now and then so much happens between two kills.
 const HARMS_MAX: u64 = 24;
