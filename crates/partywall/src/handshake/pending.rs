@@ -8,8 +8,8 @@
 //!
 //! A listener drives many of these at a time, a connecting side one; both enforce the deadline.
 //! Nothing is allocated for a peer before its credentials were admitted, and everything it sends is
-//! checked (SPEC 2.2, 2.8, 3.1). If a lack of means prevents shared memory, both sides learn why and
-//! use the socket.
+//! checked (SPEC 2.2, 2.8, 3.1). If a lack of means prevents shared memory, both sides learn why
+//! and use the socket.
 
 use super::established::{Established, StreamTerms};
 use super::machine::{Awaiting, Machine, Misread, Received};

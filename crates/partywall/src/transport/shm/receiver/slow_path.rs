@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The receiving end beyond the path of a short message: blocks, fragments, waiting, and the interface
-//! of the transport.
+//! The receiving end beyond the path of a short message: blocks, fragments, waiting, and the
+//! interface of the transport.
 
 use super::super::segments::{Held, SegmentError};
 use super::super::{Sleeping, word};

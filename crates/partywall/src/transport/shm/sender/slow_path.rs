@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The sending end beyond the path of a short message: blocks, fragments, batches, wake-ups, and the
-//! interface of the transport.
+//! The sending end beyond the path of a short message: blocks, fragments, batches, wake-ups, and
+//! the interface of the transport.
 //!
 //! ```text
 //!   BLOB      a block is allocated, written and published; announcements of memory go first
@@ -8,8 +8,8 @@
 //!   given up half-way: FRAGMENT_ABORT, before the next record
 //! ```
 //!
-//! Under `BackPressure::Overflow` a message without memory goes through the ring in fragments
-//! (SPEC 5.5). Order is kept, because the fragments are records like any others. The next message for
+//! Under `BackPressure::Overflow` a message without memory goes through the ring in fragments (SPEC
+//! 5.5). Order is kept, because the fragments are records like any others. The next message for
 //! which memory is allocated is zero-copy again.
 
 use super::super::blob_memory::{AllocError, BlobMemory};
