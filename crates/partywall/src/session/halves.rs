@@ -53,8 +53,8 @@ pub(crate) struct SendHalf {
     spare: Vec<u8>,
 }
 
-/// Resources of a message on its way out. It is never moved: that would cost more than the rest of a
-/// reservation.
+/// Resources of a message on its way out. It is never moved: that would cost more than the rest of
+/// a reservation.
 #[derive(Debug, Default)]
 struct Outgoing {
     /// The cost that was charged.
