@@ -16,9 +16,9 @@ mod shared_sender;
 
 pub(crate) use receiver::AnyReceiver;
 pub use receiver::{MessageRef, Readiness, Receiver};
-pub use reservation::Reservation;
+pub use reservation::{Batch, Reservation};
 pub(crate) use sender::AnySender;
-pub use sender::{Batch, Sender};
+pub use sender::Sender;
 pub use shared_sender::SharedSender;
 
 use crate::config::Config;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Memory of a message that is written before it is sent.
+//! Messages that are not sent yet: memory to write one in, and batches of several.
 //!
 //! ```text
 //!   reserve ─▶ Reservation ── write ──┬─ commit ──▶ sent
@@ -121,6 +121,63 @@ impl Drop for Reservation<'_> {
 impl fmt::Debug for Reservation<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Reservation").field("len", &self.len()).finish()
+    }
+}
+
+/// Messages that become visible to the receiver all at once.
+///
+/// Dropping it without [`commit`](Self::commit) sends none of them.
+#[derive(Debug)]
+pub struct Batch<'a> {
+    sender: &'a mut Sender,
+    deadline: Option<Instant>,
+}
+
+impl<'a> Batch<'a> {
+    pub(super) const fn new(sender: &'a mut Sender, deadline: Option<Instant>) -> Self {
+        Self { sender, deadline }
+    }
+
+    /// Adds a copy of `payload`.
+    ///
+    /// # Errors
+    /// [`SendError::TooLarge`] with [`Limit::Batch`](crate::Limit::Batch) if the batch is full: the
+    /// messages it has so far can be committed. And as [`Sender::send`].
+    pub fn send(&mut self, payload: &[u8]) -> Result<(), SendError> {
+        let waits = self.sender.policy != BackPressure::Error;
+        self.sender.batch_open = true;
+        self.sender.drive(self.deadline, waits, |end| end.add_to_batch(payload))
+    }
+
+    /// Sends all messages of the batch.
+    ///
+    /// # Errors
+    /// As [`Sender::send`]; none of them is then sent.
+    pub fn commit(self) -> Result<(), SendError> {
+        let waits = self.sender.policy != BackPressure::Error;
+        self.sender.drive(self.deadline, waits, |end| end.commit_batch())?;
+        self.sender.batch_open = false;
+        if !waits {
+            return Ok(());
+        }
+        // Over a socket the kernel may not have taken all bytes. At the deadline the batch counts
+        // as sent, and the rest goes with the next call.
+        match self.sender.flush(self.deadline) {
+            Err(SendError::TimedOut) => Ok(()),
+            other => other,
+        }
+    }
+
+    /// Discards all messages of the batch.
+    pub fn abort(self) {
+        drop(self);
+    }
+}
+
+impl Drop for Batch<'_> {
+    fn drop(&mut self) {
+        // Discards the open batch.
+        let _ = self.sender.end();
     }
 }
 

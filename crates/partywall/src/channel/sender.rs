@@ -5,7 +5,7 @@
 //! act as the [`BackPressure`] policy says.
 
 use super::receiver::Readiness;
-use super::reservation::{Holder, Reservation};
+use super::reservation::{Batch, Holder, Reservation};
 use super::shared_sender::SharedSender;
 use crate::config::{BackPressure, Config};
 use crate::error::{Fault, SendError, TrySendError};
@@ -37,7 +37,7 @@ pub struct Sender {
     spinner: Spinner,
     pub(super) policy: BackPressure,
     /// A batch has messages that were neither committed nor aborted.
-    batch_open: bool,
+    pub(super) batch_open: bool,
 }
 
 impl Sender {
@@ -185,13 +185,13 @@ impl Sender {
     /// ```
     pub fn batch(&mut self) -> Batch<'_> {
         let _ = self.end();
-        Batch { sender: self, deadline: None }
+        Batch::new(self, None)
     }
 
     /// As [`batch`](Self::batch), but waits for space only until `deadline`.
     pub fn batch_deadline(&mut self, deadline: Instant) -> Batch<'_> {
         let _ = self.end();
-        Batch { sender: self, deadline: Some(deadline) }
+        Batch::new(self, Some(deadline))
     }
 
     /// Waits until the kernel has taken the bytes that were sent over a socket without waiting.
@@ -276,8 +276,9 @@ impl Sender {
         let mut progress = Progress::default();
         // The first attempt stands alone: nearly always it is the only one.
         match self.end()?.send_on(payload, &mut progress) {
+            Ok(()) => return Ok(()),
             Err(NotSent::Full) => {}
-            other => return other.map_err(SendError::from),
+            Err(other) => return Err(other.into()),
         }
         let waits = self.policy != BackPressure::Error;
         let sent = self.drive(deadline, waits, |end| end.send_on(payload, &mut progress));
@@ -348,59 +349,6 @@ impl Drop for Sender {
         if let Some(end) = &mut self.end {
             end.close();
         }
-    }
-}
-
-/// Messages that become visible to the receiver all at once.
-///
-/// Dropping it without [`commit`](Self::commit) sends none of them.
-#[derive(Debug)]
-pub struct Batch<'a> {
-    sender: &'a mut Sender,
-    deadline: Option<Instant>,
-}
-
-impl Batch<'_> {
-    /// Adds a copy of `payload`.
-    ///
-    /// # Errors
-    /// [`SendError::TooLarge`] with [`Limit::Batch`](crate::Limit::Batch) if the batch is full: the
-    /// messages it has so far can be committed. And as [`Sender::send`].
-    pub fn send(&mut self, payload: &[u8]) -> Result<(), SendError> {
-        let waits = self.sender.policy != BackPressure::Error;
-        self.sender.batch_open = true;
-        self.sender.drive(self.deadline, waits, |end| end.add_to_batch(payload))
-    }
-
-    /// Sends all messages of the batch.
-    ///
-    /// # Errors
-    /// As [`Sender::send`]; none of them is then sent.
-    pub fn commit(self) -> Result<(), SendError> {
-        let waits = self.sender.policy != BackPressure::Error;
-        self.sender.drive(self.deadline, waits, |end| end.commit_batch())?;
-        self.sender.batch_open = false;
-        if !waits {
-            return Ok(());
-        }
-        // Over a socket the kernel may not have taken all bytes. At the deadline the batch counts
-        // as sent, and the rest goes with the next call.
-        match self.sender.flush(self.deadline) {
-            Err(SendError::TimedOut) => Ok(()),
-            other => other,
-        }
-    }
-
-    /// Discards all messages of the batch.
-    pub fn abort(self) {
-        drop(self);
-    }
-}
-
-impl Drop for Batch<'_> {
-    fn drop(&mut self) {
-        // Discards the open batch.
-        let _ = self.sender.end();
     }
 }
 

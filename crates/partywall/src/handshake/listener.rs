@@ -389,8 +389,8 @@ impl Listener {
 
     fn tell(&mut self, error: &HandshakeError) {
         self.refused += 1;
-        if let Some(told) = &self.config.on_refused {
-            told(error);
+        if let Some(callback) = &self.config.on_refused {
+            callback(error);
         }
     }
 }

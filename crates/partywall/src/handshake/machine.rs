@@ -26,7 +26,7 @@ pub(crate) enum Awaiting {
 
 /// A frame that was received.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Heard {
+pub(crate) enum Received {
     Hello(Box<Hello>),
     Offer(Box<Offer>),
     Ready(Ready),
@@ -36,7 +36,7 @@ pub(crate) enum Heard {
 
 /// Why the received bytes are invalid.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Misheard {
+pub(crate) enum Misread {
     /// These are not the first bytes of Partywall.
     NotPartywall(Vec<u8>),
     /// An impossible frame, or one out of order.
@@ -81,39 +81,39 @@ impl Machine {
     }
 
     /// Takes at most [`missing`](Self::missing) bytes. Returns the frame once it is complete.
-    pub(crate) fn feed(&mut self, bytes: &[u8]) -> Result<Option<Heard>, Misheard> {
+    pub(crate) fn feed(&mut self, bytes: &[u8]) -> Result<Option<Received>, Misread> {
         self.frame.extend_from_slice(bytes);
         if self.is_first && !begins_like_ours(&self.frame) {
-            return Err(Misheard::NotPartywall(self.frame.clone()));
+            return Err(Misread::NotPartywall(self.frame.clone()));
         }
         let Some(preamble) = self.frame.first_chunk::<PREAMBLE_BYTES>() else { return Ok(None) };
-        let length = hello::frame_length(preamble).map_err(Misheard::Violation)?;
+        let length = hello::frame_length(preamble).map_err(Misread::Violation)?;
         if self.frame.len() < length {
             return Ok(None);
         }
         let frame = std::mem::take(&mut self.frame);
         self.is_first = false;
-        let heard = hello::parse(&frame).and_then(|frame| self.turn(&frame));
-        heard.map(Some).map_err(Misheard::Violation)
+        let received = hello::parse(&frame).and_then(|frame| self.turn(&frame));
+        received.map(Some).map_err(Misread::Violation)
     }
 
     /// Checks that the frame is the expected one, and expects the next.
-    fn turn(&mut self, frame: &Frame<'_>) -> Result<Heard, Violation> {
-        let (heard, next) = match (self.awaiting, frame) {
+    fn turn(&mut self, frame: &Frame<'_>) -> Result<Received, Violation> {
+        let (received, next) = match (self.awaiting, frame) {
             (Awaiting::Hello, Frame::Hello(hello)) => {
-                (Heard::Hello(Box::new(*hello)), Awaiting::Offer)
+                (Received::Hello(Box::new(*hello)), Awaiting::Offer)
             }
             (Awaiting::Hello, Frame::OtherVersion(oldest, newest)) => {
-                (Heard::OtherVersion(*oldest, *newest), Awaiting::Nothing)
+                (Received::OtherVersion(*oldest, *newest), Awaiting::Nothing)
             }
             (Awaiting::Offer, Frame::Offer(offer)) => {
-                (Heard::Offer(Box::new(*offer)), Awaiting::Ready)
+                (Received::Offer(Box::new(*offer)), Awaiting::Ready)
             }
-            (Awaiting::Ready, Frame::Ready(ready)) => (Heard::Ready(*ready), Awaiting::Nothing),
+            (Awaiting::Ready, Frame::Ready(ready)) => (Received::Ready(*ready), Awaiting::Nothing),
             (_, Frame::Reject(code, text)) => {
                 let text = String::from_utf8_lossy(text);
                 let text = text.chars().filter(|c| !c.is_control()).collect();
-                (Heard::Refused(Refusal::from_number(*code), text), Awaiting::Nothing)
+                (Received::Refused(Refusal::from_number(*code), text), Awaiting::Nothing)
             }
             _ => {
                 return Err(Violation::Frame {
@@ -123,7 +123,7 @@ impl Machine {
             }
         };
         self.awaiting = next;
-        Ok(heard)
+        Ok(received)
     }
 }
 
@@ -140,13 +140,13 @@ mod tests {
     use zerocopy::IntoBytes;
 
     /// Feeds byte by byte, as a slow peer would.
-    fn drip(machine: &mut Machine, bytes: &[u8]) -> Result<Vec<Heard>, Misheard> {
-        let mut heard = Vec::new();
+    fn drip(machine: &mut Machine, bytes: &[u8]) -> Result<Vec<Received>, Misread> {
+        let mut received = Vec::new();
         for byte in bytes {
             assert!(machine.missing() > 0);
-            heard.extend(machine.feed(&[*byte])?);
+            received.extend(machine.feed(&[*byte])?);
         }
-        Ok(heard)
+        Ok(received)
     }
 
     #[test]
@@ -155,8 +155,11 @@ mod tests {
         let mut all = Hello::new().as_bytes().to_vec();
         all.extend_from_slice(Offer::new(TRANSPORT_SHM, 0, 0, 1 << 16).as_bytes());
         all.extend_from_slice(Ready::new(TRANSPORT_SHM, 0).as_bytes());
-        let heard = drip(&mut machine, &all).unwrap();
-        assert!(matches!(heard[..], [Heard::Hello(_), Heard::Offer(_), Heard::Ready(_)]));
+        let received = drip(&mut machine, &all).unwrap();
+        assert!(matches!(
+            received[..],
+            [Received::Hello(_), Received::Offer(_), Received::Ready(_)]
+        ));
         assert_eq!(machine.awaiting(), Awaiting::Nothing);
     }
 
@@ -170,17 +173,17 @@ mod tests {
             let mut machine = Machine::new();
             let result =
                 order.iter().try_for_each(|index| drip(&mut machine, frames[*index]).map(|_| ()));
-            assert!(matches!(result, Err(Misheard::Violation(_))), "{order:?}");
+            assert!(matches!(result, Err(Misread::Violation(_))), "{order:?}");
         }
         assert!(matches!(
             drip(&mut Machine::new(), offer.as_bytes()),
-            Err(Misheard::NotPartywall(_))
+            Err(Misread::NotPartywall(_))
         ));
     }
 
     #[test]
     fn a_stranger_is_recognised_by_its_first_byte() {
         let mut machine = Machine::new();
-        assert_eq!(machine.feed(b"G"), Err(Misheard::NotPartywall(b"G".to_vec())));
+        assert_eq!(machine.feed(b"G"), Err(Misread::NotPartywall(b"G".to_vec())));
     }
 }

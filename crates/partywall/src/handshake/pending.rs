@@ -8,11 +8,11 @@
 //!
 //! A listener drives many of these at a time, a connecting side one; both enforce the deadline.
 //! Nothing is allocated for a peer before its credentials were admitted, and everything it sends is
-//! checked (SPEC 2.2, 2.8, 3.1). If a lack of means prevents shared memory, both sides learn why and
-//! use the socket.
+//! checked (SPEC 2.2, 2.8, 3.1). If a lack of means prevents shared memory, both sides learn why
+//! and use the socket.
 
 use super::established::{Established, StreamTerms};
-use super::machine::{Awaiting, Heard, Machine, Misheard};
+use super::machine::{Awaiting, Machine, Misread, Received};
 use super::terms;
 use crate::channel::{AnyReceiver, AnySender};
 use crate::config::Config;
@@ -183,19 +183,19 @@ impl Pending {
             }
             self.is_truncated |= received.truncated;
             self.note_sender(received.credentials)?;
-            let heard = match self.machine.feed(&buffer[..received.bytes]) {
+            let frame = match self.machine.feed(&buffer[..received.bytes]) {
                 Ok(None) => continue,
-                Ok(Some(heard)) => heard,
-                Err(Misheard::NotPartywall(found)) if self.may_be_foreign(&found) => {
+                Ok(Some(frame)) => frame,
+                Err(Misread::NotPartywall(found)) if self.may_be_foreign(&found) => {
                     self.listen_on(found)?;
                     continue;
                 }
-                Err(Misheard::NotPartywall(found)) => {
+                Err(Misread::NotPartywall(found)) => {
                     return Err(self.not_partywall(&found));
                 }
-                Err(Misheard::Violation(violation)) => return Err(self.violation(violation)),
+                Err(Misread::Violation(violation)) => return Err(self.violation(violation)),
             };
-            if let Some(established) = self.act(heard)? {
+            if let Some(established) = self.act(frame)? {
                 return Ok(Some(established));
             }
         }
@@ -214,16 +214,16 @@ impl Pending {
         Ok(())
     }
 
-    fn act(&mut self, heard: Heard) -> Result<Option<Established>, HandshakeError> {
+    fn act(&mut self, received: Received) -> Result<Option<Established>, HandshakeError> {
         let descriptors = std::mem::take(&mut self.descriptors);
-        match heard {
-            Heard::Hello(hello) => self.on_hello(*hello, descriptors).map(|()| None),
-            Heard::Offer(offer) => self.on_offer(&offer, descriptors).map(|()| None),
-            Heard::Ready(ready) => self.on_ready(&ready, &descriptors).map(Some),
-            Heard::Refused(refusal, text) => {
+        match received {
+            Received::Hello(hello) => self.on_hello(*hello, descriptors).map(|()| None),
+            Received::Offer(offer) => self.on_offer(&offer, descriptors).map(|()| None),
+            Received::Ready(ready) => self.on_ready(&ready, &descriptors).map(Some),
+            Received::Refused(refusal, text) => {
                 Err(HandshakeError::Refused { peer: self.peer_name(), refusal, text })
             }
-            Heard::OtherVersion(theirs_min, theirs_max) => {
+            Received::OtherVersion(theirs_min, theirs_max) => {
                 let (ours_min, ours_max) = (VERSION_MIN, VERSION_MAX);
                 let text = format!("this side speaks versions {ours_min} to {ours_max}");
                 self.reject(Refusal::Version, &text);
@@ -558,7 +558,7 @@ impl Pending {
 
     fn doorbell(&self, descriptor: OwnedFd) -> Result<Doorbell, HandshakeError> {
         Doorbell::from_peer(descriptor).map_err(|error| match error {
-            DoorbellError::Unverifiable { source } => self.system("checking a bell", source),
+            DoorbellError::Unverifiable { source } => self.system("checking a doorbell", source),
             other => self.bad_descriptor(other.to_string()),
         })
     }
@@ -582,7 +582,7 @@ impl Pending {
                     // Our doorbells were sent in vain: their holder could make notifying them
                     // block.
                     let doorbell =
-                        || Doorbell::new().map_err(|error| self.system("making a bell", error));
+                        || Doorbell::new().map_err(|error| self.system("making a doorbell", error));
                     offered.doorbells = (doorbell()?, doorbell()?);
                 }
                 let parts = shm::ShmParts {
@@ -597,7 +597,7 @@ impl Pending {
                     doorbells,
                 };
                 let (sender, receiver) = shm::assemble(parts, &self.config)
-                    .map_err(|error| self.system("setting up the wall", error))?;
+                    .map_err(|error| self.system("setting up shared memory", error))?;
                 let (sender, receiver) =
                     (AnySender::SharedMemory(sender), AnyReceiver::SharedMemory(receiver));
                 let transport = Transport::SharedMemory;

@@ -16,7 +16,6 @@
 
 mod blob_memory;
 mod control_socket;
-mod fragments;
 #[cfg(shuttle)]
 pub(crate) mod model;
 mod receiver;

@@ -19,18 +19,17 @@
 //! A batch takes at most half the ring. It may wait for space while it is open, because the records
 //! before it are the receiver's to consume. It may not wait for memory that only it holds.
 
-use super::blob_memory::{AllocError, BlobMemory};
-use super::{SharedMemory, Sleeping, word};
+mod slow_path;
+
+use super::blob_memory::BlobMemory;
+use super::{SharedMemory, word};
 use crate::config::{BackPressure, Config};
-use crate::error::{Closed, Fault, Limit, SendError, TooLarge};
-use crate::stats::SenderStats;
-use crate::transport::{
-    Memory, NotSent, Progress, STREAM_INLINE_MAX, SpaceWaiter, TransportSender, waiting_failed,
-};
-use partywall_layout::record_ring::{BlobBody, BlobCredit, Kind, footprint};
+use crate::error::Closed;
+use crate::transport::{NotSent, Progress};
+use partywall_layout::RingSize;
+use partywall_layout::record_ring::Kind;
 use partywall_layout::segment::{ASLEEP_RECORDS, sending};
-use partywall_layout::{RingSize, Violation};
-use partywall_ring::{AppendError, Block, OwnMem, PeerMem, Producer, Sleeper, Wake, Waker};
+use partywall_ring::{OwnMem, PeerMem, Producer, Sleeper, Wake, Waker};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -122,6 +121,70 @@ impl ShmSender {
         sender
     }
 
+    /// Sends a whole message at once or not at all.
+    #[inline]
+    pub(crate) fn try_send(&mut self, payload: &[u8]) -> Result<(), NotSent> {
+        self.check()?;
+        if payload.len() <= self.inline_max {
+            self.notify_early()?;
+        }
+        let sent = self.add(payload);
+        self.finish(sent, payload.len())
+    }
+
+    /// Sends a message, in pieces if need be.
+    #[inline]
+    pub(crate) fn send_on(
+        &mut self,
+        payload: &[u8],
+        progress: &mut Progress,
+    ) -> Result<(), NotSent> {
+        if payload.len() <= self.inline_max {
+            return self.try_send(payload);
+        }
+        self.send_long(payload, progress)
+    }
+
+    /// Makes the open batch visible, and wakes the receiver if it sleeps.
+    #[inline]
+    pub(crate) fn publish(&mut self) -> Result<(), NotSent> {
+        if self.records_waker.is_gone() {
+            self.roll_back();
+            return Err(self.left());
+        }
+        let was_notified = self.early.take();
+        #[cfg(shuttle)]
+        super::switch_point();
+        self.producer.publish();
+        let tail = self.producer.published();
+        self.store_totals();
+        self.counters.store(TAIL, tail.0);
+        if self.batch_has_memory {
+            self.batch_has_memory = false;
+            let blobs = self.memory.published(tail);
+            self.add_to_counter(sending::BLOBS, blobs);
+            self.note_memory();
+        }
+        // If the receiver turns out to be gone from here on, the next call reports it: this message
+        // may have been received before.
+        #[cfg(shuttle)]
+        super::switch_point();
+        match self.records_waker.check() {
+            Wake::No => {
+                if was_notified {
+                    self.early.was_enough();
+                }
+                self.silent_commits += 1;
+                if self.silent_commits >= SILENT_COMMITS_MAX {
+                    let _ = self.check_peer();
+                }
+            }
+            asleep => self.wake(asleep, was_notified),
+        }
+        self.producer.prepare_ahead();
+        Ok(())
+    }
+
     /// Whether a message of `len` bytes goes inline, once there is space for it.
     #[inline]
     pub(crate) fn prepare_inline(&mut self, len: usize) -> Result<bool, NotSent> {
@@ -167,17 +230,6 @@ impl ShmSender {
         self.check_slowly()
     }
 
-    #[cold]
-    fn check_slowly(&mut self) -> Result<(), NotSent> {
-        self.shm.check().map_err(NotSent::Fault)?;
-        if self.is_filling {
-            // The caller's code panicked while writing a message, which is not sent.
-            self.is_filling = false;
-            self.roll_back();
-        }
-        self.end.map_or(Ok(()), |closed| Err(NotSent::Closed(closed)))
-    }
-
     /// Appends a message to the open batch, in the way that its length requires.
     #[inline]
     fn add(&mut self, payload: &[u8]) -> Result<(), NotSent> {
@@ -187,44 +239,6 @@ impl ShmSender {
         self.append_pending()?;
         self.append_credit()?;
         self.append(Kind::Data, &[payload])
-    }
-
-    fn add_long(&mut self, payload: &[u8]) -> Result<(), NotSent> {
-        let mut block = match self.allocate(payload.len()) {
-            Err(NotSent::Full) if self.policy == BackPressure::Overflow => {
-                return self.add_fragments(payload);
-            }
-            other => other?,
-        };
-        block.as_mut_slice().copy_from_slice(payload);
-        self.add_block(block).map_err(|(unsent, block)| {
-            self.memory.free(block);
-            unsent
-        })
-    }
-
-    /// Appends a message that lies in `block` to the open batch; gives the block back on failure.
-    #[inline]
-    pub(super) fn add_block(&mut self, block: Block) -> Result<(), (NotSent, Block)> {
-        if let Err(unsent) = self.append_pending() {
-            return Err((unsent, block));
-        }
-        match self.producer.has_room(BLOB_BYTES_MAX) {
-            Ok(true) => {}
-            Ok(false) => return Err((self.no_space(), block)),
-            Err(violation) => return Err((self.violated(violation), block)),
-        }
-        let body = self.memory.commit(block);
-        self.batch_has_memory = true;
-        // There is space: checked above.
-        let _ = match self.credit.take() {
-            None => self.append(Kind::Blob, &[body.as_bytes()]),
-            Some(credited) => {
-                let credited: BlobCredit = U64::new(credited);
-                self.append(Kind::Blob, &[body.as_bytes(), credited.as_bytes()])
-            }
-        };
-        Ok(())
     }
 
     /// Appends the credit that a message cannot carry itself.
@@ -243,36 +257,10 @@ impl ShmSender {
         appended.map_err(|error| self.not_appended(error))
     }
 
-    #[cold]
-    fn not_appended(&mut self, error: AppendError) -> NotSent {
-        match error {
-            AppendError::Full => self.no_space(),
-            AppendError::Violation(violation) => self.violated(violation),
-        }
-    }
-
     /// Appends pending announcements to the open batch, before any other record.
     #[inline]
     pub(super) fn append_pending(&mut self) -> Result<(), NotSent> {
         if self.has_pending { self.append_pending_now() } else { Ok(()) }
-    }
-
-    #[cold]
-    fn append_pending_now(&mut self) -> Result<(), NotSent> {
-        if self.abort_pending {
-            // A message can be given up only while no batch is open, so this is the first record of
-            // one. Published alone, it cannot be rolled back.
-            self.append(Kind::FragmentAbort, &[])?;
-            self.producer.publish();
-            self.abort_pending = false;
-        }
-        while let Some((kind, body)) = self.memory.next_announcement() {
-            self.append(kind, &[body.as_bytes()])?;
-            self.memory.announcement_appended();
-            self.batch_has_memory = true;
-        }
-        self.has_pending = false;
-        Ok(())
     }
 
     /// Publishes the appended records if `sent` is a success, discards them otherwise.
@@ -297,42 +285,11 @@ impl ShmSender {
         self.bytes += len as u64;
     }
 
-    pub(super) fn count_overflow(&mut self) {
-        self.add_to_counter(sending::OVERFLOWS, 1);
-    }
-
     /// Writes the totals to the counters that others may read.
     #[inline]
     pub(super) fn store_totals(&mut self) {
         self.counters.store(MESSAGES, self.messages);
         self.counters.store(BYTES, self.bytes);
-    }
-
-    fn add_to_counter(&mut self, counter: u64, amount: u64) {
-        let value = self.counter(counter).wrapping_add(amount);
-        self.counters.store(word(counter * 8), value);
-    }
-
-    fn counter(&self, counter: u64) -> u64 {
-        self.counters.load(word(counter * 8))
-    }
-
-    /// Records what changed in the memory of large messages: in the counters, and for
-    /// [`append_pending`](Self::append_pending).
-    fn note_memory(&mut self) {
-        self.counters.store(word(sending::MEMORY * 8), self.memory.bytes());
-        self.counters.store(word(sending::BLOCKS_OUT * 8), self.memory.blocks_in_flight());
-        self.has_pending = self.abort_pending || self.memory.next_announcement().is_some();
-    }
-
-    /// Discards what was appended but not published.
-    fn roll_back(&mut self) {
-        // A notification for a record that is not sent does not count for the next one.
-        let _ = self.early.take();
-        self.producer.abort();
-        self.memory.rolled_back();
-        self.batch_has_memory = false;
-        self.note_memory();
     }
 
     /// Notifies a sleeping receiver before the record is written, so that it wakes up meanwhile.
@@ -351,423 +308,6 @@ impl ShmSender {
             Wake::Gone => Err(self.left()),
             Wake::No | Wake::Notified | Wake::Quiet => Ok(()),
         }
-    }
-
-    /// The receiver has left.
-    #[cold]
-    fn left(&mut self) -> NotSent {
-        self.end = Some(Closed::Finished);
-        NotSent::Closed(Closed::Finished)
-    }
-
-    #[cold]
-    fn notify(&mut self) {
-        self.shm.notify(Sleeping::ForRecords);
-        self.silent_commits = 0;
-        self.add_to_counter(sending::DOORBELLS, 1);
-        self.notified_at = Some(Instant::now());
-    }
-
-    /// The receiver was not awake at a publication, for which it may have been notified early.
-    #[cold]
-    fn wake(&mut self, wake: Wake, was_notified: bool) {
-        match wake {
-            Wake::Notify => {
-                self.early.was_needed(was_notified);
-                self.notify();
-            }
-            Wake::Notified if was_notified => self.early.was_enough(),
-            // It was notified and has not polled since, or asked not to be notified: it may be
-            // busy, stopped or dead.
-            Wake::Notified | Wake::Quiet => {
-                let _ = self.check_peer_in_time();
-            }
-            Wake::Gone => self.end = Some(Closed::Finished),
-            Wake::No => {}
-        }
-    }
-
-    /// Checks whether the peer lives, unless it was checked or notified less than
-    /// [`SILENT_TIME_MAX`] ago.
-    fn check_peer_in_time(&mut self) -> Result<(), NotSent> {
-        if self.notified_at.is_some_and(|then| then.elapsed() < SILENT_TIME_MAX) {
-            return Ok(());
-        }
-        self.notified_at = Some(Instant::now());
-        self.check_peer()
-    }
-
-    /// Checks whether the peer has consumed anything lately, or else whether its process lives.
-    #[cold]
-    fn check_peer(&mut self) -> Result<(), NotSent> {
-        let consumed = self.shm.snapshot().0[0];
-        if consumed != self.consumed_when_alive {
-            (self.consumed_when_alive, self.silent_commits) = (consumed, 0);
-            return Ok(());
-        }
-        self.silent_commits %= SILENT_COMMITS_MAX;
-        if self.shm.is_peer_gone() {
-            self.note_hang_up();
-            return self.end.map_or(Ok(()), |closed| Err(NotSent::Closed(closed)));
-        }
-        Ok(())
-    }
-
-    /// There is no space; if the receiver has left, there never will be any.
-    #[cold]
-    pub(super) fn no_space(&mut self) -> NotSent {
-        if self.records_waker.is_gone() {
-            return self.left();
-        }
-        // A caller that only tries never blocks, and must still learn of a death.
-        match self.check_peer_in_time() {
-            Ok(()) => NotSent::Full,
-            Err(unsent) => unsent,
-        }
-    }
-
-    pub(super) fn violated(&self, violation: Violation) -> NotSent {
-        NotSent::Fault(self.shm.violated(violation))
-    }
-
-    /// Allocates a block for a message of `len` bytes.
-    pub(super) fn allocate(&mut self, len: usize) -> Result<Block, NotSent> {
-        loop {
-            let allocated = self.memory.allocate(len, &self.shm, self.notified_at);
-            self.note_memory();
-            match allocated {
-                Ok(block) => return Ok(block),
-                Err(AllocError::Full) => return Err(self.no_space()),
-                Err(AllocError::TooLarge(error)) => return Err(NotSent::TooLarge(error)),
-                Err(AllocError::Violation(violation)) => return Err(self.violated(violation)),
-                Err(AllocError::System(fault)) => return Err(NotSent::Fault(fault)),
-                Err(AllocError::Unannounced) => self.publish_pending(len)?,
-            }
-        }
-    }
-
-    /// Publishes announcements alone, before more of them become pending.
-    fn publish_pending(&mut self, len: usize) -> Result<(), NotSent> {
-        if self.producer.open_bytes() > 0 {
-            // The announcements are in the open batch, or behind it: the batch has to go first.
-            let len = len as u64;
-            return Err(NotSent::TooLarge(TooLarge { len, max: 0, limit: Limit::Batch }));
-        }
-        let appended = self.append_pending();
-        if appended.is_err() {
-            self.roll_back();
-            return appended;
-        }
-        self.publish()
-    }
-
-    /// Keeps a buffer for the next small reservation, which then needs no allocation.
-    #[inline]
-    fn keep_spare(&mut self, bytes: Vec<u8>) {
-        if bytes.capacity() <= self.inline_max.max(64) * 2 {
-            self.spare = bytes;
-        }
-    }
-}
-
-impl TransportSender for ShmSender {
-    #[inline]
-    fn try_send(&mut self, payload: &[u8]) -> Result<(), NotSent> {
-        self.check()?;
-        if payload.len() <= self.inline_max {
-            self.notify_early()?;
-        }
-        let sent = self.add(payload);
-        self.finish(sent, payload.len())
-    }
-
-    #[inline]
-    fn send_on(&mut self, payload: &[u8], progress: &mut Progress) -> Result<(), NotSent> {
-        if payload.len() <= self.inline_max {
-            return self.try_send(payload);
-        }
-        self.send_long(payload, progress)
-    }
-
-    fn give_up(&mut self, _payload: &[u8], progress: &Progress) -> Result<(), SendError> {
-        self.abort_pending |= progress.started;
-        self.has_pending |= progress.started;
-        Err(SendError::TimedOut)
-    }
-
-    /// Messages of a session lie in queues until they are read. An inline one must be copied for
-    /// that, so only short ones go inline.
-    fn enable_streams(&mut self) {
-        self.inline_max = self.inline_max.min(STREAM_INLINE_MAX);
-    }
-
-    #[inline]
-    fn set_stream(&mut self, stream: u32, credit: Option<u64>) -> Result<(), NotSent> {
-        (self.stream, self.credit) = (stream, credit);
-        Ok(())
-    }
-
-    fn control(&mut self, kind: Kind, stream: u32, body: &[u8]) -> Result<(), NotSent> {
-        self.check()?;
-        let needed = footprint(body.len() as u64) + BlobMemory::PENDING_BYTES_MAX;
-        if self.producer.open_bytes() + needed > self.producer.size().batch_max() {
-            // Many such records are more than one batch.
-            self.publish()?;
-        }
-        self.append_pending()?;
-        self.stream = stream;
-        self.append(kind, &[body])
-    }
-
-    /// Makes the open batch visible, and wakes the receiver if it sleeps.
-    #[inline]
-    fn publish(&mut self) -> Result<(), NotSent> {
-        if self.records_waker.is_gone() {
-            self.roll_back();
-            return Err(self.left());
-        }
-        let was_notified = self.early.take();
-        #[cfg(shuttle)]
-        super::switch_point();
-        self.producer.publish();
-        let tail = self.producer.published();
-        self.store_totals();
-        self.counters.store(TAIL, tail.0);
-        if self.batch_has_memory {
-            self.batch_has_memory = false;
-            let blobs = self.memory.published(tail);
-            self.add_to_counter(sending::BLOBS, blobs);
-            self.note_memory();
-        }
-        // If the receiver turns out to be gone from here on, the next call reports it: this message
-        // may have been received before.
-        #[cfg(shuttle)]
-        super::switch_point();
-        match self.records_waker.check() {
-            Wake::No => {
-                if was_notified {
-                    self.early.was_enough();
-                }
-                self.silent_commits += 1;
-                if self.silent_commits >= SILENT_COMMITS_MAX {
-                    let _ = self.check_peer();
-                }
-            }
-            asleep => self.wake(asleep, was_notified),
-        }
-        self.producer.prepare_ahead();
-        Ok(())
-    }
-
-    #[inline]
-    fn reserve(&mut self, len: usize) -> Result<Memory, NotSent> {
-        self.check()?;
-        if len <= self.inline_max {
-            let mut bytes = std::mem::take(&mut self.spare);
-            bytes.resize(len, 0);
-            return Ok(Memory::Private(bytes));
-        }
-        match self.allocate(len) {
-            Ok(block) => {
-                #[cfg(shuttle)]
-                self.shm.note_reserved(1);
-                Ok(Memory::Slab(block))
-            }
-            Err(NotSent::Full) if self.policy == BackPressure::Overflow => {
-                Ok(Memory::Private(vec![0; len]))
-            }
-            Err(unsent) => Err(unsent),
-        }
-    }
-
-    /// Takes a block of exactly this size that was freed a moment ago, if there is one.
-    #[inline]
-    fn reserve_into(&mut self, place: &mut Option<Memory>, len: usize) -> Result<(), NotSent> {
-        self.check()?;
-        if len > self.inline_max && len as u64 <= self.shm.limits.peer_message {
-            if let Some(block) = self.memory.allocate_recent(len, self.notified_at) {
-                *place = Some(Memory::Slab(block));
-                self.note_memory();
-                #[cfg(shuttle)]
-                self.shm.note_reserved(1);
-                return Ok(());
-            }
-        }
-        *place = Some(self.reserve(len)?);
-        Ok(())
-    }
-
-    #[inline]
-    fn commit(
-        &mut self,
-        memory: &mut Option<Memory>,
-        progress: &mut Progress,
-    ) -> Result<(), NotSent> {
-        self.check()?;
-        match memory.take() {
-            None => Ok(()),
-            Some(Memory::Slab(block)) => {
-                let len = block.len();
-                let sent = self.add_block(block).map_err(|(unsent, block)| {
-                    *memory = Some(Memory::Slab(block));
-                    unsent
-                });
-                #[cfg(shuttle)]
-                self.shm.note_reserved(-i64::from(sent.is_ok()));
-                self.finish(sent, len)
-            }
-            Some(Memory::Private(bytes)) => {
-                let sent = self.send_on(&bytes, progress);
-                if sent.is_err() {
-                    *memory = Some(Memory::Private(bytes));
-                } else {
-                    self.keep_spare(bytes);
-                }
-                sent
-            }
-            Some(Memory::SendBuffer(_)) => unreachable!("shared memory allocates blocks"),
-        }
-    }
-
-    #[inline]
-    fn release(&mut self, memory: Memory) {
-        match memory {
-            Memory::Slab(block) => {
-                #[cfg(shuttle)]
-                self.shm.note_reserved(-1);
-                self.memory.free(block);
-            }
-            Memory::Private(bytes) => self.keep_spare(bytes),
-            Memory::SendBuffer(_) => unreachable!("shared memory allocates blocks"),
-        }
-    }
-
-    fn add_to_batch(&mut self, payload: &[u8]) -> Result<(), NotSent> {
-        self.check()?;
-        let is_long = payload.len() > self.inline_max;
-        let len = payload.len() as u64;
-        let body = if is_long { size_of::<BlobBody>() as u64 } else { len };
-        // The batch may have to carry pending announcements as well.
-        let batch_max = self.producer.size().batch_max();
-        let max = batch_max.saturating_sub(BlobMemory::PENDING_BYTES_MAX);
-        let open = self.producer.open_bytes();
-        if open + footprint(body) > max {
-            let max = max.saturating_sub(open);
-            return Err(NotSent::TooLarge(TooLarge { len, max, limit: Limit::Batch }));
-        }
-        match self.add(payload) {
-            // This very batch holds all memory: none is returned while it is open.
-            Err(NotSent::Full)
-                if is_long
-                    && self.producer.has_room(size_of::<BlobBody>()) == Ok(true)
-                    && self.memory.is_held_by_batch() =>
-            {
-                Err(NotSent::TooLarge(TooLarge { len, max: 0, limit: Limit::Batch }))
-            }
-            Err(unsent) => Err(unsent),
-            Ok(()) => {
-                self.count(payload.len());
-                Ok(())
-            }
-        }
-    }
-
-    fn commit_batch(&mut self) -> Result<(), NotSent> {
-        self.check()?;
-        self.publish()
-    }
-
-    fn abort_batch(&mut self) {
-        if self.shm.connection_state.guard.is_owner() {
-            self.roll_back();
-        }
-    }
-
-    fn trim(&mut self, all: bool) -> Result<(), NotSent> {
-        self.check()?;
-        self.memory.reclaim().map_err(|violation| self.violated(violation))?;
-        // Only so many announcements can be pending at a time.
-        loop {
-            self.memory.retire_idle(all);
-            self.note_memory();
-            let pending = self.append_pending();
-            self.publish()?;
-            pending?;
-            if !all || !self.memory.has_idle_segment() {
-                return Ok(());
-            }
-        }
-    }
-
-    fn arm(&mut self, quiet: bool) -> Result<(), Fault> {
-        self.shm.check()?;
-        // A sender that is about to wait for the peer notifies it even if it asked not to be.
-        if self.records_waker.check_before_wait() == Wake::Notify {
-            self.shm.notify(Sleeping::ForRecords);
-        }
-        self.add_to_counter(sending::SLEEPS, 1);
-        self.sleeper.arm(quiet);
-        #[cfg(shuttle)]
-        super::switch_point();
-        Ok(())
-    }
-
-    fn drain(&mut self) -> Result<(), Fault> {
-        self.shm.check()?;
-        let is_gone = self.shm.sleep(Some(Instant::now()));
-        if is_gone.map_err(waiting_failed)? {
-            self.note_hang_up();
-        }
-        Ok(())
-    }
-
-    fn disarm(&mut self) {
-        if self.shm.connection_state.guard.is_owner() {
-            self.sleeper.disarm();
-        }
-    }
-
-    fn note_hang_up(&mut self) {
-        let has_left = self.records_waker.is_gone();
-        self.end = Some(if has_left { Closed::Finished } else { Closed::Disconnected });
-    }
-
-    fn close(&mut self) {
-        if self.shm.connection_state.guard.is_child() {
-            return;
-        }
-        if !self.shm.connection_state.is_violated() {
-            self.roll_back();
-            if self.abort_pending && self.append(Kind::FragmentAbort, &[]).is_ok() {
-                self.producer.publish();
-            }
-            self.producer.close(Kind::CloseWrite, 0);
-            if self.records_waker.check_before_wait() == Wake::Notify {
-                self.shm.notify(Sleeping::ForRecords);
-            }
-        }
-        self.shm.depart();
-    }
-
-    fn stats(&self) -> SenderStats {
-        if self.shm.is_inherited() {
-            return SenderStats::default();
-        }
-        SenderStats {
-            messages: self.messages,
-            bytes: self.bytes,
-            zero_copy: self.counter(sending::BLOBS),
-            overflows: self.counter(sending::OVERFLOWS),
-            wakeups_sent: self.counter(sending::DOORBELLS),
-            sleeps: self.counter(sending::SLEEPS),
-            memory_bytes: self.memory.bytes(),
-            memory_used_bytes: self.memory.used_bytes(),
-            blocks_in_flight: self.memory.blocks_in_flight(),
-        }
-    }
-
-    fn space(&self) -> Arc<dyn SpaceWaiter> {
-        Arc::clone(&self.shm) as _
     }
 }
 
@@ -835,10 +375,6 @@ const HOLD_OFF_MAX: u32 = 4096;
 const MESSAGES: usize = word(sending::MESSAGES * 8);
 const BYTES: usize = word(sending::BYTES * 8);
 const TAIL: usize = word(sending::TAIL * 8);
-/// Length in bytes of the longest body of a BLOB.
-const BLOB_BYTES_MAX: usize = size_of::<BlobBody>() + size_of::<BlobCredit>();
-/// Credit takes no further slot of a BLOB.
-const _: () = assert!(footprint(BLOB_BYTES_MAX as u64) == footprint(size_of::<BlobBody>() as u64));
 
 #[cfg(test)]
 mod tests {

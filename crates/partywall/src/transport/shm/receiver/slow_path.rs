@@ -1,0 +1,400 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The receiving end beyond the path of a short message: blocks, fragments, waiting, and the
+//! interface of the transport.
+
+use super::super::segments::{Held, SegmentError};
+use super::super::{Sleeping, word};
+use super::{Declared, ShmReceiver};
+use crate::error::{Closed, Fault};
+use crate::message::Message;
+use crate::stats::ReceiverStats;
+use crate::transport::{
+    Assembly, Found, SpaceWaiter, TransportReceiver, Waited, has_passed, until, waiting_failed,
+};
+use partywall_layout::record_ring::{BlobBody, BlobCredit, FRAGMENT_PREFIX_BYTES, Kind};
+use partywall_layout::segment::receiving;
+use partywall_layout::{RecordHeader, Violation};
+use partywall_ring::Wake;
+use partywall_wait::{SpinOutcome, Spinner, Wait};
+use std::os::fd::BorrowedFd;
+use std::time::Instant;
+use zerocopy::FromBytes;
+
+impl ShmReceiver {
+    #[cold]
+    pub(super) fn violated_by(&self, violation: Violation) -> Fault {
+        self.shm.violated(violation)
+    }
+
+    /// Nothing is in the ring; after a hang-up that is the end.
+    #[cold]
+    pub(super) fn find_no_more(&mut self) -> Found {
+        self.end = Some(Closed::Disconnected);
+        Found::End(Closed::Disconnected)
+    }
+
+    /// Makes a BLOB the current message: a view of the peer's memory, or a copy if the peer is
+    /// untrusted (SPEC 5.2). In a session it may carry credit.
+    #[inline]
+    pub(super) fn hold(&mut self, record: &RecordHeader) -> Result<(), Fault> {
+        // If a borrowed message was leaked, not dropped, this record is what it turned into.
+        self.current = None;
+        let mut body = [0; BODY_MAX];
+        let mut body = self.small_body(record, &mut body)?;
+        self.stream = record.stream;
+        self.credit = None;
+        if self.has_streams {
+            (body, self.credit) = split_credit(body);
+        }
+        let held = self.segments.hold(&self.shm, record, body);
+        let held = held.map_err(|violation| self.violated_by(violation))?;
+        self.add_to_counter(receiving::BLOBS, 1);
+        self.count(held.as_slice().len() as u64);
+        self.held = Some(held);
+        self.advance(record);
+        Ok(())
+    }
+
+    /// Acts on a record that is not a whole message; `None` to go on with the next record.
+    #[cold]
+    pub(super) fn act_on(&mut self, record: RecordHeader) -> Result<Option<Found>, Fault> {
+        // If a borrowed message was leaked, not dropped, this record is what it turned into.
+        self.current = None;
+        if self.assembly.is_some() && !may_interrupt(record.kind) {
+            let (position, what) = (record.position.0, "is missing: another record came");
+            return Err(self.violated_by(Violation::Fragment { position, what }));
+        }
+        let found = match record.kind {
+            Kind::Segment => {
+                let mut body = [0; BODY_MAX];
+                let body = self.small_body(&record, &mut body)?;
+                self.segments.add(&self.shm, &record, body).map_err(|error| match error {
+                    SegmentError::Violation(violation) => self.violated_by(violation),
+                    SegmentError::System(source) => {
+                        // Its descriptor is gone, so messages in it can never be read.
+                        self.end = Some(Closed::Disconnected);
+                        Fault::system("mapping a segment", source)
+                    }
+                })?;
+                None
+            }
+            Kind::SegmentRetire => {
+                let mut body = [0; BODY_MAX];
+                let body = self.small_body(&record, &mut body)?;
+                let retired = self.segments.retire(&record, body);
+                retired.map_err(|violation| self.violated_by(violation))?;
+                None
+            }
+            Kind::FragmentFirst | Kind::FragmentMid | Kind::FragmentLast | Kind::FragmentAbort => {
+                if record.kind == Kind::FragmentAbort {
+                    self.check_empty(&record)?;
+                }
+                let whole = self.assemble(&record);
+                self.held = whole.map_err(|violation| self.violated_by(violation))?;
+                self.held.is_some().then_some(Found::Message)
+            }
+            Kind::CloseWrite => {
+                self.check_empty(&record)?;
+                self.end = Some(Closed::Finished);
+                Some(Found::End(Closed::Finished))
+            }
+            _ => {
+                let (position, kind) = (record.position.0, record.kind as u8);
+                return Err(self.violated_by(Violation::Unexpected { position, kind }));
+            }
+        };
+        self.advance(&record);
+        Ok(found)
+    }
+
+    /// Checks that a record has no body, where it must have none (SPEC 4.3).
+    pub(super) fn check_empty(&self, record: &RecordHeader) -> Result<(), Fault> {
+        if record.len == 0 {
+            return Ok(());
+        }
+        let (position, found) = (record.position.0, record.len.into());
+        let what = "body where none may be";
+        Err(self.violated_by(Violation::Body { position, what, found }))
+    }
+
+    /// A private copy of a small body.
+    #[inline]
+    pub(super) fn small_body<'b>(
+        &self,
+        record: &RecordHeader,
+        into: &'b mut [u8; BODY_MAX],
+    ) -> Result<&'b [u8], Fault> {
+        let Some(body) = into.get_mut(..record.len as usize) else {
+            let (position, found) = (record.position.0, record.len.into());
+            let what = "body length";
+            return Err(self.violated_by(Violation::Body { position, what, found }));
+        };
+        self.consumer.copy(record, 0, body);
+        Ok(body)
+    }
+
+    pub(super) fn add_to_counter(&mut self, counter: u64, amount: u64) {
+        let value = self.counter(counter).wrapping_add(amount);
+        self.counters.store(word(counter * 8), value);
+    }
+
+    pub(super) fn counter(&self, counter: u64) -> u64 {
+        self.counters.load(word(counter * 8))
+    }
+
+    /// Reports the position to the producer, and wakes it if it waits for that.
+    pub(super) fn report(&mut self) {
+        #[cfg(shuttle)]
+        super::super::switch_point();
+        if self.consumer.report() && self.shm.wake_for_space() {
+            self.add_to_counter(receiving::DOORBELLS, 1);
+        }
+    }
+
+    /// Sleeps until something happens or `deadline`, and records a hang-up.
+    pub(super) fn check_peer(&mut self, deadline: Option<Instant>) -> Result<(), Fault> {
+        if self.shm.sleep_for_records(deadline).map_err(waiting_failed)? {
+            self.hung_up = true;
+            self.check()?;
+        }
+        Ok(())
+    }
+
+    /// Declares that this end is awake, once the first message after a sleep was dealt with. Until
+    /// then the peer knows that it has notified, and the answer to that message is not delayed by a
+    /// cache line that both sides access.
+    pub(super) fn declare_awake(&mut self) {
+        self.declared = Declared::Awake;
+        self.sleeper.disarm();
+    }
+
+    /// Adds a fragment of a channel's message (SPEC 5.5); returns the message if it was the last. A
+    /// session assembles the messages of its streams itself.
+    pub(super) fn assemble(&mut self, record: &RecordHeader) -> Result<Option<Held>, Violation> {
+        let bad = |what| Violation::Fragment { position: record.position.0, what };
+        let mut len = record.len as usize;
+        let mut from = 0;
+        if record.kind == Kind::FragmentAbort {
+            return self.assembly.take().map(|_| None).ok_or_else(|| bad("ends no message"));
+        }
+        if record.kind == Kind::FragmentFirst {
+            if self.assembly.is_some() {
+                return Err(bad("begins a message within another"));
+            }
+            if record.len < 8 {
+                let (position, found) = (record.position.0, record.len.into());
+                return Err(Violation::Body { position, what: "length of a first part", found });
+            }
+            let mut total = [0; 8];
+            self.consumer.copy(record, 0, &mut total);
+            let total = u64::from_le_bytes(total);
+            let max = self.shm.limits.message;
+            if total > max {
+                return Err(Violation::MessageLength { len: total, max });
+            }
+            self.assembly = Some(Assembly::begin(total));
+            (from, len) = (8, len - 8);
+        }
+        const _: () = assert!(FRAGMENT_PREFIX_BYTES == 8);
+        let assembly = self.assembly.as_mut().ok_or_else(|| bad("continues no message"))?;
+        let place = assembly.extend(len).ok_or_else(|| bad("exceeds the announced length"))?;
+        self.consumer.copy(record, from, place);
+        if record.kind != Kind::FragmentLast {
+            return Ok(None);
+        }
+        let whole = self.assembly.take().and_then(Assembly::finish);
+        let bytes = whole.ok_or_else(|| bad("ends before the announced length"))?;
+        self.count(bytes.len() as u64);
+        Ok(Some(Held::Whole(bytes)))
+    }
+}
+
+impl TransportReceiver for ShmReceiver {
+    fn find(&mut self, may_wait: bool) -> Result<Found, Fault> {
+        Self::find(self, may_wait)
+    }
+
+    fn enable_streams(&mut self) {
+        self.has_streams = true;
+    }
+
+    #[inline]
+    fn stream(&self) -> u32 {
+        self.stream
+    }
+
+    #[inline]
+    fn take_credit(&mut self) -> Option<u64> {
+        self.credit.take()
+    }
+
+    #[inline]
+    fn body(&self, record: &RecordHeader, from: usize, into: &mut [u8]) {
+        self.consumer.copy(record, from, into);
+    }
+
+    #[inline]
+    fn pass(&mut self, record: &RecordHeader) {
+        self.advance(record);
+    }
+
+    fn violated(&self, violation: Violation) -> Fault {
+        self.violated_by(violation)
+    }
+
+    fn message_max(&self) -> u64 {
+        self.shm.limits.message
+    }
+
+    fn current(&self) -> &[u8] {
+        Self::current(self)
+    }
+
+    fn take(&mut self) -> Message {
+        Self::take(self)
+    }
+
+    fn done(&mut self) {
+        Self::done(self);
+    }
+
+    fn wait(
+        &mut self,
+        wait: Wait,
+        spinner: &mut Spinner,
+        deadline: Option<Instant>,
+    ) -> Result<Waited, Fault> {
+        if has_passed(deadline) {
+            // Also when there is always something, but never a message.
+            return Ok(Waited::TimedOut);
+        }
+        self.pacer.count_records(std::mem::take(&mut self.records_since_wait));
+        self.pacer.before_wait(wait).pause();
+        loop {
+            let (consumer, pacer) = (&self.consumer, &mut self.pacer);
+            match spinner.spin(wait, || pacer.count_poll(consumer.is_ready())) {
+                SpinOutcome::Ready => {
+                    self.add_to_counter(receiving::SPINS_PAID, 1);
+                    return Ok(Waited::Again);
+                }
+                SpinOutcome::Exhausted => break,
+                SpinOutcome::CheckDue => {
+                    self.report();
+                    self.check_peer(Some(Instant::now()))?;
+                    if self.hung_up || self.consumer.is_ready() {
+                        return Ok(Waited::Again);
+                    }
+                    if has_passed(deadline) {
+                        return Ok(Waited::TimedOut);
+                    }
+                }
+            }
+        }
+        if has_passed(deadline) {
+            return Ok(Waited::TimedOut);
+        }
+        self.report();
+        // A notification that came while this end was awake is not drained. It causes one wake-up
+        // in vain, which is cheaper than a system call for each wait.
+        self.sleeper.arm(matches!(wait, Wait::Poll(_)));
+        if self.consumer.is_ready() {
+            self.declare_awake();
+            return Ok(Waited::Again);
+        }
+        self.declared = Declared::Asleep;
+        self.add_to_counter(receiving::SLEEPS, 1);
+        self.check_peer(until(wait, deadline))?;
+        self.consumer.prefetch_next();
+        Ok(Waited::Again)
+    }
+
+    fn arm(&mut self, quiet: bool) -> Result<bool, Fault> {
+        self.check()?;
+        if self.end.is_some() || self.hung_up {
+            return Ok(true);
+        }
+        self.report();
+        self.check_peer(Some(Instant::now()))?;
+        self.sleeper.arm(quiet);
+        #[cfg(shuttle)]
+        super::super::switch_point();
+        if self.hung_up || self.consumer.is_ready() {
+            self.declare_awake();
+            return Ok(true);
+        }
+        self.declared = Declared::Asleep;
+        Ok(false)
+    }
+
+    fn descriptor(&self) -> BorrowedFd<'_> {
+        self.shm.records_descriptor()
+    }
+
+    fn notice_end(&mut self) -> Result<bool, Fault> {
+        self.empty_polls = (self.empty_polls + 1) % EMPTY_POLLS_MAX;
+        if self.empty_polls == 0 {
+            self.report();
+            self.check_peer(Some(Instant::now()))?;
+        }
+        Ok(self.hung_up)
+    }
+
+    fn close(&mut self) {
+        if self.shm.connection_state.guard.is_child() {
+            return;
+        }
+        self.sleeper.leave();
+        if matches!(self.shm.space_waker.check_before_wait(), Wake::Notify) {
+            self.shm.notify(Sleeping::ForSpace);
+        }
+        self.shm.depart();
+    }
+
+    fn stats(&self) -> ReceiverStats {
+        if self.shm.is_inherited() {
+            return ReceiverStats::default();
+        }
+        ReceiverStats {
+            messages: self.messages,
+            bytes: self.bytes,
+            zero_copy: self.counter(receiving::BLOBS),
+            wakeups_sent: self.counter(receiving::DOORBELLS),
+            sleeps: self.counter(receiving::SLEEPS),
+            spin_hits: self.counter(receiving::SPINS_PAID),
+        }
+    }
+}
+
+/// The body of a BLOB proper, and the credit behind it if there is some.
+#[inline]
+fn split_credit(body: &[u8]) -> (&[u8], Option<u64>) {
+    match body.split_at_checked(size_of::<BlobBody>()) {
+        Some((blob, credit)) if credit.len() == size_of::<BlobCredit>() => {
+            let credit = BlobCredit::read_from_bytes(credit);
+            (blob, credit.ok().map(BlobCredit::get))
+        }
+        // A body of any other length is refused where it is read.
+        _ => (body, None),
+    }
+}
+
+/// Whether a record may come between the fragments of a message (SPEC 5.5): a fragment, or a record
+/// about memory. The end may, too: a sender that gave up has space for nothing else if the ring is
+/// full, and CLOSE_WRITE ends an unfinished message as FRAGMENT_ABORT does.
+const fn may_interrupt(kind: Kind) -> bool {
+    matches!(
+        kind,
+        Kind::FragmentFirst
+            | Kind::FragmentMid
+            | Kind::FragmentLast
+            | Kind::FragmentAbort
+            | Kind::Segment
+            | Kind::SegmentRetire
+            | Kind::CloseWrite
+    )
+}
+
+/// Length in bytes of the longest body of a record that is not a message.
+const BODY_MAX: usize = size_of::<BlobBody>() + size_of::<BlobCredit>();
+/// A receiver that only tries checks for the end once in this many empty polls.
+const EMPTY_POLLS_MAX: u32 = 256;

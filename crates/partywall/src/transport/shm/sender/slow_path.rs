@@ -1,0 +1,651 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The sending end beyond the path of a short message: blocks, fragments, batches, wake-ups, and
+//! the interface of the transport.
+//!
+//! ```text
+//!   BLOB      a block is allocated, written and published; announcements of memory go first
+//!   FRAGMENT_FIRST  total length, bytes ─▶ FRAGMENT_MID bytes … ─▶ FRAGMENT_LAST bytes
+//!   given up half-way: FRAGMENT_ABORT, before the next record
+//! ```
+//!
+//! Under `BackPressure::Overflow` a message without memory goes through the ring in fragments (SPEC
+//! 5.5). Order is kept, because the fragments are records like any others. The next message for
+//! which memory is allocated is zero-copy again.
+
+use super::super::blob_memory::{AllocError, BlobMemory};
+use super::super::{Sleeping, word};
+use super::{SILENT_COMMITS_MAX, SILENT_TIME_MAX, ShmSender};
+use crate::config::BackPressure;
+use crate::error::{Closed, Fault, Limit, SendError, TooLarge};
+use crate::stats::SenderStats;
+use crate::transport::{
+    Memory, NotSent, Progress, STREAM_INLINE_MAX, SpaceWaiter, TransportSender, waiting_failed,
+};
+use partywall_layout::Violation;
+use partywall_layout::record_ring::{
+    BlobBody, BlobCredit, FRAGMENT_PREFIX_BYTES, HEADER_BYTES, Kind, footprint,
+};
+use partywall_layout::segment::sending;
+use partywall_layout::stream::CreditBody;
+use partywall_ring::{AppendError, Block, Wake};
+use std::sync::Arc;
+use std::time::Instant;
+use zerocopy::IntoBytes;
+use zerocopy::little_endian::U64;
+
+impl ShmSender {
+    #[cold]
+    pub(super) fn check_slowly(&mut self) -> Result<(), NotSent> {
+        self.shm.check().map_err(NotSent::Fault)?;
+        if self.is_filling {
+            // The caller's code panicked while writing a message, which is not sent.
+            self.is_filling = false;
+            self.roll_back();
+        }
+        self.end.map_or(Ok(()), |closed| Err(NotSent::Closed(closed)))
+    }
+
+    pub(super) fn add_long(&mut self, payload: &[u8]) -> Result<(), NotSent> {
+        let mut block = match self.allocate(payload.len()) {
+            Err(NotSent::Full) if self.policy == BackPressure::Overflow => {
+                return self.add_fragments(payload);
+            }
+            other => other?,
+        };
+        block.as_mut_slice().copy_from_slice(payload);
+        self.add_block(block).map_err(|(unsent, block)| {
+            self.memory.free(block);
+            unsent
+        })
+    }
+
+    /// Appends a message that lies in `block` to the open batch; gives the block back on failure.
+    #[inline]
+    pub(super) fn add_block(&mut self, block: Block) -> Result<(), (NotSent, Block)> {
+        if let Err(unsent) = self.append_pending() {
+            return Err((unsent, block));
+        }
+        match self.producer.has_room(BLOB_BYTES_MAX) {
+            Ok(true) => {}
+            Ok(false) => return Err((self.no_space(), block)),
+            Err(violation) => return Err((self.violated(violation), block)),
+        }
+        let body = self.memory.commit(block);
+        self.batch_has_memory = true;
+        // There is space: checked above.
+        let _ = match self.credit.take() {
+            None => self.append(Kind::Blob, &[body.as_bytes()]),
+            Some(credited) => {
+                let credited: BlobCredit = U64::new(credited);
+                self.append(Kind::Blob, &[body.as_bytes(), credited.as_bytes()])
+            }
+        };
+        Ok(())
+    }
+
+    #[cold]
+    pub(super) fn not_appended(&mut self, error: AppendError) -> NotSent {
+        match error {
+            AppendError::Full => self.no_space(),
+            AppendError::Violation(violation) => self.violated(violation),
+        }
+    }
+
+    #[cold]
+    pub(super) fn append_pending_now(&mut self) -> Result<(), NotSent> {
+        if self.abort_pending {
+            // A message can be given up only while no batch is open, so this is the first record of
+            // one. Published alone, it cannot be rolled back.
+            self.append(Kind::FragmentAbort, &[])?;
+            self.producer.publish();
+            self.abort_pending = false;
+        }
+        while let Some((kind, body)) = self.memory.next_announcement() {
+            self.append(kind, &[body.as_bytes()])?;
+            self.memory.announcement_appended();
+            self.batch_has_memory = true;
+        }
+        self.has_pending = false;
+        Ok(())
+    }
+
+    pub(super) fn count_overflow(&mut self) {
+        self.add_to_counter(sending::OVERFLOWS, 1);
+    }
+
+    pub(super) fn add_to_counter(&mut self, counter: u64, amount: u64) {
+        let value = self.counter(counter).wrapping_add(amount);
+        self.counters.store(word(counter * 8), value);
+    }
+
+    pub(super) fn counter(&self, counter: u64) -> u64 {
+        self.counters.load(word(counter * 8))
+    }
+
+    /// Records what changed in the memory of large messages: in the counters, and for
+    /// [`append_pending`](Self::append_pending).
+    pub(super) fn note_memory(&mut self) {
+        self.counters.store(word(sending::MEMORY * 8), self.memory.bytes());
+        self.counters.store(word(sending::BLOCKS_OUT * 8), self.memory.blocks_in_flight());
+        self.has_pending = self.abort_pending || self.memory.next_announcement().is_some();
+    }
+
+    /// Discards what was appended but not published.
+    pub(super) fn roll_back(&mut self) {
+        // A notification for a record that is not sent does not count for the next one.
+        let _ = self.early.take();
+        self.producer.abort();
+        self.memory.rolled_back();
+        self.batch_has_memory = false;
+        self.note_memory();
+    }
+
+    /// The receiver has left.
+    #[cold]
+    pub(super) fn left(&mut self) -> NotSent {
+        self.end = Some(Closed::Finished);
+        NotSent::Closed(Closed::Finished)
+    }
+
+    #[cold]
+    pub(super) fn notify(&mut self) {
+        self.shm.notify(Sleeping::ForRecords);
+        self.silent_commits = 0;
+        self.add_to_counter(sending::DOORBELLS, 1);
+        self.notified_at = Some(Instant::now());
+    }
+
+    /// The receiver was not awake at a publication, for which it may have been notified early.
+    #[cold]
+    pub(super) fn wake(&mut self, wake: Wake, was_notified: bool) {
+        match wake {
+            Wake::Notify => {
+                self.early.was_needed(was_notified);
+                self.notify();
+            }
+            Wake::Notified if was_notified => self.early.was_enough(),
+            // It was notified and has not polled since, or asked not to be notified: it may be
+            // busy, stopped or dead.
+            Wake::Notified | Wake::Quiet => {
+                let _ = self.check_peer_in_time();
+            }
+            Wake::Gone => self.end = Some(Closed::Finished),
+            Wake::No => {}
+        }
+    }
+
+    /// Checks whether the peer lives, unless it was checked or notified less than
+    /// [`SILENT_TIME_MAX`] ago.
+    pub(super) fn check_peer_in_time(&mut self) -> Result<(), NotSent> {
+        if self.notified_at.is_some_and(|then| then.elapsed() < SILENT_TIME_MAX) {
+            return Ok(());
+        }
+        self.notified_at = Some(Instant::now());
+        self.check_peer()
+    }
+
+    /// Checks whether the peer has consumed anything lately, or else whether its process lives.
+    #[cold]
+    pub(super) fn check_peer(&mut self) -> Result<(), NotSent> {
+        let consumed = self.shm.snapshot().0[0];
+        if consumed != self.consumed_when_alive {
+            (self.consumed_when_alive, self.silent_commits) = (consumed, 0);
+            return Ok(());
+        }
+        self.silent_commits %= SILENT_COMMITS_MAX;
+        if self.shm.is_peer_gone() {
+            self.note_hang_up();
+            return self.end.map_or(Ok(()), |closed| Err(NotSent::Closed(closed)));
+        }
+        Ok(())
+    }
+
+    /// There is no space; if the receiver has left, there never will be any.
+    #[cold]
+    pub(super) fn no_space(&mut self) -> NotSent {
+        if self.records_waker.is_gone() {
+            return self.left();
+        }
+        // A caller that only tries never blocks, and must still learn of a death.
+        match self.check_peer_in_time() {
+            Ok(()) => NotSent::Full,
+            Err(unsent) => unsent,
+        }
+    }
+
+    pub(super) fn violated(&self, violation: Violation) -> NotSent {
+        NotSent::Fault(self.shm.violated(violation))
+    }
+
+    /// Allocates a block for a message of `len` bytes.
+    pub(super) fn allocate(&mut self, len: usize) -> Result<Block, NotSent> {
+        loop {
+            let allocated = self.memory.allocate(len, &self.shm, self.notified_at);
+            self.note_memory();
+            match allocated {
+                Ok(block) => return Ok(block),
+                Err(AllocError::Full) => return Err(self.no_space()),
+                Err(AllocError::TooLarge(error)) => return Err(NotSent::TooLarge(error)),
+                Err(AllocError::Violation(violation)) => return Err(self.violated(violation)),
+                Err(AllocError::System(fault)) => return Err(NotSent::Fault(fault)),
+                Err(AllocError::Unannounced) => self.publish_pending(len)?,
+            }
+        }
+    }
+
+    /// Publishes announcements alone, before more of them become pending.
+    pub(super) fn publish_pending(&mut self, len: usize) -> Result<(), NotSent> {
+        if self.producer.open_bytes() > 0 {
+            // The announcements are in the open batch, or behind it: the batch has to go first.
+            let len = len as u64;
+            return Err(NotSent::TooLarge(TooLarge { len, max: 0, limit: Limit::Batch }));
+        }
+        let appended = self.append_pending();
+        if appended.is_err() {
+            self.roll_back();
+            return appended;
+        }
+        self.publish()
+    }
+
+    /// Keeps a buffer for the next small reservation, which then needs no allocation.
+    #[inline]
+    pub(super) fn keep_spare(&mut self, bytes: Vec<u8>) {
+        if bytes.capacity() <= self.inline_max.max(64) * 2 {
+            self.spare = bytes;
+        }
+    }
+
+    /// Sends a message that does not go inline: in a block, or in as many pieces as there is space
+    /// for.
+    pub(super) fn send_long(
+        &mut self,
+        payload: &[u8],
+        progress: &mut Progress,
+    ) -> Result<(), NotSent> {
+        self.check()?;
+        if progress.started {
+            return self.send_fragments(payload, progress);
+        }
+        if self.policy != BackPressure::Overflow {
+            return self.try_send(payload);
+        }
+        match self.allocate(payload.len()) {
+            Ok(mut block) => {
+                block.as_mut_slice().copy_from_slice(payload);
+                let sent = self.add_block(block).map_err(|(unsent, block)| {
+                    self.memory.free(block);
+                    unsent
+                });
+                self.finish(sent, payload.len())
+            }
+            Err(NotSent::Full) => self.send_fragments(payload, progress),
+            Err(unsent) => Err(unsent),
+        }
+    }
+
+    /// Sends as many pieces as there is space for.
+    fn send_fragments(&mut self, payload: &[u8], progress: &mut Progress) -> Result<(), NotSent> {
+        if !progress.started {
+            self.memory.check_overflow(payload.len() as u64).map_err(NotSent::TooLarge)?;
+        }
+        while progress.sent < payload.len() {
+            let pending = self.append_pending().and_then(|()| self.append_credit());
+            let pieces = pending.and_then(|()| {
+                let piece = self.piece(payload, progress.sent);
+                self.append_piece(payload, progress.sent, piece).map(|()| piece)
+            });
+            let piece = match pieces {
+                Ok(piece) => piece,
+                Err(unsent) => return self.finish(Err(unsent), 0),
+            };
+            progress.started = true;
+            progress.sent += piece;
+            self.publish()?;
+        }
+        self.count_overflow();
+        self.count(payload.len());
+        self.store_totals();
+        Ok(())
+    }
+
+    /// Adds all pieces of a message to the open batch.
+    pub(super) fn add_fragments(&mut self, payload: &[u8]) -> Result<(), NotSent> {
+        self.memory.check_overflow(payload.len() as u64).map_err(NotSent::TooLarge)?;
+        let credit = if self.credit.is_some() { footprint(CREDIT_BYTES) } else { 0 };
+        let pending = BlobMemory::PENDING_BYTES_MAX + credit;
+        let per_piece = footprint(self.piece_max() as u64);
+        let needed = self.fragments_footprint(payload.len()) + pending;
+        // The end of the ring may come in between: its padding counts, and is less than a piece.
+        // All of it is less than half the ring, so even then it fits an empty one. The rings of
+        // models may be too small for any.
+        let room = self.producer.size().batch_max().saturating_sub(pending + per_piece);
+        if self.producer.open_bytes() + needed > room {
+            return Err(self.too_long_for_a_batch(payload.len() as u64, needed <= room));
+        }
+        // All pieces or none: the pieces of an unfinished message cannot stay in a batch.
+        #[expect(clippy::cast_possible_truncation, reason = "less than the ring")]
+        let needed = needed as usize;
+        match self.producer.has_room(needed) {
+            Ok(true) => {}
+            Ok(false) => return Err(self.no_space()),
+            Err(violation) => return Err(self.violated(violation)),
+        }
+        self.append_pending()?;
+        self.append_credit()?;
+        let mut sent = 0;
+        while sent < payload.len() {
+            let piece = self.piece(payload, sent);
+            self.append_piece(payload, sent, piece)?;
+            sent += piece;
+        }
+        self.count_overflow();
+        Ok(())
+    }
+
+    /// For a message that fits neither batch nor ring, memory may be returned. If no memory would
+    /// ever do, waiting would never end.
+    fn too_long_for_a_batch(&self, len: u64, fits_another: bool) -> NotSent {
+        let (max, memory) = self.memory.largest();
+        if len <= max {
+            return NotSent::Full;
+        }
+        let limit = if fits_another { Limit::Batch } else { memory };
+        NotSent::TooLarge(TooLarge { len, max, limit })
+    }
+
+    /// How many bytes of the ring all pieces of a message of `len` bytes take.
+    fn fragments_footprint(&self, len: usize) -> u64 {
+        let max = self.piece_max();
+        let first = max.min(len - 1);
+        let rest = len - first;
+        let whole = (rest / max) as u64 * footprint(max as u64);
+        let last = if rest % max == 0 { 0 } else { footprint((rest % max) as u64) };
+        footprint(first as u64 + FRAGMENT_PREFIX_BYTES) + whole + last
+    }
+
+    /// Length in bytes of the longest piece: an eighth of the ring, so that sender and receiver
+    /// work at the same time.
+    #[expect(clippy::cast_possible_truncation, reason = "less than the ring")]
+    const fn piece_max(&self) -> usize {
+        (self.producer.size().bytes() / 8 - HEADER_BYTES - FRAGMENT_PREFIX_BYTES) as usize
+    }
+
+    /// Length in bytes of the next piece. The first piece is never also the last.
+    fn piece(&self, payload: &[u8], sent: usize) -> usize {
+        let left = payload.len() - sent;
+        if sent == 0 { self.piece_max().min(left - 1) } else { self.piece_max().min(left) }
+    }
+
+    fn append_piece(&mut self, payload: &[u8], sent: usize, piece: usize) -> Result<(), NotSent> {
+        let bytes = &payload[sent..sent + piece];
+        if sent == 0 {
+            let total = (payload.len() as u64).to_le_bytes();
+            return self.append(Kind::FragmentFirst, &[&total, bytes]);
+        }
+        let is_last = sent + piece == payload.len();
+        self.append(if is_last { Kind::FragmentLast } else { Kind::FragmentMid }, &[bytes])
+    }
+}
+
+impl TransportSender for ShmSender {
+    fn try_send(&mut self, payload: &[u8]) -> Result<(), NotSent> {
+        Self::try_send(self, payload)
+    }
+
+    fn send_on(&mut self, payload: &[u8], progress: &mut Progress) -> Result<(), NotSent> {
+        Self::send_on(self, payload, progress)
+    }
+
+    fn give_up(&mut self, _payload: &[u8], progress: &Progress) -> Result<(), SendError> {
+        self.abort_pending |= progress.started;
+        self.has_pending |= progress.started;
+        Err(SendError::TimedOut)
+    }
+
+    /// Messages of a session lie in queues until they are read. An inline one must be copied for
+    /// that, so only short ones go inline.
+    fn enable_streams(&mut self) {
+        self.inline_max = self.inline_max.min(STREAM_INLINE_MAX);
+    }
+
+    #[inline]
+    fn set_stream(&mut self, stream: u32, credit: Option<u64>) -> Result<(), NotSent> {
+        (self.stream, self.credit) = (stream, credit);
+        Ok(())
+    }
+
+    fn control(&mut self, kind: Kind, stream: u32, body: &[u8]) -> Result<(), NotSent> {
+        self.check()?;
+        let needed = footprint(body.len() as u64) + BlobMemory::PENDING_BYTES_MAX;
+        if self.producer.open_bytes() + needed > self.producer.size().batch_max() {
+            // Many such records are more than one batch.
+            self.publish()?;
+        }
+        self.append_pending()?;
+        self.stream = stream;
+        self.append(kind, &[body])
+    }
+
+    fn publish(&mut self) -> Result<(), NotSent> {
+        Self::publish(self)
+    }
+
+    #[inline]
+    fn reserve(&mut self, len: usize) -> Result<Memory, NotSent> {
+        self.check()?;
+        if len <= self.inline_max {
+            let mut bytes = std::mem::take(&mut self.spare);
+            bytes.resize(len, 0);
+            return Ok(Memory::Private(bytes));
+        }
+        match self.allocate(len) {
+            Ok(block) => {
+                #[cfg(shuttle)]
+                self.shm.note_reserved(1);
+                Ok(Memory::Slab(block))
+            }
+            Err(NotSent::Full) if self.policy == BackPressure::Overflow => {
+                Ok(Memory::Private(vec![0; len]))
+            }
+            Err(unsent) => Err(unsent),
+        }
+    }
+
+    /// Takes a block of exactly this size that was freed a moment ago, if there is one.
+    #[inline]
+    fn reserve_into(&mut self, place: &mut Option<Memory>, len: usize) -> Result<(), NotSent> {
+        self.check()?;
+        if len > self.inline_max && len as u64 <= self.shm.limits.peer_message {
+            if let Some(block) = self.memory.allocate_recent(len, self.notified_at) {
+                *place = Some(Memory::Slab(block));
+                self.note_memory();
+                #[cfg(shuttle)]
+                self.shm.note_reserved(1);
+                return Ok(());
+            }
+        }
+        *place = Some(self.reserve(len)?);
+        Ok(())
+    }
+
+    #[inline]
+    fn commit(
+        &mut self,
+        memory: &mut Option<Memory>,
+        progress: &mut Progress,
+    ) -> Result<(), NotSent> {
+        self.check()?;
+        match memory.take() {
+            None => Ok(()),
+            Some(Memory::Slab(block)) => {
+                let len = block.len();
+                let sent = self.add_block(block).map_err(|(unsent, block)| {
+                    *memory = Some(Memory::Slab(block));
+                    unsent
+                });
+                #[cfg(shuttle)]
+                self.shm.note_reserved(-i64::from(sent.is_ok()));
+                self.finish(sent, len)
+            }
+            Some(Memory::Private(bytes)) => {
+                let sent = self.send_on(&bytes, progress);
+                if sent.is_err() {
+                    *memory = Some(Memory::Private(bytes));
+                } else {
+                    self.keep_spare(bytes);
+                }
+                sent
+            }
+            Some(Memory::SendBuffer(_)) => unreachable!("shared memory allocates blocks"),
+        }
+    }
+
+    #[inline]
+    fn release(&mut self, memory: Memory) {
+        match memory {
+            Memory::Slab(block) => {
+                #[cfg(shuttle)]
+                self.shm.note_reserved(-1);
+                self.memory.free(block);
+            }
+            Memory::Private(bytes) => self.keep_spare(bytes),
+            Memory::SendBuffer(_) => unreachable!("shared memory allocates blocks"),
+        }
+    }
+
+    fn add_to_batch(&mut self, payload: &[u8]) -> Result<(), NotSent> {
+        self.check()?;
+        let is_long = payload.len() > self.inline_max;
+        let len = payload.len() as u64;
+        let body = if is_long { size_of::<BlobBody>() as u64 } else { len };
+        // The batch may have to carry pending announcements as well.
+        let batch_max = self.producer.size().batch_max();
+        let max = batch_max.saturating_sub(BlobMemory::PENDING_BYTES_MAX);
+        let open = self.producer.open_bytes();
+        if open + footprint(body) > max {
+            let max = max.saturating_sub(open);
+            return Err(NotSent::TooLarge(TooLarge { len, max, limit: Limit::Batch }));
+        }
+        match self.add(payload) {
+            // This very batch holds all memory: none is returned while it is open.
+            Err(NotSent::Full)
+                if is_long
+                    && self.producer.has_room(size_of::<BlobBody>()) == Ok(true)
+                    && self.memory.is_held_by_batch() =>
+            {
+                Err(NotSent::TooLarge(TooLarge { len, max: 0, limit: Limit::Batch }))
+            }
+            Err(unsent) => Err(unsent),
+            Ok(()) => {
+                self.count(payload.len());
+                Ok(())
+            }
+        }
+    }
+
+    fn commit_batch(&mut self) -> Result<(), NotSent> {
+        self.check()?;
+        self.publish()
+    }
+
+    fn abort_batch(&mut self) {
+        if self.shm.connection_state.guard.is_owner() {
+            self.roll_back();
+        }
+    }
+
+    fn trim(&mut self, all: bool) -> Result<(), NotSent> {
+        self.check()?;
+        self.memory.reclaim().map_err(|violation| self.violated(violation))?;
+        // Only so many announcements can be pending at a time.
+        loop {
+            self.memory.retire_idle(all);
+            self.note_memory();
+            let pending = self.append_pending();
+            self.publish()?;
+            pending?;
+            if !all || !self.memory.has_idle_segment() {
+                return Ok(());
+            }
+        }
+    }
+
+    fn arm(&mut self, quiet: bool) -> Result<(), Fault> {
+        self.shm.check()?;
+        // A sender that is about to wait for the peer notifies it even if it asked not to be.
+        if self.records_waker.check_before_wait() == Wake::Notify {
+            self.shm.notify(Sleeping::ForRecords);
+        }
+        self.add_to_counter(sending::SLEEPS, 1);
+        self.sleeper.arm(quiet);
+        #[cfg(shuttle)]
+        super::super::switch_point();
+        Ok(())
+    }
+
+    fn drain(&mut self) -> Result<(), Fault> {
+        self.shm.check()?;
+        let is_gone = self.shm.sleep(Some(Instant::now()));
+        if is_gone.map_err(waiting_failed)? {
+            self.note_hang_up();
+        }
+        Ok(())
+    }
+
+    fn disarm(&mut self) {
+        if self.shm.connection_state.guard.is_owner() {
+            self.sleeper.disarm();
+        }
+    }
+
+    fn note_hang_up(&mut self) {
+        let has_left = self.records_waker.is_gone();
+        self.end = Some(if has_left { Closed::Finished } else { Closed::Disconnected });
+    }
+
+    fn close(&mut self) {
+        if self.shm.connection_state.guard.is_child() {
+            return;
+        }
+        if !self.shm.connection_state.is_violated() {
+            self.roll_back();
+            if self.abort_pending && self.append(Kind::FragmentAbort, &[]).is_ok() {
+                self.producer.publish();
+            }
+            self.producer.close(Kind::CloseWrite, 0);
+            if self.records_waker.check_before_wait() == Wake::Notify {
+                self.shm.notify(Sleeping::ForRecords);
+            }
+        }
+        self.shm.depart();
+    }
+
+    fn stats(&self) -> SenderStats {
+        if self.shm.is_inherited() {
+            return SenderStats::default();
+        }
+        SenderStats {
+            messages: self.messages,
+            bytes: self.bytes,
+            zero_copy: self.counter(sending::BLOBS),
+            overflows: self.counter(sending::OVERFLOWS),
+            wakeups_sent: self.counter(sending::DOORBELLS),
+            sleeps: self.counter(sending::SLEEPS),
+            memory_bytes: self.memory.bytes(),
+            memory_used_bytes: self.memory.used_bytes(),
+            blocks_in_flight: self.memory.blocks_in_flight(),
+        }
+    }
+
+    fn space(&self) -> Arc<dyn SpaceWaiter> {
+        Arc::clone(&self.shm) as _
+    }
+}
+
+/// Length in bytes of the body of CREDIT.
+const CREDIT_BYTES: u64 = size_of::<CreditBody>() as u64;
+/// Length in bytes of the longest body of a BLOB.
+const BLOB_BYTES_MAX: usize = size_of::<BlobBody>() + size_of::<BlobCredit>();
+/// Credit takes no further slot of a BLOB.
+const _: () = assert!(footprint(BLOB_BYTES_MAX as u64) == footprint(size_of::<BlobBody>() as u64));
