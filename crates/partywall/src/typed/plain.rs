@@ -90,7 +90,7 @@ impl fmt::Display for NotPlain {
             None => write!(f, "a message of {len} bytes is no {type_name}: ")?,
         }
         f.write_str(match self.what {
-            What::Size => "its length is another; do both sides have the same definition of it?",
+            What::Size => "its length is another; do both ends have the same definition of it?",
             What::Alignment => "more than 64 bytes of alignment cannot be had",
             What::Bytes => "its bytes are none of its values; did the peer send another type?",
         })
