@@ -80,11 +80,10 @@ cargo xtask COMMAND
   test [--quick] [--only STAGE]   run every stage in order and stop at the first that fails
                                   --quick runs only: {}
                                   stages: {}
-  tidy [--circles | --vocabulary | --all]
+  tidy [--circles | --vocabulary]
                                   check the rules that a tool can check (CONTRIBUTING.md)
                                   --circles prints the circles of imports and their edges
                                   --vocabulary prints each use of a retired word, and counts them
-                                  --all prints what parts of the tree do not keep yet
   path [--link] [--unoptimised] | --write | --check
                                   the files a message enters, by callgrind; the table in ARCHITECTURE.md
   gen [--check]                   regenerate spec/vectors; --check only compares

@@ -59,10 +59,6 @@ pub fn main(arguments: &[String]) -> Result<(), String> {
             print!("{}", vocabulary::report(&tree));
             return Ok(());
         }
-        [argument] if argument == "--all" => {
-            all(&tree).iter().for_each(|finding| println!("{finding}"));
-            return Ok(());
-        }
         [argument, ..] => return Err(format!("`tidy` does not know the argument `{argument}`")),
     }
     let findings = check(&tree);
@@ -79,20 +75,8 @@ pub fn main(arguments: &[String]) -> Result<(), String> {
     }
 }
 
-/// The findings of every rule, but those that [`PENDING`] excepts.
-fn check(tree: &Tree) -> Vec<Finding> {
-    let mut findings = all(tree);
-    findings.retain(|finding| !is_pending(finding));
-    findings
-}
-
-fn is_pending(finding: &Finding) -> bool {
-    let of_rule = PENDING.iter().filter(|(rule, _)| *rule == finding.rule);
-    of_rule.flat_map(|(_, paths)| *paths).any(|path| finding.path.starts_with(path))
-}
-
 /// The findings of every rule.
-fn all(tree: &Tree) -> Vec<Finding> {
+fn check(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
     for rule in RULES {
         rule(tree, &mut findings);
@@ -104,21 +88,6 @@ fn all(tree: &Tree) -> Vec<Finding> {
 
 /// One rule, or a few that read the same thing.
 type Rule = fn(&Tree, &mut Vec<Finding>);
-
-/// Rules that parts of the tree do not keep yet: the rule, and how the paths of these parts begin.
-/// Rows only go; `cargo xtask tidy --all` shows what they hide.
-const PENDING: &[(&str, &[&str])] = &[
-    ("comment-width", &["crates/partywall/src/handshake/"]),
-    (
-        "file-name",
-        &[
-            "crates/link/src/link_state/shm/sleeping.rs",
-            "crates/link/src/link_state/shm/switching.rs",
-        ],
-    ),
-    ("small-file", &["crates/cli/src/link/totals.rs", "crates/cli/src/proxy/codes.rs"]),
-    ("vocabulary", &["crates/partywall/src/handshake/"]),
-];
 
 const RULES: [Rule; 10] = [
     vocabulary::check,

@@ -5,7 +5,7 @@
 //!   send      send.rs     file, stdin ─▶ framing.rs ─▶ link
 //!   recv      recv.rs     link ─▶ framing.rs ─▶ output.rs
 //!   both      options.rs  flags                   monitor.rs     connections, time limits
-//!             totals.rs   --stats                 checkpoint.rs  --exactly-once over kills
+//!                         checkpoint.rs  --exactly-once over kills
 //!   recv      admission.rs  who may attach        sender_record.rs  whether the sender finished
 //!   inspect   DIR ─ partywall_link ─▶ Found ─ inspect.rs ─▶ text, or json.rs
 //!   adopt, reset        repair.rs
@@ -24,12 +24,17 @@ mod recv;
 mod repair;
 mod send;
 mod sender_record;
-mod totals;
 
 use std::process::ExitCode;
+use std::time::Duration;
 
 use anyhow::Result;
 use clap::Subcommand;
+use partywall_link::Stats;
+
+use partywall_bench::figure::quantity::{
+    bandwidth_name, counted, per_second, rate_name, size_name, time_name,
+};
 
 /// Send and receive messages that survive kill -9, and inspect the files that keep them
 #[derive(Clone, Debug, clap::Args)]
@@ -62,6 +67,32 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
 /// Whether code 1 of this command is a finding, so that wrong usage has another code.
 pub fn answers_with_one(task: Option<&std::ffi::OsStr>) -> bool {
     task.is_none_or(|task| task != "send" && task != "recv")
+}
+
+/// The text that `--stats` prints at the end of `send` and `recv`; `direction` is `sent` or
+/// `received`.
+///
+/// ```text
+/// sent         1.20 MiB (1258291 bytes) in 20000 messages, 3.10 MiB/s, 51.7 k/s
+/// link       3 connections, 12 separate acknowledgements
+/// time        387 ms
+/// ```
+fn totals(direction: &str, stats: &Stats, time: Duration) -> String {
+    let (bytes, messages) = match direction {
+        "sent" => (stats.bytes_sent, stats.messages_sent),
+        _ => (stats.bytes_received, stats.messages_received),
+    };
+    format!(
+        "{direction:<10} {:>10} ({}) in {}, {}, {}\nlink       {}, separate {}\ntime       {:>10}\n",
+        size_name(bytes),
+        counted(bytes, "byte"),
+        counted(messages, "message"),
+        bandwidth_name(bytes, time),
+        rate_name(per_second(messages, time)),
+        counted(stats.connections, "connection"),
+        counted(stats.acknowledgements, "acknowledgement"),
+        time_name(time),
+    )
 }
 
 const EXAMPLES: &str = "\

@@ -121,7 +121,7 @@ fn receive(
     let receiving = Receiving::begin(arguments, &link, output);
     let ended = receiving.and_then(|receiving| receiving.run(waiting));
     if arguments.end.stats {
-        eprint!("{}", totals::text("received", &link.stats(), started.elapsed()));
+        eprint!("{}", totals("received", &link.stats(), started.elapsed()));
     }
     // The peer receives the last acknowledgement now or with the next connection.
     let _ = link.close(Instant::now() + CLOSE_TIMEOUT);

@@ -80,7 +80,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let ended = Sending::begin(arguments, &link, input, monitor)
         .and_then(|mut sending| sending.run().map_err(|ended| sending.with_kept_input(ended)));
     if arguments.end.stats {
-        eprint!("{}", totals::text("sent", &link.stats(), started.elapsed()));
+        eprint!("{}", totals("sent", &link.stats(), started.elapsed()));
     }
     match ended {
         Ok(()) => {

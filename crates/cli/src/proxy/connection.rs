@@ -18,10 +18,10 @@ use partywall::{DROPPED, REFUSED};
 use tokio::select;
 use tokio::time::timeout;
 
-use super::codes::{self, ENDING, LATE, READS_NO_MORE, RESET, UNREACHABLE};
 use super::counters::Counters;
 use super::plain::Plain;
 use super::shared::Shared;
+use super::{ENDING, LATE, READS_NO_MORE, RESET, UNREACHABLE, reset_reason};
 use super::{to_plain, to_stream};
 
 /// Carries both directions until both have ended or the proxy ends.
@@ -177,7 +177,7 @@ fn count(end: End, shared: &Shared) {
         End::PlainReset => counted.resets_by_plain += 1,
         End::PeerReset(code @ (UNREACHABLE | LATE | REFUSED)) => {
             drop(counted);
-            shared.failed(&format!("a connection was reset: {}", codes::reason(code)));
+            shared.failed(&format!("a connection was reset: {}", reset_reason(code)));
         }
         End::CutOff(_) | End::PeerReset(ENDING) => counted.cut_off += 1,
         End::PeerReset(_) => counted.resets_by_peer += 1,

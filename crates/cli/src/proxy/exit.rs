@@ -14,10 +14,10 @@ use tokio::select;
 use tokio::sync::Semaphore;
 use tokio::time::{sleep, timeout};
 
-use super::codes::{ENDING, LATE, UNREACHABLE};
 use super::connection::carry;
 use super::plain::Plain;
 use super::shared::Shared;
+use super::{ENDING, LATE, UNREACHABLE};
 
 /// Accepts until the proxy drains.
 pub async fn serve(mut listener: Listener, target: Address, shared: Arc<Shared>) {

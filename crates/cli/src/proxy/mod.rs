@@ -8,12 +8,11 @@
 //!   route.rs    which side is plain         connection.rs  one connection and its ends
 //!   session.rs  the session, reconnected    to_stream.rs  to_plain.rs  chunk.rs   the bytes
 //!   plain.rs    TCP and Unix sockets        stage.rs       running, draining, ending
-//!   shared.rs  counters.rs  codes.rs  log.rs               shared by all connections
+//!   shared.rs  counters.rs  log.rs                         shared by all connections
 //! ```
 //! It does not read the bytes that it carries, and holds only those in flight.
 
 mod chunk;
-mod codes;
 mod connection;
 mod counters;
 mod entry;
@@ -253,3 +252,30 @@ Exit codes:
   1  wrong usage, or this machine failed
   3  could not listen
   130, 143  a second signal ended it";
+
+// Codes of the RESET with which a proxy gives up a stream (SPEC 11.3).
+
+/// The plain socket was reset, or failed.
+const RESET: u32 = 1;
+/// The target of the plain socket could not be reached.
+const UNREACHABLE: u32 = 2;
+/// Connecting took longer than `--connect-timeout`, perhaps because `--connections` were open.
+const LATE: u32 = 3;
+/// The proxy ends, and `--drain` has passed.
+const ENDING: u32 = 4;
+/// The program at the plain socket reads no more, but may still write.
+const READS_NO_MORE: u32 = 5;
+
+/// The text for the code of a connection that was never made.
+const fn reset_reason(code: u32) -> &'static str {
+    match code {
+        UNREACHABLE => {
+            "the other proxy could not connect to its --to: read its output, and check that the server runs"
+        }
+        LATE => {
+            "the other proxy had no connection within its --connect-timeout: raise its --connections, or \
+             check whether the server is busy"
+        }
+        _ => "the other proxy is ending and accepts no more connections",
+    }
+}

@@ -20,7 +20,7 @@ use tokio::time::sleep;
 
 use crate::command::advice::InFlags;
 
-use super::codes;
+use super::ENDING;
 use super::shared::Shared;
 
 /// A handle that opens streams on the present session.
@@ -106,7 +106,7 @@ async fn ended(session: &Session) -> String {
     select! {
         why = session.closed() => why.to_string(),
         code = session.going_away() => match code {
-            Ok(codes::ENDING) => "the other proxy is ending".to_owned(),
+            Ok(ENDING) => "the other proxy is ending".to_owned(),
             Ok(code) => format!("it accepts no more connections (code {code:#x})"),
             Err(why) => why.to_string(),
         },

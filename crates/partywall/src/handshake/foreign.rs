@@ -2,9 +2,9 @@
 //! Handshakes of other protocols: the first bytes choose the protocol, which then negotiates.
 //!
 //! ```text
-//!   not our first bytes ─▶ recognise ── yes ──▶ admitted? ─▶ Protocol::accept  ┐
-//!                                  └─ perhaps ─▶ read on                      ├▶ progress ─▶ Established
-//!   connect_with_protocol ──────────────────▶ admitted? ─▶ Protocol::connect ┘
+//!   not our first bytes ─▶ recognise ─ yes ─▶ admitted? ─▶ Protocol::accept  ─┐
+//!                                └─ perhaps ─▶ read on                         ├▶ Established
+//!   connect_with_protocol ────────────────────▶ admitted? ─▶ Protocol::connect ─┘
 //! ```
 //!
 //! The rules of our own protocol hold here, too: admission, trust, and the deadline. A protocol's

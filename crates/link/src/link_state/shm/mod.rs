@@ -11,8 +11,8 @@
 mod compact;
 mod hostile;
 mod messages;
-mod sleeping;
-mod switching;
+mod sleepers;
+mod transport_switch;
 
 use std::io::IoSlice;
 use std::os::fd::AsFd;
