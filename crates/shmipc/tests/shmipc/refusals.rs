@@ -63,7 +63,9 @@ fn listener_without_protocol_names_what_to_configure() {
             refused.contains("it uses shmipc: give the listener of sessions that protocol"),
             "{refused}"
         );
-        assert!(refused.starts_with(&format!("client of {address} ")), "{refused}");
+        let process = format!("process {} of user ", std::process::id());
+        assert!(refused.starts_with(&process), "{refused}");
+        assert!(refused.contains(&format!(" (client of {address}) ")), "{refused}");
         let error = connecting.join().unwrap();
         assert!(error.to_string().contains("use connect_with or give it the protocol"), "{error}");
         says_once(&error);
