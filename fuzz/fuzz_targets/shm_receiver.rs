@@ -266,9 +266,9 @@ impl World {
     fn end(&mut self) {
         for _ in 0..10_000 {
             match self.channel.try_recv() {
-                Ok(message) => look_at(&message),
+                Ok(Some(message)) => look_at(&message),
                 Err(TryRecvError::Empty) => {}
-                Err(_) => {
+                Ok(None) | Err(_) => {
                     self.held.clear();
                     return;
                 }

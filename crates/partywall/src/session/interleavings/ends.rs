@@ -203,7 +203,7 @@ fn reserve_into_the_end() {
 
 #[test]
 fn waiter_that_begins_as_session_closes_is_woken() {
-    explore(12_000, reserve_into_the_end);
+    explore(48_000, reserve_into_the_end);
 }
 
 /// All handles are dropped while more records are pending than there is room for. They are sent

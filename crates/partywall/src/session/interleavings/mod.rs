@@ -2,13 +2,13 @@
 //! Sessions under shuttle: threads of users and of both drivers, in thousands of random orders.
 //!
 //! ```text
-//!   users ─▶ SendHalf, RecvHalf, Handle ─▶ Core ─▶ outbox ─▶ twin wire ─▶ driver of the other side
-//!     every lock, every ring and every sleep is a point where shuttle lets another thread go on
+//!   users ─▶ SendHalf, RecvHalf, Handle ─▶ outbox ─▶ shared memory ─▶ driver of the peer
+//!     every lock, every publication and every sleep is a point where threads switch
 //!
-//!   sides.rs   two sessions joined by a twin, a thread that drives each, and how users wait
+//!   sides.rs   two sessions over private memory, a thread that drives each, and how users wait
 //!   model.rs   whatever users do, streams are queues: the model of tests/sessions/model.rs
 //!   plan.rs    what they do
-//!   races.rs   one race each: who waits for what while somebody else does what
+//!   races.rs   one race each: a waiter, and what another thread does meanwhile
 //!   ends.rs    the same as the session ends       acts.rs   what users do in both
 //! ```
 //!
