@@ -133,13 +133,15 @@ struct Probe {
     program: &'static str,
     files_max: usize,
     code_lines_max: usize,
+    /// Whether exceeding the bounds is an error.
+    is_bounded: bool,
 }
 
 impl Probe {
     fn judge(self, tree: &Tree, measured: &Measured) -> Result<(), String> {
         let files = measured.on_path();
         let code: usize = files.iter().map(|(file, _)| code_lines(tree, file)).sum();
-        if !BOUNDS_ENFORCED || (files.len() <= self.files_max && code <= self.code_lines_max) {
+        if !self.is_bounded || (files.len() <= self.files_max && code <= self.code_lines_max) {
             return Ok(());
         }
         Err(format!(
@@ -326,6 +328,7 @@ const PROBES: [Probe; 2] = [
         program: "channel_probe",
         files_max: 10,
         code_lines_max: 2_500,
+        is_bounded: true,
     },
     Probe {
         title: "The same on a link over shared memory",
@@ -333,11 +336,10 @@ const PROBES: [Probe; 2] = [
         files_max: 14,
         // Bounded by its files alone.
         code_lines_max: usize::MAX,
+        // It enters 30: a bound to reach, see decision 0021.
+        is_bounded: false,
     },
 ];
-
-/// Whether a path that exceeds its bounds is an error.
-const BOUNDS_ENFORCED: bool = false;
 
 const PAGE: &str = "ARCHITECTURE.md";
 const BEGIN: &str = "<!-- path: written by `cargo xtask path --write` -->";

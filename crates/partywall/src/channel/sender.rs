@@ -273,7 +273,7 @@ impl Sender {
 
     #[inline]
     fn send_until(&mut self, payload: &[u8], deadline: Option<Instant>) -> Result<(), SendError> {
-        let mut progress = Progress::default();
+        let mut progress = Progress::NONE;
         // The first attempt stands alone: nearly always it is the only one.
         match self.end()?.send_on(payload, &mut progress) {
             Ok(()) => return Ok(()),

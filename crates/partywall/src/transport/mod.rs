@@ -269,6 +269,11 @@ pub(crate) struct Progress {
     pub sent: usize,
 }
 
+impl Progress {
+    /// Nothing of the message has gone.
+    pub const NONE: Self = Self { started: false, sent: 0 };
+}
+
 /// Result of an attempt to receive.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Found {
