@@ -161,7 +161,7 @@ pub enum Kind {
     Credit = 12,
     /// The sender asks for no further streams (sessions).
     GoAway = 13,
-    /// A request for a response, or the response (sessions).
+    /// A ping, which the peer answers, or the answer to one (sessions).
     Ping = 14,
     /// The answerer's last record of a stream (sessions).
     End = 15,

@@ -67,8 +67,8 @@ impl EchoError {
 }
 
 impl Connection {
-    /// Connects to `endpoint`. A plain socket has a buffer of `line` bytes for an echo, and waits
-    /// for up to `timeout` in each call.
+    /// Connects to `endpoint`. A plain socket gets a buffer of `line` bytes, the longest line that
+    /// can be echoed, and each call waits for up to `timeout`.
     pub fn connect(
         endpoint: &Endpoint,
         config: &Config,

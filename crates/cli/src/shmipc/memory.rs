@@ -34,8 +34,8 @@ pub enum Kind {
 }
 
 impl Memory {
-    /// A copy of a mapping. A mapping has whole pages, and the middle of a region separates its two
-    /// queues. So the bytes after the end of a region of queues are removed.
+    /// A copy of a mapping. A mapping consists of whole pages, so it may be longer than the region.
+    /// A region of queues is cut to its own size, because its second queue begins at the middle.
     pub fn of_mapping(name: String, source: String, bytes: Vec<u8>) -> Self {
         let mut memory = Self { name, source, bytes };
         let is_neither = matches!(memory.kind(), Kind::Neither(_));

@@ -35,7 +35,7 @@ pub enum FileFault {
         /// The layout hash found.
         found: u64,
     },
-    /// The file is longer than its header says.
+    /// The file is longer than the size in its own header.
     TooLong {
         /// The size in its header, in bytes.
         expected: u64,

@@ -106,9 +106,9 @@ pub struct Report {
     pub epoch: U64,
     /// The stream of the range; 0 if none.
     pub stream: U64,
-    /// First position of the range.
+    /// First position of the range that the report is about.
     pub from: U64,
-    /// The end of the range, as far as known.
+    /// The position after that range, as far as it is known.
     pub to: U64,
 }
 

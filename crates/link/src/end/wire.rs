@@ -139,7 +139,8 @@ impl Wire {
             self.active_since = Some(Instant::now());
         }
         if self.conn.is_over() {
-            // Further reads serve only to notice that the peer hangs up.
+            // The connection has ended: what else the peer sends is dropped, and the socket is read
+            // only to notice that the peer hangs up.
             self.input.clear();
         }
         // A length that the peer merely announces allocates no more than this.

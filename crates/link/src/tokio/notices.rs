@@ -137,7 +137,7 @@ impl Notices {
         }
     }
 
-    /// Waits until `is_so`, by checks alone.
+    /// Waits until `is_so` holds for the link, without receiving or sending anything.
     pub(super) async fn until(
         &self,
         is_so: impl Fn(&Observation) -> bool,
@@ -187,7 +187,7 @@ impl Notices {
 enum Change {
     None,
     Some,
-    /// There was another connection meanwhile, or the link is closed.
+    /// Since the wait began another connection was made, or the link was closed.
     Connection,
 }
 

@@ -29,7 +29,7 @@ pub struct Receiver {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Readiness {
-    /// There is something to do now: do not poll.
+    /// There is something to do now: call `recv` or `send` before waiting on the descriptor.
     Ready,
     /// There is nothing now; the descriptor becomes readable when there may be.
     WillNotify,

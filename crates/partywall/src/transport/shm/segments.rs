@@ -39,7 +39,7 @@ pub(super) struct Segments {
 #[derive(Debug)]
 struct Segment {
     number: u32,
-    /// How many views of it were made.
+    /// How many views of this segment were made.
     views: u64,
     memory: Arc<SegmentMemory>,
 }

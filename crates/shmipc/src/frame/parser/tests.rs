@@ -26,7 +26,7 @@ fn fallback(stream: u32, payload: Vec<u8>) -> Frame {
     Frame::Fallback { stream, status: 0, payload }
 }
 
-/// All that comes out of bytes in pieces, and how it ended.
+/// Feeds `bytes` in pieces of `piece_bytes`. Returns the frames parsed, and the error, if any.
 fn parse(
     parser: &mut Parser,
     bytes: &[u8],
