@@ -149,8 +149,8 @@ impl List {
         None
     }
 
-    /// Claims slice `index`, which was just removed from the free list. Returns `None` if its header
-    /// does not describe a free slice.
+    /// Claims slice `index`, which was just removed from the free list. Returns `None` if its
+    /// header does not describe a free slice.
     fn taken(&self, index: u32) -> Option<Piece> {
         let slice = self.slice(index);
         let is_free = self.map.load_byte(slice + SLICE_FLAGS) & IN_USE == 0
