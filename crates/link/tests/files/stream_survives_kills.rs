@@ -10,7 +10,7 @@
 //! ```
 //!
 //! That is more than killing after each store: the order of stores that nothing orders is tried
-//! both ways. A kill of a real process is in `link_state_survives_kills.rs`.
+//! both ways. A kill of a real process is in `state_survives_kills.rs`.
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "a test")]
 

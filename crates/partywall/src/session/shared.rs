@@ -72,7 +72,7 @@ struct DriverWakeup {
 /// Prints the peer and the transport only: the rings would fill pages.
 impl fmt::Debug for SessionShared {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Core")
+        f.debug_struct("SessionShared")
             .field("peer", &self.peer)
             .field("transport", &self.transport)
             .field("end", &self.end.get())

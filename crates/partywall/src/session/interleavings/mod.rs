@@ -15,7 +15,7 @@
 //! `cargo xtask test --only shuttle` runs them. They find messages that are lost, doubled, torn or
 //! on the wrong stream, violations between two honest sides, and lost wake-ups: a thread that
 //! blocks for ever is a deadlock, and one that polls for ever exceeds the steps. They sample orders
-//! and do not try all of them, and locks are the only points where threads switch.
+//! and do not try all of them, and threads switch only at the points named above.
 //!
 //! Each exploration has two schedulers: one picks any runnable thread at each point; under PCT a
 //! thread runs until it blocks, but for a few changes. Both are seeded, the same each time:

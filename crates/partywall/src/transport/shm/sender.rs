@@ -4,7 +4,7 @@
 //! ```text
 //!   length ≤ inline_max ───────────────▶ DATA      copied into the ring
 //!   a block can be allocated ──────────▶ BLOB      the receiver sees the block (blob_memory.rs)
-//!   none, and the policy is Overflow ──▶ FRAGMENT… copied through the ring (fragments.rs)
+//!   none, and the policy is Overflow ──▶ FRAGMENT… copied through the ring (sender/slow_path.rs)
 //!
 //!   early check ── receiver asleep? notify ─▶ write, publish ─▶ fence ─▶ check ── asleep? notify
 //!   no sign of life: 5 ms after a wake-up, or 256 commits without progress ─▶ ask the system
