@@ -5,7 +5,7 @@
 //! looks up one id, so the hash must be cheap.
 //!
 //! ```text
-//!   id ─ xor secret ─ times secret ─▶ 128 bits ─ xor of its 64-bit halves ─▶ 64 bits; then once more
+//!   id ─ xor secret ─ times secret ─▶ 128 bits ─ xor of its 64-bit halves ─▶ 64 bits; two rounds
 //! ```
 //!
 //! The hash has two such rounds. After one round, a secret in a hundred is weak: ids at equal
