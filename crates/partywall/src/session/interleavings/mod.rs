@@ -7,10 +7,10 @@
 //!     every lock, every publication and every sleep is a point where threads switch
 //!
 //!   sides.rs   two sessions over private memory, a thread that drives each, and how users wait
-//!   model.rs   random users of streams, checked against queues: the model of tests/sessions/model.rs
+//!   model.rs   random users, checked against queues: the model of tests/sessions/model.rs
 //!   plan.rs    the random plan of one execution of the model
 //!   races.rs   one race per test: a waiter, and another thread that acts meanwhile
-//!   ends.rs    races with the end of the session   acts.rs   operations of users in races.rs, ends.rs
+//!   ends.rs    races with the end of the session   acts.rs   the operations of users in both
 //! ```
 //!
 //! `cargo xtask test --only shuttle` runs these tests. They find messages that are lost, doubled,
