@@ -19,7 +19,8 @@ use std::time::Instant;
 ///
 /// Dropping the reservation, or [`abort`](Self::abort), frees the memory without sending a message.
 ///
-/// # Panics Reading or writing the memory panics in a forked child.
+/// # Panics
+/// Reading or writing the memory panics in a forked child.
 pub struct Reservation<'a> {
     pub(crate) holder: Holder<'a>,
     pub(crate) memory: Option<Memory>,
@@ -49,7 +50,8 @@ impl Reservation<'_> {
     /// Sends the message if the ring has space now; otherwise returns the reservation. Never
     /// blocks.
     ///
-    /// # Errors Returns the reservation together with the reason: see [`TrySendError`].
+    /// # Errors
+    /// Returns the reservation together with the reason: see [`TrySendError`].
     #[expect(clippy::result_large_err, reason = "the reservation is given back")]
     pub fn try_commit(mut self) -> Result<(), (Self, TrySendError)> {
         // A reservation in private memory is sent by a copy: as a whole, or not at all.

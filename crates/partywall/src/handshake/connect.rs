@@ -44,7 +44,8 @@ where
 /// The handshake timeout covers everything except the lookup of a host name, for which the system's
 /// resolver has its own time limits. If the name has several addresses, `connect_with` tries all.
 ///
-/// # Errors Returns [`ConnectError`] if no address can be connected within the timeout.
+/// # Errors
+/// Returns [`ConnectError`] if no address can be connected within the timeout.
 pub fn connect_with<A>(address: A, config: &Config) -> Result<Channel, ConnectError>
 where
     A: TryInto<Address>,

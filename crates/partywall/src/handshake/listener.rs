@@ -104,7 +104,8 @@ impl Listener {
 
     /// Listens at `address`. `config` applies to every accepted channel.
     ///
-    /// # Errors Returns [`BindError`] if `config` is impossible or the address cannot be bound.
+    /// # Errors
+    /// Returns [`BindError`] if `config` is impossible or the address cannot be bound.
     pub fn bind_with<A>(address: A, config: &Config) -> Result<Self, BindError>
     where
         A: TryInto<Address>,
@@ -178,9 +179,10 @@ impl Listener {
     /// A peer whose handshake fails causes no error of `accept`: it is refused, counted
     /// ([`refused`](Self::refused)), and reported to [`Config::on_refused`].
     ///
-    /// # Errors Returns [`AcceptError`] if accepting fails. The listener stays usable after each
-    /// error. At the descriptor limit, wait until some are closed before accepting again.
-    /// limit, wait a little.
+    /// # Errors
+    /// Returns [`AcceptError`] if accepting fails. The listener stays usable after each error. At
+    /// the descriptor limit, wait until some are closed before accepting again. limit, wait a
+    /// little.
     pub fn accept(&mut self) -> Result<Channel, AcceptError> {
         self.accept_channel(None)
     }
@@ -196,7 +198,8 @@ impl Listener {
     /// Returns the next channel if one is established now. Also drives the handshakes under way,
     /// and never blocks.
     ///
-    /// # Errors [`AcceptError::TimedOut`] if no channel is established now; others as
+    /// # Errors
+    /// [`AcceptError::TimedOut`] if no channel is established now; others as
     /// [`accept`](Self::accept).
     pub fn try_accept(&mut self) -> Result<Channel, AcceptError> {
         self.accept_channel(Some(Instant::now()))

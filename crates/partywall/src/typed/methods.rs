@@ -351,8 +351,9 @@ impl Receiver {
     /// patterns are valid, because it contains enums, `bool` or `char`. The bytes are copied, then
     /// checked.
     ///
-    /// # Errors [`RecvPlainError::NotPlain`] if the message's length differs from that of `T`, or
-    /// its bytes are no valid `T`. Fails also as [`recv`](Self::recv) does.
+    /// # Errors
+    /// [`RecvPlainError::NotPlain`] if the message's length differs from that of `T`, or its bytes
+    /// are no valid `T`. Fails also as [`recv`](Self::recv) does.
     pub fn recv_checked<T: TryFromBytes>(
         &mut self,
     ) -> Result<Option<T>, RecvPlainError<RecvError>> {
@@ -427,8 +428,9 @@ impl RecvStream {
     /// Receives the next message and decodes it as a serde value. Returns `None` once the peer has
     /// finished. Cancel-safe: a dropped future has taken no message.
     ///
-    /// # Errors [`RecvValueError::Decode`] if the message does not encode a `T`. The message counts
-    /// as received, and the error contains it. Fails also as [`recv`](Self::recv) does.
+    /// # Errors
+    /// [`RecvValueError::Decode`] if the message does not encode a `T`. The message counts as
+    /// received, and the error contains it. Fails also as [`recv`](Self::recv) does.
     pub async fn recv_value<T: DeserializeOwned>(
         &mut self,
     ) -> Result<Option<T>, RecvValueError<StreamRecvError>> {
@@ -481,8 +483,9 @@ impl RecvStream {
     /// Receives the next message as a plain struct or a slice of plain structs. Returns `None` once
     /// the peer has finished.
     ///
-    /// # Errors [`RecvPlainError::NotPlain`] if the message's length does not suit `T`. Fails also
-    /// as [`recv`](Self::recv) does.
+    /// # Errors
+    /// [`RecvPlainError::NotPlain`] if the message's length does not suit `T`. Fails also as
+    /// [`recv`](Self::recv) does.
     pub async fn recv_plain<T>(
         &mut self,
     ) -> Result<Option<Plain<T>>, RecvPlainError<StreamRecvError>>
@@ -498,8 +501,9 @@ impl RecvStream {
     /// Receives the next message as a struct of which only some byte patterns are valid: copied,
     /// then checked. Returns `None` once the peer has finished.
     ///
-    /// # Errors [`RecvPlainError::NotPlain`] if the message's length differs from that of `T`, or
-    /// its bytes are no valid `T`. Fails also as [`recv`](Self::recv) does.
+    /// # Errors
+    /// [`RecvPlainError::NotPlain`] if the message's length differs from that of `T`, or its bytes
+    /// are no valid `T`. Fails also as [`recv`](Self::recv) does.
     pub async fn recv_checked<T: TryFromBytes>(
         &mut self,
     ) -> Result<Option<T>, RecvPlainError<StreamRecvError>> {
