@@ -2,7 +2,7 @@
 //! Two sides of a connection over private memory of one process, for models under shuttle.
 //!
 //! ```text
-//!   ShmSender ── ring, slab: ring::pair ──▶ ShmReceiver       sender and receiver are the real ones
+//!   ShmSender ── ring, slab: ring::pair ──▶ ShmReceiver       the real sender, receiver
 //!   control socket: a socket pair           wait points: shuttle's condition variables
 //! ```
 //!
