@@ -108,8 +108,8 @@ fn credit_goes_along_with_messages_in_pieces() {
     });
 }
 
-/// Both ends send, receive some, and send again. Each waits for credit that is pending at the
-/// other, which would be lost if an end did not send it while waiting.
+/// Both ends send, receive some, and send again. Each waits for credit that the other end has
+/// pending, so an end that waits must send its pending credit.
 #[test]
 fn two_who_wait_to_send_do_not_wait_for_each_other() {
     run("both wait to send", TIMEOUT, async {
