@@ -5,6 +5,7 @@
 //! ```text
 //! deadline    what must happen in time: instants, conditions, futures, a watchdog for hangs
 //! directory   a directory for sockets and files, removed at the end
+//! error_numbers  the tables of numbers in SPEC.md, against the variants of error types
 //! footprint   what a process holds, and the lock of the tests that count it
 //! fork        a forked child
 //! hostile     a peer that does the handshake by hand and then breaks rules, and its victim
@@ -20,6 +21,7 @@
 
 pub mod deadline;
 mod directory;
+pub mod error_numbers;
 pub mod footprint;
 pub mod fork;
 pub mod hostile;
