@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! One number for every error of calls and of lossy records, the same in every language (SPEC 17.7).
+//! One number for every error of calls and of lossy records, the same in every language.
+//!
+//! SPEC 17.7 has the table.
 
 use partywall::ErrorCode;
 
