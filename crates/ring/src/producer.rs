@@ -204,8 +204,8 @@ impl Producer {
 
     /// Like [`append`](Self::append), at the position `begin` that [`place`](Self::place) returned,
     /// with room, for a payload of this length. The batch must be within its limit, and no other
-    /// call may come between the two. None of these conditions is checked again; if one does not
-    /// hold, unread records may be overwritten.
+    /// call may come between `place` and `append_placed`. None of these conditions is checked
+    /// again; if one does not hold, unread records may be overwritten.
     ///
     /// # Panics
     /// With debug assertions, if `begin` is not the next position, or there is no room.

@@ -92,7 +92,7 @@ impl PidFd {
     }
 
     /// Whether the process has died. The call never blocks, and returns false if the kernel cannot
-    /// tell at the moment.
+    /// answer at the moment.
     pub fn is_dead(&self) -> bool {
         let mut fds = [PollFd::new(&self.fd, PollFlags::IN)];
         poll::wait(&mut fds, Some(Instant::now())).is_ok_and(|ready| ready > 0)
