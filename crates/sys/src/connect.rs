@@ -5,7 +5,7 @@
 //!   Unix  SO_PASSCRED, SO_SNDTIMEO = time left, connect, SO_SNDTIMEO = none
 //!   TCP   O_NONBLOCK, connect, poll until writable, SO_ERROR, O_NONBLOCK off, TCP_NODELAY
 //!
-//!   begin_…  without blocking, for an event loop: O_NONBLOCK, connect ─▶ Begun ─ writable ─▶ finish
+//!   begin_…  never blocks; for event loops: O_NONBLOCK, connect ─▶ Begun ─ writable ─▶ finish
 //! ```
 //!
 //! A Unix `connect` blocks while the listener's backlog is full, and polling does not report when
