@@ -29,9 +29,10 @@ pub struct Figures {
     pub epochs: u64,
     pub reports: u64,
     pub time: Duration,
-    /// Round-trip time through the relay, without links.
+    /// For runs of cuts: times from the instant at which a new connection is possible, until a
+    /// message arrives over one.
     pub recoveries: Vec<Recovery>,
-    /// There and back through the relay, without links.
+    /// Round-trip time through the relay, without links.
     pub round_trip: Duration,
 }
 
