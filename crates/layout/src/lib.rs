@@ -14,7 +14,7 @@
 //!
 //! This crate has no `unsafe`, accesses no memory but its arguments and makes no system call. Each
 //! structure has a picture, a `repr(C)` type, and compile-time assertions on its size and on every
-//! offset. `spec/SPEC.md` is normative; golden vectors keep the two equal.
+//! offset. `spec/SPEC.md` is normative; golden vectors keep code and specification equal.
 //!
 //! All integers are little-endian. Every word in shared memory has exactly one writing process,
 //! which the documentation of the word names.

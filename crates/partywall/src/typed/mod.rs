@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Messages that are values: serde's (feature `serde`), or plain structs (feature `zerocopy`).
+//! Messages as typed values: serde values (feature `serde`), or plain structs (feature `zerocopy`).
 //!
 //! ```text
 //!   values.rs    send_value, recv_value     postcard: any serde type, compact, decoded
 //!   plain.rs     send_plain, recv_plain     the bytes of the struct itself, borrowed in place
 //!   places.rs    bytes at an address that suits the struct
-//!   methods.rs   these methods, on channels and streams
+//!   methods.rs   the methods above, on channels and streams
 //! ```
 //!
-//! Nothing changes on the wire: a value is the payload of one message, so limits on its size are
-//! the limits on messages.
+//! The wire format has no types: a value is the payload of one message, so the limits on messages
+//! also limit the size of values.
 
 mod methods;
 #[cfg(feature = "zerocopy")]
