@@ -14,6 +14,7 @@
 
 #[cfg(feature = "calls")]
 pub mod calls;
+mod error_code;
 pub mod lossy;
 
 /// The examples of the guide's chapters, compiled and run as documentation tests; in no build.
