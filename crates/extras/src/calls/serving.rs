@@ -77,7 +77,7 @@ pub(crate) struct Serving<C, H> {
     waiting: VecDeque<(u64, C)>,
 }
 
-/// What the server must do with a call that arrived.
+/// The consequence of a call that arrived, for the server.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Arrived<C> {
     /// Run the call, then call `started`.

@@ -17,7 +17,7 @@
 
 use std::collections::VecDeque;
 
-/// What a sender does with a record for which the channel has no room.
+/// The policy for a record for which the channel has no room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum OnFull {

@@ -66,8 +66,8 @@ impl Pending {
     ) -> Result<(), HandshakeError> {
         let name = protocol.name();
         self.admit()?;
-        // The kernel reports only the peer's process number. If the process has died, its
-        // connection is closed as well.
+        // The kernel reports only the peer's process number, which may have been reused. In that
+        // case the peer has died, and its connection is closed as well.
         let known = self.credentials.filter(|who| who.is_pid_visible());
         let process = known.and_then(|who| PidFd::of_pid(who.pid).ok());
         let trust = decide_trust(self.config.trust, self.credentials.as_ref(), process.as_ref());

@@ -47,7 +47,7 @@ pub(crate) struct Driver {
     is_over: bool,
 }
 
-/// Result of `Driver::turn`.
+/// The result of one `Driver::turn`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Turn {
     /// The turn handled records, and more may have arrived.

@@ -47,7 +47,7 @@ impl SessionError {
     }
 }
 
-/// Formats code and reason as the end of a sentence; nothing if neither was given.
+/// The code and reason of `close`, which `Display` writes as the end of a sentence.
 struct Reason<'a>(u32, &'a str);
 
 impl fmt::Display for Reason<'_> {
@@ -70,7 +70,7 @@ pub enum WaitError {
     /// The event has not happened yet; only `try_` calls return this error. The session continues.
     #[error("the operation would block")]
     WouldBlock,
-    /// The session is over.
+    /// The session is over, for the contained reason.
     #[error(transparent)]
     Session(#[from] SessionError),
 }
@@ -105,7 +105,7 @@ pub enum OpenError {
     /// Opening would have to wait; only `try_open` returns this error.
     #[error("opening a stream would block: the peer allows no more now, or there is no room")]
     WouldBlock,
-    /// The session is over.
+    /// The session is over, for the contained reason.
     #[error(transparent)]
     Session(#[from] SessionError),
 }
@@ -146,7 +146,7 @@ pub enum StreamSendError {
     /// The message is longer than this session can ever send.
     #[error("{0}")]
     TooLarge(TooLarge),
-    /// The session is over.
+    /// The session is over, for the contained reason.
     #[error(transparent)]
     Session(#[from] SessionError),
 }

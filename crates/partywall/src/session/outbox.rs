@@ -264,8 +264,8 @@ impl Outbox {
         sent
     }
 
-    /// Makes the attempt after which a user waits, and records the progress snapshot from before
-    /// it.
+    /// Repeats an attempt that found no room. Keeps the progress snapshot from before it, with
+    /// which the driver detects new room.
     #[cold]
     fn attempt<T>(
         &mut self,

@@ -240,7 +240,7 @@ pub(crate) enum NotSent {
     Closed(Closed),
     /// The message is longer than a limit, so it can never be sent.
     TooLarge(TooLarge),
-    /// The channel is broken.
+    /// The channel is broken: the peer violated the protocol, or a system call failed.
     Fault(Fault),
 }
 
@@ -280,7 +280,7 @@ impl Progress {
     pub const NONE: Self = Self { started: false, sent: 0 };
 }
 
-/// Result of [`TransportReceiver::find`].
+/// The next record of a receiver: the result of [`TransportReceiver::find`].
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Found {
     /// A message, which is now the current one.
@@ -291,7 +291,7 @@ pub(crate) enum Found {
     Control(RecordHeader),
     /// No record has arrived.
     Nothing,
-    /// The direction has ended; no record will follow.
+    /// The direction has ended, and no record will follow.
     End(Closed),
 }
 

@@ -46,7 +46,7 @@ pub struct NotPlain {
     number: Option<u64>,
     type_name: &'static str,
     what: What,
-    /// Boxed, to keep the error type small.
+    /// The message is boxed, to keep the error type small.
     message: Box<Message>,
 }
 

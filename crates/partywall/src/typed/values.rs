@@ -40,7 +40,7 @@ pub struct DecodeError {
     number: u64,
     type_name: &'static str,
     reason: postcard::Error,
-    /// Boxed, to keep the error type small.
+    /// The message is boxed, to keep the error type small.
     message: Box<Message>,
 }
 
