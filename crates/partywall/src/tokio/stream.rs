@@ -157,9 +157,9 @@ impl Stream {
         Ok(true)
     }
 
-    /// Finishes the sending direction, as [`SendStream::finish`] does. A protocol without half-close
-    /// transmits the end only after receiving has ended too: by [`RecvStream::stop`], or when the
-    /// stream is dropped.
+    /// Finishes the sending direction, as [`SendStream::finish`] does. A protocol without
+    /// half-close transmits the end only after receiving has ended too: by [`RecvStream::stop`], or
+    /// when the stream is dropped.
     pub fn finish(&mut self) {
         self.send.finish();
     }
