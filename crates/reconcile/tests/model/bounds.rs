@@ -2,8 +2,8 @@
 //! The bounds of one exploration, and the one safeguard that it leaves out.
 //!
 //! ```text
-//! Bounds   the maximum number of messages, connections, crashes, losses … Fault    one rule of
-//! SPEC 12 that the world does not follow
+//!   Bounds   the maximum number of messages, connections, crashes, losses …
+//!   Fault    one rule of SPEC 12 that the world does not follow
 //! ```
 
 /// Upper limits of the events in one exploration. The first of a pair is for the client, the second
