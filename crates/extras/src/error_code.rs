@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! One number for every error of calls and of lossy records, the same in every language.
+//! Error codes: each error of calls and of lossy records has one number, the same in every
+//! language.
 //!
-//! SPEC 17.7 has the table.
+//! SPEC 17.7 lists the numbers.
 
 use partywall::ErrorCode;
 
