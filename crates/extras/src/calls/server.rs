@@ -27,7 +27,7 @@ use std::time::Instant;
 use tokio::sync::Mutex as Turns;
 use tokio::task::{AbortHandle, Id, JoinError, JoinSet};
 
-/// Answers the calls of a stream.
+/// Answers the calls that arrive on a stream.
 #[derive(Debug)]
 pub struct Server {
     send: Arc<Turns<SendStream>>,

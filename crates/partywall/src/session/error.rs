@@ -15,9 +15,9 @@ pub enum SessionError {
     /// Dropping closes with code 0 and an empty reason.
     #[error("this side closed the session{}", Reason(*code, reason))]
     ClosedHere {
-        /// The code given to `close`.
+        /// The code that the caller gave to `close`.
         code: u32,
-        /// The reason given to `close`.
+        /// The reason that the caller gave to `close`.
         reason: Arc<str>,
     },
     /// The peer closed the session, or its connection was lost.

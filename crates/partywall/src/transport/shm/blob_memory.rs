@@ -422,5 +422,5 @@ impl BlobMemory {
 const SEGMENT_BYTES_MIN: u64 = 256 << 10;
 /// Most announcements that may be pending at a time.
 const PENDING_MAX: usize = 4;
-/// At a high rate, `note_idle` reads the clock once per this many large messages.
+/// Number of large messages for which `note_idle` reads the clock once, at a high rate.
 const CLOCK_EVERY: u32 = 64;
