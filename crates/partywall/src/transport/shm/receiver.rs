@@ -68,9 +68,9 @@ pub(crate) struct ShmReceiver {
 /// The state that the receiver has declared in its word `asleep_records`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Declared {
-    /// Awake: the word is 0.
+    /// Awake: the word in shared memory is 0.
     Awake,
-    /// Asleep: the word is a sleep epoch.
+    /// Asleep: the word in shared memory is a sleep epoch.
     Asleep,
     /// Woken: the first message after the sleep was found, but the word still says asleep.
     Woken,
