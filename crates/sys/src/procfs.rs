@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Small text files under `/proc` and `/sys`, and the `Name: value` lines in them.
 //!
-//! It does not interpret their content.
+//! This file does not interpret the values.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -13,22 +13,22 @@ use rustix::fs::OFlags;
 
 use crate::fork::{ForkGuard, own_pid};
 
-/// Reads up to [`TEXT_SIZE_MAX`] bytes of a file that the kernel generates.
+/// Reads up to [`TEXT_SIZE_MAX`] bytes of the file `path`, which the kernel generates.
 pub(crate) fn read_text(path: impl AsRef<Path>) -> io::Result<String> {
     let mut bytes = Vec::new();
     File::open(path)?.take(TEXT_SIZE_MAX).read_to_end(&mut bytes)?;
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// The first number in a file; `None` without a file or number.
+/// The first number in the file `path`; `None` if there is no such file or number.
 pub(crate) fn read_number(path: impl AsRef<Path>) -> Option<u64> {
     read_text(path).ok()?.split_whitespace().next()?.parse().ok()
 }
 
-/// The kernel's description of one of our descriptors.
+/// The kernel's description of a descriptor of this process.
 ///
-/// Read through `thread-self`, because `self` is the first thread, which may be gone or have its
-/// own table.
+/// The path goes through `thread-self`: `self` is the first thread, which may have ended or have a
+/// descriptor table of its own.
 pub(crate) fn fdinfo(fd: impl AsFd) -> io::Result<String> {
     let path = format!("/proc/thread-self/fdinfo/{}", fd.as_fd().as_raw_fd());
     let mut file = File::open(&path)?;
@@ -60,7 +60,7 @@ pub(crate) fn own_namespaces() -> Option<[PathBuf; 2]> {
     OWN.get(|own| own.namespaces.clone(), |own| own.namespaces = namespaces("thread-self"))
 }
 
-/// The value of the first line `name:<spaces>value`.
+/// The value of the first line of `text` that reads `name:<spaces>value`.
 pub(crate) fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     text.lines().find_map(|line| {
         let (key, value) = line.split_once(':')?;
@@ -68,8 +68,8 @@ pub(crate) fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     })
 }
 
-/// True if `/proc` is of our pid namespace; another namespace's would show other processes. One
-/// that once was ours is not examined again.
+/// Whether `/proc` is that of this process's pid namespace; another `/proc` would show other
+/// processes. One that once was right is not examined again.
 pub(crate) fn is_our_own() -> bool {
     let shows_us = || {
         let own = own_pid().to_string();
