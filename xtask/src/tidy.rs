@@ -7,6 +7,7 @@
 
 mod atomics;
 mod circles;
+mod constants;
 mod files;
 mod imports;
 mod lints;
@@ -89,7 +90,7 @@ fn check(tree: &Tree) -> Vec<Finding> {
 /// A rule, or a few rules that read the same text.
 type Rule = fn(&Tree, &mut Vec<Finding>);
 
-const RULES: [Rule; 10] = [
+const RULES: [Rule; 11] = [
     vocabulary::check,
     circles::check,
     lints::check,
@@ -100,6 +101,7 @@ const RULES: [Rule; 10] = [
     text::check,
     references::check,
     references::check_faults,
+    constants::check,
 ];
 
 /// Runs one rule over sample files (path and text), and returns the findings as they are printed.
