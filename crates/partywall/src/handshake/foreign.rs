@@ -185,7 +185,7 @@ const SHMIPC_CAME: &str =
     "it uses shmipc: give the listener of sessions that protocol (with_protocol)";
 const SHMIPC_ANSWERED: &str = "it uses shmipc: use connect_with_protocol";
 const PERHAPS_SHMIPC: &str = "; if it is a server of shmipc, use connect_with_protocol";
-const NO_PROTOCOL: &str =
-    "; if it is a listener of Partywall, use connect_with or give it the protocol";
+const NO_PROTOCOL: &str = "; if it is a listener of Partywall, connect without the protocol (connect_with), or give the \
+     listener the protocol (with_protocol)";
 /// Number of first bytes within which every protocol must be recognised.
 const RECOGNISED_BYTES: usize = 8;
