@@ -129,9 +129,9 @@ pub enum Decision {
         /// The digest at `resume`.
         digest: RecordDigest,
     },
-    /// Not at all: the two views contradict each other.
+    /// No resumption: the two views contradict each other.
     Impossible(Impossible),
-    /// Not yet: the side with the lower epoch adopts this epoch first.
+    /// No resumption yet: the side with the lower epoch adopts this epoch first.
     NewEpoch(Epoch),
 }
 

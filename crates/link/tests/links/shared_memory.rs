@@ -132,7 +132,7 @@ fn external_event_loop_learns_of_messages_and_room() {
                     Err(error) => panic!("{error}"),
                 }
             }
-            // Only the descriptor wakes this loop in time: the deadline is that of the whole test.
+            // Only the descriptor wakes this loop in time: the deadline is the test's own limit.
             let mut fds = [PollFd::new(&group, PollFlags::IN)];
             let until = group.next_timer().map_or(deadline, |timer| timer.min(deadline));
             poll::wait(&mut fds, Some(until)).unwrap();
