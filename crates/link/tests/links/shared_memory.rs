@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Links between two ends of one user on one machine: each end reads the peer's memory, sleeps and
-//! wakes by it, and switches to a socket and back while messages flow.
+//! Links between two ends of one user on one machine. Each end reads the peer's memory, and sleeps
+//! and wakes by it. The links also switch to a socket and back while messages flow.
 
 use crate::support_ends;
 
