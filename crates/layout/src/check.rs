@@ -244,3 +244,38 @@ impl fmt::Display for Violation {
 }
 
 impl core::error::Error for Violation {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error_numbers::NumberTable;
+    use crate::walk_variants;
+
+    #[test]
+    fn every_violation_has_the_number_of_the_specification() {
+        let (position, found, what) = (64, 1, "");
+        let (from, to, max, stream) = (0, 0, 0, 1);
+        let mut table = NumberTable::of_section("9.3 Violations");
+        walk_variants!(table, Violation::code, Violation {
+            RegionHeader = Violation::RegionHeader { field: "", found } => "region header",
+            Word = Violation::Word { position, found } => "word",
+            Kind = Violation::Kind { position, kind: 30 } => "kind",
+            Unexpected = Violation::Unexpected { position, kind: 9 } => "unexpected",
+            RecordLength = Violation::RecordLength { position, len: 1, max } => "record length",
+            Pad = Violation::Pad { position, len: 1 } => "pad",
+            Body = Violation::Body { position, what, found } => "body",
+            Consumed = Violation::Consumed { found, from, to } => "consumed",
+            Released = Violation::Released { found, from, to } => "released",
+            Block = Violation::Block { id: 1 } => "block",
+            MessageLength = Violation::MessageLength { len: 1, max } => "message length",
+            Memory = Violation::Memory { wanted: 1, max } => "memory",
+            Segments = Violation::Segments { wanted: 1, max } => "memory",
+            SegmentMissing = Violation::SegmentMissing { number: 1 } => "segment missing",
+            Fragment = Violation::Fragment { position, what } => "fragment",
+            Stream = Violation::Stream { stream, what } => "stream",
+            Credit = Violation::Credit { stream, found, max } => "credit",
+            Frame = Violation::Frame { what, found } => "frame",
+        });
+        table.assert_all_met(0..=u32::MAX);
+    }
+}

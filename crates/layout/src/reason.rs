@@ -144,3 +144,40 @@ impl fmt::Display for Refusal {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error_numbers::NumberTable;
+    use crate::walk_variants;
+
+    const NEWER: u32 = 4_000_000_000;
+
+    #[test]
+    fn every_reason_and_refusal_has_the_number_of_the_specification() {
+        let newer = NumberTable::of_row(NEWER, "of a newer peer");
+        let mut table = NumberTable::of_section("2.6 Fallback reasons").with(0, "", &newer);
+        walk_variants!(table, |reason: &FallbackReason| reason.number(), FallbackReason {
+            Policy = FallbackReason::Policy => "policy",
+            Remote = FallbackReason::Remote => "remote",
+            Memfd = FallbackReason::Memfd => "memfd",
+            Memory = FallbackReason::Memory => "memory",
+            Descriptors = FallbackReason::Descriptors => "descriptors",
+            Limits = FallbackReason::Limits => "limits",
+            Map = FallbackReason::Map => "map",
+            Other = FallbackReason::Other(NEWER) => "of a newer peer",
+        });
+        table.assert_all_met(0..=u32::MAX);
+        let mut table = NumberTable::of_section("2.5 Codes of REJECT").with(0, "", &newer);
+        walk_variants!(table, |refusal: &Refusal| refusal.number(), Refusal {
+            Version = Refusal::Version => "version",
+            Admission = Refusal::Admission => "admission",
+            Transport = Refusal::Transport => "transport",
+            Violation = Refusal::Violation => "violation",
+            Service = Refusal::Service => "service",
+            Busy = Refusal::Busy => "busy",
+            Other = Refusal::Other(NEWER) => "of a newer peer",
+        });
+        table.assert_all_met(0..=u32::MAX);
+    }
+}

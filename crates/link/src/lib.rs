@@ -47,6 +47,7 @@ mod config;
 mod drive;
 mod end;
 mod error;
+mod error_code;
 mod group;
 mod handle;
 mod link_state;

@@ -650,8 +650,8 @@ mod tests {
         // No region has room for two slices of nearly 4 GiB.
         let advice = refused(&classes(&[(u32::MAX - 3, 100)]));
         assert!(advice.ends_with("choose smaller ones, or more percent"), "{advice}");
-        // A region of 32 MiB, less headers of 8 and 36 bytes, has room for two such slices with
-        // their headers, and 4 bytes more.
+        // A region of 32 MiB, less headers of 8 and 36 bytes, has room for two slices of 16,777,172
+        // bytes with their headers, and 4 bytes more.
         assert_eq!(classes(&[(16_777_172, 100)]).verify(), Ok(()));
         assert!(refused(&classes(&[(16_777_176, 100)])).contains("which are 1 of them"));
         assert_eq!(

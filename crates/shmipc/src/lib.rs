@@ -21,6 +21,7 @@
 mod config;
 mod connections;
 mod dump;
+mod error_code;
 mod frame;
 mod handshake;
 mod hot_restart;

@@ -330,5 +330,22 @@ pub enum ConnectError {
     },
 }
 
+impl ConnectError {
+    /// The number of the error (SPEC 17).
+    #[must_use]
+    pub const fn code(&self) -> u32 {
+        match self {
+            ConnectError::NameTooLong { .. } => 302,
+            ConnectError::DescriptorLimit { .. } => 306,
+            ConnectError::TimedOut { .. } => 331,
+            ConnectError::NotFound { .. } => 332,
+            ConnectError::Refused { .. } => 333,
+            ConnectError::NotASocket { .. } => 334,
+            ConnectError::Denied { .. } => 335,
+            ConnectError::Other { .. } => 336,
+        }
+    }
+}
+
 /// Shortest time limit of one attempt; the kernel rounds it up to its ticks of up to 10 ms.
 const ATTEMPT_MIN: Duration = Duration::from_millis(1);

@@ -76,6 +76,11 @@ pub mod socket;
 mod socket_path;
 pub mod timer;
 
+#[cfg(test)]
+#[allow(dead_code, reason = "the test scaffolding, which uses this crate, owns the file")]
+#[path = "../../testkit/src/error_numbers.rs"]
+mod error_numbers;
+
 pub use biased::{Biased, BiasedGuard};
 pub use connect::{Begun, begin_tcp, begin_unix_abstract, begin_unix_path};
 pub use connect::{ConnectError, connect_tcp, connect_unix_abstract, connect_unix_path};

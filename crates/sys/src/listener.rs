@@ -274,6 +274,21 @@ pub enum BindError {
 }
 
 impl BindError {
+    /// The number of the error (SPEC 17).
+    #[must_use]
+    pub const fn code(&self) -> u32 {
+        match self {
+            BindError::NameTooLong { .. } => 302,
+            BindError::DescriptorLimit { .. } => 306,
+            BindError::AddressInUse { .. } => 311,
+            BindError::NotASocket { .. } => 312,
+            BindError::Locked { .. } => 313,
+            BindError::Denied { .. } => 314,
+            BindError::NoDirectory { .. } => 315,
+            BindError::Other { .. } => 316,
+        }
+    }
+
     pub(crate) fn explain(to: &str, errno: Errno) -> BindError {
         let to = to.to_owned();
         match errno {
@@ -311,8 +326,61 @@ pub enum AcceptError {
     },
 }
 
+impl AcceptError {
+    /// The number of the error (SPEC 17).
+    #[must_use]
+    pub const fn code(&self) -> u32 {
+        match self {
+            AcceptError::DescriptorLimit { .. } => 306,
+            AcceptError::OutOfMemory { .. } => 307,
+            AcceptError::Other { .. } => 321,
+        }
+    }
+}
+
 const LISTENER_FLAGS: SocketFlags = SocketFlags::CLOEXEC.union(SocketFlags::NONBLOCK);
 
 /// Number of interrupted attempts after which `accept` reports no connection; the caller polls
 /// again.
 const ACCEPT_ATTEMPTS_MAX: u32 = 16;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::connect::ConnectError;
+    use crate::error_numbers::NumberTable;
+    use crate::walk_variants;
+
+    #[test]
+    fn every_error_of_a_socket_has_the_number_of_the_specification() {
+        let to = String::new;
+        let source = || io::Error::from_raw_os_error(5);
+        let mut table = NumberTable::of_section("17.4 Addresses, listening, connecting");
+        walk_variants!(table, BindError::code, BindError {
+            AddressInUse = BindError::AddressInUse { to: to() } => "address in use",
+            NotASocket = BindError::NotASocket { path: PathBuf::new() } => "listening on a file",
+            Locked = BindError::Locked { path: PathBuf::new() } => "directory locked",
+            Denied = BindError::Denied { to: to() } => "listening denied",
+            NoDirectory = BindError::NoDirectory { to: to() } => "no directory",
+            NameTooLong = BindError::NameTooLong { to: to() } => "address too long",
+            DescriptorLimit = BindError::DescriptorLimit { source: source() } => "descriptor limit",
+            Other = BindError::Other { to: to(), source: source() } => "listening failed",
+        });
+        walk_variants!(table, AcceptError::code, AcceptError {
+            DescriptorLimit = AcceptError::DescriptorLimit { source: source() } => "descriptor limit",
+            OutOfMemory = AcceptError::OutOfMemory { source: source() } => "no memory",
+            Other = AcceptError::Other { source: source() } => "accepting failed",
+        });
+        walk_variants!(table, ConnectError::code, ConnectError {
+            TimedOut = ConnectError::TimedOut { to: to() } => "connecting timed out",
+            NotFound = ConnectError::NotFound { to: to() } => "no socket",
+            Refused = ConnectError::Refused { to: to() } => "no listener",
+            NotASocket = ConnectError::NotASocket { to: to(), kind: "" } => "connecting to a file",
+            Denied = ConnectError::Denied { to: to() } => "connecting denied",
+            NameTooLong = ConnectError::NameTooLong { to: to() } => "address too long",
+            DescriptorLimit = ConnectError::DescriptorLimit { source: source() } => "descriptor limit",
+            Other = ConnectError::Other { to: to(), source: source() } => "connecting failed",
+        });
+        table.assert_all_met(306..=399);
+    }
+}

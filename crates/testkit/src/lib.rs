@@ -5,6 +5,7 @@
 //! ```text
 //! deadline    deadlines: instants, conditions, futures, a watchdog for tests that hang
 //! directory   a directory for sockets and files, removed at the end
+//! error_numbers  the tables of numbers in SPEC.md, against the variants of error types
 //! footprint   counts of a process's descriptors and memory, and the lock of the tests that count
 //! fork        code in a forked child
 //! hostile     a peer that makes the handshake frame by frame and then breaks rules, and its victim
@@ -20,6 +21,7 @@
 
 pub mod deadline;
 mod directory;
+pub mod error_numbers;
 pub mod footprint;
 pub mod fork;
 pub mod hostile;

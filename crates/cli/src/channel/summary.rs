@@ -18,7 +18,7 @@ use partywall_bench::figure::quantity::{bandwidth_name, counted, size_name, time
 
 /// The statistics of one connection.
 pub struct Summary {
-    /// The peer's process, as text for the user.
+    /// The peer's process, as text for the operator.
     peer: String,
     trust: String,
     transport: Transport,

@@ -23,7 +23,7 @@ pub enum Trust {
     Untrusted,
 }
 
-/// The peer of a channel.
+/// The identity of a channel's peer, and the trust in it.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Peer {

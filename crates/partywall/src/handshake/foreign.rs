@@ -66,8 +66,8 @@ impl Pending {
     ) -> Result<(), HandshakeError> {
         let name = protocol.name();
         self.admit()?;
-        // The kernel reports only the peer's process number. If the process has died, its
-        // connection is closed as well.
+        // The kernel reports only the peer's process number, which may have been reused. In that
+        // case the peer has died, and its connection is closed as well.
         let known = self.credentials.filter(|who| who.is_pid_visible());
         let process = known.and_then(|who| PidFd::of_pid(who.pid).ok());
         let trust = decide_trust(self.config.trust, self.credentials.as_ref(), process.as_ref());
@@ -183,7 +183,7 @@ const SHMIPC_CAME: &str =
     "it uses shmipc: give the listener of sessions that protocol (with_protocol)";
 const SHMIPC_ANSWERED: &str = "it uses shmipc: use connect_with_protocol";
 const PERHAPS_SHMIPC: &str = "; if it is a server of shmipc, use connect_with_protocol";
-const NO_PROTOCOL: &str =
-    "; if it is a listener of Partywall, use connect_with or give it the protocol";
+const NO_PROTOCOL: &str = "; if it is a listener of Partywall, connect without the protocol (connect_with), or give the \
+     listener the protocol (with_protocol)";
 /// Number of first bytes within which every protocol must be recognised.
 const RECOGNISED_BYTES: usize = 8;

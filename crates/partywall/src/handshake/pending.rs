@@ -67,7 +67,7 @@ pub(super) struct Foreign {
     pub peer: Peer,
 }
 
-/// What this side knows and has prepared once the peer's HELLO was checked.
+/// The state of a handshake after the peer's HELLO was checked.
 struct Known {
     hello: Hello,
     process: Option<PidFd>,
@@ -291,8 +291,8 @@ impl Pending {
             return Ok(None);
         };
         if !who.is_pid_visible() {
-            // The peer is in another pid namespace: this process knows no process number to
-            // compare.
+            // The peer is in another pid namespace, so this process knows no process number to
+            // compare with the pidfd.
             return Ok(None);
         }
         match PidFd::from_peer(descriptor, who.pid) {

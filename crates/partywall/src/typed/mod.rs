@@ -23,3 +23,27 @@ mod values;
 pub use plain::{NotPlain, Plain, RecvPlainError};
 #[cfg(feature = "serde")]
 pub use values::{DecodeError, EncodeError, RecvValueError, SendValueError};
+
+/// Errors for the test of error numbers; their fields are private.
+#[cfg(all(test, not(shuttle)))]
+pub(crate) mod samples {
+    #[cfg(feature = "zerocopy")]
+    pub(crate) fn not_plain() -> super::NotPlain {
+        super::plain::into_plain::<u64>(crate::Message::copied(b"short"), None).unwrap_err()
+    }
+
+    #[cfg(feature = "serde")]
+    pub(crate) fn encode_error() -> super::EncodeError {
+        let value = std::cell::RefCell::new(0_u8);
+        let _writer = value.borrow_mut();
+        super::values::encode(&value).err().unwrap()
+    }
+
+    #[cfg(feature = "serde")]
+    pub(crate) fn decode_error() -> super::DecodeError {
+        let message = crate::Message::copied(b"");
+        let decoded = super::values::decode::<u64, crate::RecvError>(message, 0);
+        let Err(super::RecvValueError::Decode(error)) = decoded else { unreachable!() };
+        error
+    }
+}
