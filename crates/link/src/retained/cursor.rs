@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A cursor: the place in a stream from which a socket sends next. Sending may start at any boundary
-//! and stop at any byte, and reads straight from ring and slab.
+//! A cursor: the place in a stream from which a socket sends next. Sending may start at any
+//! boundary and stop at any byte, and reads straight from ring and slab.
 //!
 //! ```text
 //!   ring     │header│prefix, message│unused│header│prefix, blob│unused│PAD header│ · · ·

@@ -43,8 +43,8 @@ struct Shared {
 struct Pair {
     /// The socket to the client, and the socket to the server.
     sockets: [Socket; 2],
-    /// For each direction, the instant until which the relay holds back its bytes: to the client, to
-    /// the server.
+    /// For each direction, the instant until which the relay holds back its bytes: to the client,
+    /// to the server.
     until: Mutex<[Instant; 2]>,
     /// Whether the relay drops the descriptors of this connection.
     loses: bool,
