@@ -286,7 +286,7 @@ impl Store {
         delivered.filter(|position| position % SLOT_BYTES == 0).map(Position)
     }
 
-    /// Puts a new acked offset as a receiver in force.
+    /// Puts a new acked offset of the received stream in force.
     #[inline]
     pub(crate) fn consume(&mut self, acked_offset: AckedOffset) {
         let AckedOffset { stream, position, digest } = acked_offset;
