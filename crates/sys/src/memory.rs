@@ -16,7 +16,8 @@ use std::sync::Arc;
 /// descriptor to send to the peer, which stays open with the memory.
 ///
 /// # Errors
-/// Fails for one of the reasons in [`MemfdError`]: the size is refused, or memory or descriptors are exhausted.
+/// Fails for one of the reasons in [`MemfdError`]: the size is refused, or memory or descriptors
+/// are exhausted.
 pub fn create_memory(name: &str, bytes: u64) -> Result<(OwnMem, Arc<OwnedFd>), MemfdError> {
     let size = usize::try_from(bytes).unwrap_or(usize::MAX);
     let map = OwnMap::create(name, size)?;

@@ -201,7 +201,8 @@ pub fn namespaces(pid: i32) -> Namespaces {
 }
 
 /// The uid that stands for a user without a number in this process's user namespace; 65534 unless
-/// an administrator changed it. It is read once: a change takes effect in processes that start later.
+/// an administrator changed it. It is read once: a change takes effect in processes that start
+/// later.
 pub fn overflow_uid() -> u32 {
     static READ: OnceLock<u32> = OnceLock::new();
     *READ.get_or_init(|| {
