@@ -29,6 +29,7 @@ mod repair;
 pub(crate) mod slots;
 
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 
 use partywall_layout::link::{LinkGeometry, LinkHeader, SENDING_STREAM, StateImage};
 use partywall_layout::record_ring::{RingSize, SLOT_BYTES};
@@ -93,7 +94,7 @@ pub(crate) enum ExportSource {
     /// descriptor open.
     File(FileHandle),
     /// A memfd descriptor through which nothing can be written.
-    Descriptor(OwnedFd),
+    Descriptor(Arc<OwnedFd>),
 }
 
 impl StoreParts {
