@@ -306,7 +306,7 @@ impl Socket {
         Ok(Socket { fd: self.fd.try_clone()?, family: self.family })
     }
 
-    /// Releases the descriptor.
+    /// Converts the socket into its descriptor.
     pub fn into_fd(self) -> OwnedFd {
         self.fd
     }
