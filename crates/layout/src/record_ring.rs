@@ -153,7 +153,7 @@ pub enum Kind {
     Segment = 7,
     /// The sender will not use a segment again; the payload is a [`SegmentBody`].
     SegmentRetire = 8,
-    /// A stream opens (sessions).
+    /// The sender of the record opens a stream (sessions).
     Open = 9,
     /// The sender will send no more on this stream; on a channel, no more at all.
     CloseWrite = 10,

@@ -73,7 +73,7 @@ impl ForkGuard {
     /// True in a process that was forked, directly or not, from the process that took this guard.
     #[inline]
     pub fn is_child(&self) -> bool {
-        // ORDER: Relaxed, see `current`.
+        // ORDER: Relaxed, as in `current`: the word guards no other memory.
         self.word.load(Ordering::Relaxed) != self.value && self.is_child_slow()
     }
 

@@ -334,7 +334,7 @@ impl Socket {
         Ok(Socket { fd: self.fd.try_clone()?, family, label })
     }
 
-    /// Releases the descriptor.
+    /// Converts the socket into its descriptor.
     pub fn into_fd(self) -> OwnedFd {
         self.fd
     }
