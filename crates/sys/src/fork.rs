@@ -146,7 +146,7 @@ fn generation() -> u64 {
     asked_pid() << 32 | micros & u64::from(u32::MAX)
 }
 
-/// The process id, by a system call.
+/// The process id of this process, by a system call.
 fn asked_pid() -> u64 {
     u64::from(std::process::id())
 }
