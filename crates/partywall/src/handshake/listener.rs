@@ -62,6 +62,8 @@ const ADMITTED_MAX: usize = 64;
 pub struct Listener {
     set: EpollSet,
     timer: Timer,
+    /// When the timer fires: too early if the handshake that it was set for has ended.
+    timer_set: Option<Instant>,
     socket: partywall_sys::Listener,
     guard: ForkGuard,
     address: Address,
@@ -147,6 +149,7 @@ impl Listener {
         Ok(Self {
             set,
             timer,
+            timer_set: None,
             socket,
             guard: ForkGuard::current(),
             address: bound.unwrap_or(address),
@@ -251,12 +254,15 @@ impl Listener {
         for event in events {
             match event.token {
                 LISTENING => result = self.admit(),
-                TIMER => self.expire().map_err(AcceptError::Wait)?,
+                TIMER => {
+                    self.timer.drain().map_err(AcceptError::Wait)?;
+                    self.timer_set = None;
+                }
                 #[expect(clippy::cast_possible_truncation, reason = "an index we gave out")]
                 token => self.drive(token as usize),
             }
         }
-        self.expire().map_err(AcceptError::Wait)?;
+        self.expire();
         self.pause_or_resume().map_err(AcceptError::Wait)?;
         self.set_timer().map_err(AcceptError::Wait)?;
         result
@@ -324,8 +330,7 @@ impl Listener {
     }
 
     /// Refuses handshakes whose deadline has passed.
-    fn expire(&mut self) -> std::io::Result<()> {
-        self.timer.drain()?;
+    fn expire(&mut self) {
         let now = Instant::now();
         for index in 0..self.pending.len() {
             let Some(Some(underway)) = self.pending.get(index) else { continue };
@@ -333,7 +338,6 @@ impl Listener {
                 self.give_up(index, "the handshake took too long");
             }
         }
-        Ok(())
     }
 
     /// Refuses a handshake that did not finish in time, with `text` as the reason for its peer.
@@ -377,10 +381,18 @@ impl Listener {
         self.under_way >= self.config.handshakes_max
     }
 
-    fn set_timer(&self) -> std::io::Result<()> {
+    /// Sets the timer if it would fire too late. Too early costs one wake-up, and setting it for
+    /// each handshake would cost a system call.
+    fn set_timer(&mut self) -> std::io::Result<()> {
         let deadlines = self.pending.iter().flatten().map(|underway| underway.deadline);
         let next_place = if self.is_paused { self.silent().min() } else { None };
-        self.timer.set(deadlines.chain(next_place.map(|(spared_until, _)| spared_until)).min())
+        let due = deadlines.chain(next_place.map(|(spared_until, _)| spared_until)).min();
+        let Some(due) = due.filter(|due| self.timer_set.is_none_or(|set| *due < set)) else {
+            return Ok(());
+        };
+        self.timer.set(Some(due))?;
+        self.timer_set = Some(due);
+        Ok(())
     }
 
     /// Stops polling the listening socket while the limit of handshakes is reached and none can be

@@ -39,7 +39,7 @@ use zerocopy::IntoBytes;
 
 /// The handshake of one connection, until it succeeds or fails.
 pub(crate) struct Pending {
-    pub(super) socket: Socket,
+    pub(super) socket: Arc<Socket>,
     pub(super) guard: ForkGuard,
     pub(super) config: Config,
     geometry: Geometry,
@@ -160,7 +160,7 @@ impl Pending {
             known: None,
             protocols,
             foreign: None,
-            socket,
+            socket: Arc::new(socket),
         }
     }
 
@@ -465,8 +465,7 @@ impl Pending {
         Ok(())
     }
 
-    /// Duplicates the socket for the transport. The original descriptor stays open until `self` is
-    /// dropped.
+    /// Duplicates the socket for another protocol, whose negotiation owns it.
     pub(super) fn take_socket(&self) -> Result<Socket, HandshakeError> {
         self.socket.try_clone().map_err(|error| self.system("duplicating the socket", error))
     }
@@ -693,7 +692,7 @@ impl Pending {
                 let (own_doorbells, doorbells) =
                     self.choose_doorbells(offered.doorbells, attached, theirs)?;
                 let parts = shm::ShmParts {
-                    socket: self.take_socket()?,
+                    socket: Arc::clone(&self.socket),
                     peer: peer.clone(),
                     process: known.process,
                     guard: self.guard,
@@ -703,8 +702,7 @@ impl Pending {
                     own_doorbells,
                     doorbells,
                 };
-                let (sender, receiver) = shm::assemble(parts, &self.config)
-                    .map_err(|error| self.system("setting up shared memory", error))?;
+                let (sender, receiver) = shm::assemble(parts, &self.config);
                 let (sender, receiver) =
                     (AnySender::SharedMemory(sender), AnyReceiver::SharedMemory(receiver));
                 let transport = Transport::SharedMemory;
@@ -724,7 +722,7 @@ impl Pending {
             return Err(HandshakeError::NoTransport { reason: fallback });
         }
         let parts = socket::SocketParts {
-            socket: self.take_socket()?,
+            socket: Arc::clone(&self.socket),
             peer: peer.clone(),
             process: known.process,
             guard: self.guard,
