@@ -182,6 +182,8 @@ impl Pending {
             if let Some(frame) = frame {
                 match self.act(frame)? {
                     Some(established) => return Ok(Some(established)),
+                    // An acceptor has answered, and READY takes a round trip.
+                    None if self.is_ready_sent => return Ok(None),
                     None => continue,
                 }
             }

@@ -21,9 +21,9 @@ use std::time::Duration;
 /// Openings of one process: the first one fills what the process keeps of itself.
 const OPENINGS: usize = 3;
 /// System calls of one side in one opening.
-const CALLS_MAX: usize = 58;
+const CALLS_MAX: usize = 40;
 /// The same for the first opening of a process, which reads what it keeps.
-const FIRST_CALLS_MAX: usize = 125;
+const FIRST_CALLS_MAX: usize = 115;
 
 #[test]
 fn connector_needs_few_system_calls() {
