@@ -16,6 +16,7 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
+use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use rustix::net::{acceptfrom_with, bind, getsockname, listen, socket_with, sockopt};
@@ -43,6 +44,8 @@ pub struct Listener {
     path: Option<SocketPath>,
     fd: OwnedFd,
     family: Family,
+    /// Whether connections may be older than the options that this module sets on the socket.
+    is_adopted: bool,
     /// The address that the socket is bound to, in readable form.
     label: Option<String>,
 }
@@ -102,7 +105,36 @@ impl Listener {
 
     fn new(path: Option<SocketPath>, fd: OwnedFd, family: Family) -> Listener {
         let label = getsockname(&fd).ok().and_then(label);
-        Listener { path, fd, family, label }
+        Listener { path, fd, family, is_adopted: false, label }
+    }
+
+    /// Takes over a listening socket that another process made. Its socket file, if it has one,
+    /// stays in place.
+    ///
+    /// # Errors
+    ///
+    /// [`BindError::Other`] if the descriptor is no listening stream socket, Unix or TCP.
+    pub fn adopt(fd: OwnedFd) -> Result<Listener, BindError> {
+        let fail = |errno: Errno| BindError::explain("the descriptor", errno);
+        let is_listening = sockopt::socket_acceptconn(&fd).map_err(fail)?;
+        let is_stream = sockopt::socket_type(&fd).map_err(fail)? == SocketType::STREAM;
+        let family = match sockopt::socket_domain(&fd).map_err(fail)? {
+            AddressFamily::UNIX => Family::Unix,
+            AddressFamily::INET | AddressFamily::INET6 => Family::Tcp,
+            _ => return Err(fail(Errno::AFNOSUPPORT)),
+        };
+        if !is_listening || !is_stream {
+            return Err(fail(Errno::INVAL));
+        }
+        // Another process may take a connection before this one does.
+        let flags = fcntl_getfl(&fd).map_err(fail)?;
+        fcntl_setfl(&fd, flags | OFlags::NONBLOCK).map_err(fail)?;
+        if family == Family::Unix {
+            sockopt::set_socket_passcred(&fd, true).map_err(fail)?;
+        }
+        let mut listener = Listener::new(None, fd, family);
+        listener.is_adopted = true;
+        Ok(listener)
     }
 
     /// Takes a pending connection, whose socket is in blocking mode. Returns `None` if no
@@ -119,6 +151,11 @@ impl Listener {
                 Ok((fd, address)) => {
                     let label = self.label_of_peer(address.and_then(label));
                     let socket = Socket::labelled(fd, self.family, &label);
+                    if self.is_adopted && self.family == Family::Unix {
+                        // A connection that was made before `adopt` has not inherited it.
+                        sockopt::set_socket_passcred(&socket, true)
+                            .map_err(|errno| AcceptError::Other { source: errno.into() })?;
+                    }
                     // Setting TCP_NODELAY fails only if the peer has gone, which the first read
                     // will report.
                     let _ = socket.set_nodelay(true);

@@ -29,7 +29,7 @@ use partywall_wait::deadline_after;
 use std::collections::VecDeque;
 use std::fmt;
 use std::net::SocketAddr;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -116,13 +116,69 @@ impl Listener {
         Self::bind_service(address.try_into().map_err(AddressError::from)?, config, SERVICE_CHANNEL)
     }
 
+    /// Listens on a socket that another process made: a service manager, or the parent of several
+    /// processes that accept from it. `config` applies to every accepted channel.
+    ///
+    /// Dropping the listener leaves the socket file in place. Peers are identified by their own
+    /// messages, so the other process need not set any option.
+    ///
+    /// # Errors
+    /// Returns [`BindError`] if `config` is impossible or the descriptor is no listening socket.
+    ///
+    /// # Examples
+    /// ```
+    /// # let directory = tempfile::tempdir()?;
+    /// # let path = directory.path().join("app.sock");
+    /// use std::os::unix::net::UnixListener;
+    ///
+    /// let made_elsewhere = UnixListener::bind(&path)?;
+    /// let config = partywall::Config::default();
+    /// let listener = partywall::Listener::from_descriptor(made_elsewhere.into(), &config)?;
+    /// # drop(listener);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn from_descriptor(descriptor: OwnedFd, config: &Config) -> Result<Self, BindError> {
+        Self::adopt_service(descriptor, config, SERVICE_CHANNEL)
+    }
+
+    /// As [`from_descriptor`](Self::from_descriptor), with the socket that a service manager passed
+    /// under this name (`LISTEN_FDS`; `FileDescriptorName=` of systemd).
+    ///
+    /// # Errors
+    /// [`BindError::System`] if no such socket was passed, and as `from_descriptor`.
+    pub fn activated(name: &str, config: &Config) -> Result<Self, BindError> {
+        Self::from_descriptor(passed_socket(name)?, config)
+    }
+
+    /// Listens on a socket that another process made, for peers that ask for this service.
+    pub(crate) fn adopt_service(
+        descriptor: OwnedFd,
+        config: &Config,
+        service: u32,
+    ) -> Result<Self, BindError> {
+        let socket = partywall_sys::Listener::adopt(descriptor)?;
+        let address: Address = socket.label().as_str().try_into()?;
+        let mut config = config.clone();
+        if let Address::Abstract(_) = &address {
+            // An abstract name has no permissions, so any process could connect.
+            config.admission.get_or_insert_with(Admission::own_user);
+        }
+        let is_remote = socket
+            .local_addr()
+            .is_ok_and(|local| local.is_some_and(|local| !local.ip().is_loopback()));
+        if is_remote && !config.allow_remote {
+            return Err(BindError::NotLoopback { address: address.to_string() });
+        }
+        Self::over(socket, address, config, service)
+    }
+
     /// Listens at `address` for peers that ask for the service with the number `service`.
     pub(crate) fn bind_service(
         address: Address,
         config: &Config,
         service: u32,
     ) -> Result<Self, BindError> {
-        let geometry = config.geometry()?;
+        config.geometry()?;
         let mut config = config.clone();
         let socket = match &address {
             Address::Path(path) => {
@@ -141,6 +197,16 @@ impl Listener {
                 partywall_sys::Listener::listen_tcp(resolved, config.backlog)?
             }
         };
+        Self::over(socket, address, config, service)
+    }
+
+    fn over(
+        socket: partywall_sys::Listener,
+        address: Address,
+        config: Config,
+        service: u32,
+    ) -> Result<Self, BindError> {
+        let geometry = config.geometry()?;
         let (set, timer) =
             (EpollSet::new().map_err(BindError::Setup)?, Timer::new().map_err(BindError::Setup)?);
         set.add(&socket, EventFlags::IN, LISTENING).map_err(BindError::Setup)?;
@@ -414,6 +480,14 @@ impl Listener {
             callback(error);
         }
     }
+}
+
+/// A duplicate of the socket that a service manager passed under this name.
+pub(crate) fn passed_socket(name: &str) -> Result<OwnedFd, BindError> {
+    partywall_sys::activation::passed_descriptor(name).map_err(|source| {
+        let to = format!("the passed socket {name}");
+        BindError::System(partywall_sys::BindError::Other { to, source })
+    })
 }
 
 impl AsFd for Listener {

@@ -21,3 +21,4 @@ pub(crate) use connect::establish;
 pub use connect::{connect, connect_with};
 pub(crate) use established::{Established, StreamTerms};
 pub use listener::Listener;
+pub(crate) use listener::passed_socket;

@@ -3,5 +3,6 @@
 //! trace further processes.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
+mod activation;
 mod namespaces;
 mod system_calls;
