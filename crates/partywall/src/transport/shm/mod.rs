@@ -51,7 +51,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
-use wait_point::{WaitPoint, Watched, Woken};
+use wait_point::{EventSources, WaitPoint, Woken};
 
 /// State that the sender, the receiver and the views of one side share.
 #[derive(Debug)]
@@ -200,12 +200,12 @@ pub(crate) fn assemble(parts: ShmParts, config: &Config) -> (ShmSender, ShmRecei
 }
 
 impl SharedMemory {
-    fn watched(&self) -> Watched<'_> {
-        Watched { socket: &self.socket, process: self.process.as_ref() }
+    fn sources(&self) -> EventSources<'_> {
+        EventSources { socket: &self.socket, process: self.process.as_ref() }
     }
 
     fn records_descriptor(&self) -> BorrowedFd<'_> {
-        self.records.descriptor(self.watched())
+        self.records.descriptor(self.sources())
     }
 
     /// Fails in a forked child, or if the peer has broken a rule. Sender and receiver call it only
@@ -284,7 +284,7 @@ impl SharedMemory {
 
     /// Sleeps until there may be records. Returns whether the peer is gone.
     fn sleep_for_records(&self, deadline: Option<Instant>) -> io::Result<bool> {
-        let woken = self.records.sleep(deadline, self.watched())?;
+        let woken = self.records.sleep(deadline, self.sources())?;
         // A receiver that is woken by a message often answers at once, and sending reads this word.
         self.peer_region.prefetch(word(ASLEEP_RECORDS));
         Ok(self.handle_events(woken, &self.space))
@@ -368,7 +368,7 @@ impl SpaceWaiter for SharedMemory {
     }
 
     fn sleep(&self, deadline: Option<Instant>) -> io::Result<bool> {
-        let woken = self.space.sleep(deadline, self.watched())?;
+        let woken = self.space.sleep(deadline, self.sources())?;
         Ok(self.handle_events(woken, &self.records))
     }
 
@@ -377,7 +377,7 @@ impl SpaceWaiter for SharedMemory {
     }
 
     fn descriptor(&self) -> BorrowedFd<'_> {
-        self.space.descriptor(self.watched())
+        self.space.descriptor(self.sources())
     }
 }
 

@@ -7,7 +7,7 @@
 //!   pidfd of the peer      ──┘                 later sleeps: an epoll set, edge-triggered
 //! ```
 //!
-//! The pidfd is watched because a forked child of the peer may keep the socket open. Bytes wake the
+//! The pidfd is polled because a forked child of the peer may keep the socket open. Bytes wake the
 //! end only if doorbells come on the control socket.
 //!
 //! A set costs four system calls to make and one descriptor to keep, which a connection that is
@@ -16,13 +16,13 @@
 //! next sleep early, once. Before an external event loop polls, a sleep with a deadline in the past
 //! consumes it (SPEC 6.2).
 
+use super::lock;
 use partywall_sys::epoll::EventFlags;
 use partywall_sys::poll::{self, PollFd, PollFlags};
 use partywall_sys::{Doorbell, EpollSet, PidFd, Socket};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, OnceLock};
 use std::time::Instant;
 
 const DOORBELL: u64 = 0;
@@ -36,14 +36,14 @@ pub(crate) struct WaitPoint {
     /// Whether doorbells come as bytes on the socket.
     wakes_on_bytes: bool,
     /// Sleeps so far, as long as there is no set.
-    sleeps: AtomicU32,
+    sleeps: Mutex<u32>,
     /// `None` inside if it could not be made although an event loop asked for it.
     set: OnceLock<Option<EpollSet>>,
 }
 
 /// What a wait point watches besides its doorbell.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Watched<'a> {
+pub(crate) struct EventSources<'a> {
     pub socket: &'a Socket,
     pub process: Option<&'a PidFd>,
 }
@@ -60,7 +60,7 @@ pub(crate) struct Woken {
 impl WaitPoint {
     /// Makes a wait point that opens no descriptor of its own yet.
     pub(crate) fn new(doorbell: Doorbell, wakes_on_bytes: bool) -> Self {
-        let (sleeps, set) = (AtomicU32::new(0), OnceLock::new());
+        let (sleeps, set) = (Mutex::new(0), OnceLock::new());
         Self { doorbell, wakes_on_bytes, sleeps, set }
     }
 
@@ -68,29 +68,30 @@ impl WaitPoint {
     pub(crate) fn sleep(
         &self,
         deadline: Option<Instant>,
-        watched: Watched<'_>,
+        sources: EventSources<'_>,
     ) -> io::Result<Woken> {
         if self.set.get().is_none() {
-            // ORDER: Relaxed: only a count, which two threads may both raise.
-            if self.sleeps.fetch_add(1, Ordering::Relaxed) >= POLLED_SLEEPS {
-                // Without a set, this end goes on as before.
-                if let Ok(set) = self.make_set(watched) {
-                    let _ = self.set.set(Some(set));
-                }
+            let mut sleeps = lock(&self.sleeps);
+            *sleeps += 1;
+            let is_due = *sleeps > POLLED_SLEEPS;
+            drop(sleeps);
+            // Without a set, this end goes on as before.
+            if let Some(set) = is_due.then(|| self.make_set(sources)).and_then(Result::ok) {
+                let _ = self.set.set(Some(set));
             }
         }
-        let Some(Some(set)) = self.set.get() else { return self.poll(deadline, watched) };
+        let Some(Some(set)) = self.set.get() else { return self.poll(deadline, sources) };
         let tokens = set.wait_tokens(deadline)?;
         Ok(Woken { socket: tokens & 1 << SOCKET != 0, died: tokens & 1 << PROCESS != 0 })
     }
 
     /// As [`sleep`](Self::sleep), without a set.
-    fn poll(&self, deadline: Option<Instant>, watched: Watched<'_>) -> io::Result<Woken> {
+    fn poll(&self, deadline: Option<Instant>, sources: EventSources<'_>) -> io::Result<Woken> {
         let mut interest = PollFlags::RDHUP;
         interest.set(PollFlags::IN, self.wakes_on_bytes);
         let doorbell = PollFd::new(&self.doorbell, PollFlags::IN);
-        let socket = PollFd::new(watched.socket, interest);
-        let Some(process) = watched.process else {
+        let socket = PollFd::new(sources.socket, interest);
+        let Some(process) = sources.process else {
             let mut events = [doorbell, socket];
             poll::wait(&mut events, deadline)?;
             return self.woken(&events);
@@ -109,13 +110,13 @@ impl WaitPoint {
         Ok(Woken { socket: is_ready(1), died: is_ready(2) })
     }
 
-    fn make_set(&self, watched: Watched<'_>) -> io::Result<EpollSet> {
+    fn make_set(&self, sources: EventSources<'_>) -> io::Result<EpollSet> {
         let set = EpollSet::new()?;
         set.add(&self.doorbell, EventFlags::IN | EventFlags::ET, DOORBELL)?;
         let mut interest = EventFlags::RDHUP;
         interest.set(EventFlags::IN, self.wakes_on_bytes);
-        set.add(watched.socket, interest, SOCKET)?;
-        if let Some(process) = watched.process {
+        set.add(sources.socket, interest, SOCKET)?;
+        if let Some(process) = sources.process {
             set.add(process, EventFlags::IN, PROCESS)?;
         }
         Ok(set)
@@ -123,8 +124,8 @@ impl WaitPoint {
 
     /// The descriptor that an event loop polls. If it cannot be made, this is the doorbell alone,
     /// and [`check_descriptor`](Self::check_descriptor) fails.
-    pub(crate) fn descriptor(&self, watched: Watched<'_>) -> BorrowedFd<'_> {
-        let set = self.set.get_or_init(|| self.make_set(watched).ok());
+    pub(crate) fn descriptor(&self, sources: EventSources<'_>) -> BorrowedFd<'_> {
+        let set = self.set.get_or_init(|| self.make_set(sources).ok());
         set.as_ref().map_or(self.doorbell.as_fd(), AsFd::as_fd)
     }
 
@@ -160,18 +161,18 @@ mod tests {
         for sleeps_before in [0, POLLED_SLEEPS] {
             let (socket, peer) = Socket::pair().unwrap();
             let point = WaitPoint::new(Doorbell::new().unwrap(), false);
-            let watched = Watched { socket: &socket, process: None };
+            let sources = EventSources { socket: &socket, process: None };
             for _ in 0..sleeps_before {
-                assert!(!point.sleep(Some(Instant::now()), watched).unwrap().socket);
+                assert!(!point.sleep(Some(Instant::now()), sources).unwrap().socket);
             }
             point.notify_self();
-            let woken = point.sleep(soon(), watched).unwrap();
+            let woken = point.sleep(soon(), sources).unwrap();
             assert!(!woken.socket && !woken.died);
             assert_eq!(point.set.get().is_some(), sleeps_before > 0);
             // The notification is consumed.
-            assert!(!point.sleep(Some(Instant::now()), watched).unwrap().socket);
+            assert!(!point.sleep(Some(Instant::now()), sources).unwrap().socket);
             drop(peer);
-            assert!(point.sleep(soon(), watched).unwrap().socket);
+            assert!(point.sleep(soon(), sources).unwrap().socket);
         }
     }
 
@@ -179,9 +180,9 @@ mod tests {
     fn notification_before_the_descriptor_is_asked_for_makes_it_readable() {
         let (socket, _peer) = Socket::pair().unwrap();
         let point = WaitPoint::new(Doorbell::new().unwrap(), false);
-        let watched = Watched { socket: &socket, process: None };
+        let sources = EventSources { socket: &socket, process: None };
         point.notify_self();
-        let descriptor = point.descriptor(watched);
+        let descriptor = point.descriptor(sources);
         let mut events = [PollFd::from_borrowed_fd(descriptor, PollFlags::IN)];
         assert_eq!(poll::wait(&mut events, soon()).unwrap(), 1);
         point.check_descriptor().unwrap();

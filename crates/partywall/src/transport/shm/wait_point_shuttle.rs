@@ -28,7 +28,7 @@ pub(crate) struct WaitPoint {
 /// What a wait point watches besides its doorbell.
 #[derive(Clone, Copy, Debug)]
 #[expect(dead_code, reason = "in a model, nothing watches a descriptor")]
-pub(crate) struct Watched<'a> {
+pub(crate) struct EventSources<'a> {
     pub socket: &'a Socket,
     pub process: Option<&'a PidFd>,
 }
@@ -54,7 +54,11 @@ impl WaitPoint {
 
     /// Consumes the events of one end. The call never blocks: the driver of a session sleeps on the
     /// `Side`, which covers both ends.
-    pub(crate) fn sleep(&self, deadline: Option<Instant>, _: Watched<'_>) -> io::Result<Woken> {
+    pub(crate) fn sleep(
+        &self,
+        deadline: Option<Instant>,
+        _: EventSources<'_>,
+    ) -> io::Result<Woken> {
         assert!(deadline.is_some(), "in a model, a driver sleeps on its side");
         let mut events = self.side.lock();
         match self.sleeping {
@@ -64,7 +68,7 @@ impl WaitPoint {
         Ok(Woken { socket: events.hung_up, died: false })
     }
 
-    pub(crate) fn descriptor(&self, _: Watched<'_>) -> BorrowedFd<'_> {
+    pub(crate) fn descriptor(&self, _: EventSources<'_>) -> BorrowedFd<'_> {
         unreachable!("a driver in a model polls its side")
     }
 
