@@ -77,7 +77,8 @@ impl Session {
     /// the session.
     ///
     /// # Errors
-    /// Returns [`SessionError`], the reason why the session is over.
+    /// Returns [`SessionError`] if the session ended without a close: the peer died, or a fault
+    /// ended the session.
     pub async fn accept(&self) -> Result<Option<Stream>, SessionError> {
         let accept = |context: &mut Context<'_>| {
             within_budget(context, |context| self.handle.poll_accept(context))
@@ -136,7 +137,8 @@ impl Session {
     /// peer receives them within [`Config::linger`](crate::Config::linger).
     ///
     /// Later operations of this side report `code` and `reason`, in [`SessionError::ClosedHere`].
-    /// Neither is transmitted: the peer learns only that the session ended in good order.
+    /// Neither is transmitted: the peer learns only that the session ended in good order. To tell
+    /// the peer a code, use [`go_away`](Self::go_away) or [`Stream::reset`].
     ///
     /// # Panics
     /// Panics if the code is reserved for the protocol: 0xffffff00 or greater.
