@@ -21,6 +21,11 @@ use crate::error::{AckError, ReplyError};
 use crate::link_state::{DeliveryId, Payload};
 
 /// A message of a link, in memory of the application's own, however long it is kept.
+///
+/// Dropping a message does not acknowledge it. The link delivers it again after
+/// [`rewind`](crate::Link::rewind) or a restart of this process. With
+/// [`Delivery::AtMostOnce`](crate::Delivery::AtMostOnce), a received message is acknowledged
+/// already.
 pub struct Message {
     bytes: Bytes,
     info: MessageInfo,

@@ -35,7 +35,9 @@ use crate::storage::{OpenStorage, Storage};
 use crate::store::Key;
 use partywall::{Address, AddressError};
 
-/// Serves links at an address.
+/// Serves links at an address. [`Client`](crate::Client) has an example of both sides.
+///
+/// Over TCP, a server needs [`Config::on_login`] or [`Config::allow_anonymous_tcp`].
 ///
 /// Connections are accepted and answered while some thread waits in [`accept`](Self::accept) or for
 /// any of the server's links, or polls the [`group`](Self::group).
@@ -160,6 +162,8 @@ impl Server {
     }
 
     /// Returns the next link that its client has attached and that has no handle; waits for one.
+    /// A client that attaches again uses its existing link, which `accept` returns only once while
+    /// it has a handle.
     ///
     /// # Errors
     /// [`AcceptError`] lists the reasons.
@@ -170,15 +174,16 @@ impl Server {
     /// As [`accept`](Self::accept), but only until `deadline`.
     ///
     /// # Errors
-    /// Those of that method, and [`AcceptError::TimedOut`].
+    /// Those of [`accept`](Self::accept), and [`AcceptError::TimedOut`].
     pub fn accept_deadline(&self, deadline: Instant) -> Result<Link, AcceptError> {
         self.shared.accept(Some(deadline))
     }
 
-    /// Returns the next such link if there is one now, and answers connections. It never waits.
+    /// As [`accept`](Self::accept), if there is such a link now. Also answers connections. Never
+    /// waits.
     ///
     /// # Errors
-    /// Those of that method; [`AcceptError::TimedOut`] if there is none.
+    /// Those of [`accept`](Self::accept); [`AcceptError::TimedOut`] if there is none.
     pub fn try_accept(&self) -> Result<Link, AcceptError> {
         self.shared.group.inner.reactor.try_turn(Before::Polling)?;
         self.shared.accept(Some(Instant::now()))
