@@ -51,6 +51,10 @@ fn code(channel: &mut Channel) -> u32 {
 
 type Act = fn(&mut Foe);
 
+fn stray_descriptor(foe: &mut Foe) {
+    foe.wire.send(&[200, 0, 4, 0], &[pipe().as_fd()]);
+}
+
 #[test]
 fn invalid_bytes_on_control_socket_are_named() {
     let _together = partywall_testkit::together();
@@ -69,10 +73,20 @@ fn invalid_bytes_on_control_socket_are_named() {
             foe.wire.send(&[1], &[pipe().as_fd()]);
         }),
         ("descriptors with a segment", 15, |foe| {
-            foe.wire.send(&[2, 1, 0, 0, 0], &[pipe().as_fd(), pipe().as_fd()]);
+            foe.wire.send(&[2, 1, 8, 0, 1, 0, 0, 0], &[pipe().as_fd(), pipe().as_fd()]);
         }),
+        ("a segment that says two descriptors", 15, |foe| {
+            foe.wire.send(&[2, 2, 8, 0, 1, 0, 0, 0], &[pipe().as_fd(), pipe().as_fd()]);
+        }),
+        ("a segment's frame of the old layout", 15, |foe| {
+            foe.wire.send(&[2, 1, 0, 0, 0], &[pipe().as_fd()]);
+        }),
+        ("a frame of a reserved type", 15, |foe| {
+            foe.wire.send(&[3, 1, 8, 0, 1, 0, 0, 0], &[pipe().as_fd()]);
+        }),
+        ("descriptors with a frame that has none", 15, stray_descriptor),
         ("a segment without descriptor", 13, |foe| {
-            foe.wire.send(&[2, 1, 0, 0, 0], &[]);
+            foe.wire.send(&[2, 1, 8, 0, 1, 0, 0, 0], &[]);
         }),
         ("a flood of segments", 12, |foe| {
             for number in 1..10 {
