@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The control socket of a connection over shared memory: doorbells and frames (SPEC 5.4, 6.6, 6.7).
+//! The control socket of a connection over shared memory: doorbells and frames (SPEC 5.4, 6.7).
 //!
 //! ```text
 //!  doorbell   01

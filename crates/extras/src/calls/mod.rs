@@ -154,10 +154,10 @@ pub enum Lost {
     /// The server has finished the stream in good order, so no more answers will arrive.
     #[error("no answers will come: the server has finished the stream")]
     Finished,
-    /// Receiving failed, so no more answers will arrive.
+    /// Receiving from the stream failed, so no more answers will arrive.
     #[error("no answers will come: {0}")]
     Recv(StreamRecvError),
-    /// Sending failed, so no more calls can be sent.
+    /// Sending over the stream failed, so no more calls can be sent.
     #[error("no calls can be sent: {0}")]
     Send(StreamSendError),
     /// The server violated the call protocol.

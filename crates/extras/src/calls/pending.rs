@@ -29,7 +29,7 @@ struct Waiting<W> {
     was_sent: bool,
 }
 
-/// What the client must do for a call that was dropped.
+/// The consequence of dropping a call, for the client.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Left<W> {
     /// The server has received the call: send CANCEL, and keep the waiter's slot until then.

@@ -22,7 +22,7 @@ pub(super) struct Header {
     lost: U64,
 }
 
-/// What a message of the sender means.
+/// The meaning of a message from the sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Meaning {
     /// The message is a record. The value is the number of records lost before it.

@@ -54,7 +54,7 @@ impl LossyConfig {
     }
 }
 
-/// What happened to a record that was logged.
+/// The outcome of logging one record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SendOutcome {
     /// The record is in the channel. A living agent receives it even if this process dies.

@@ -165,8 +165,9 @@ impl ConnectionDriver<'_> {
     pub(super) fn end(&self, state: &mut Locked<'_>, index: usize, end: End) {
         let is_pressing = state.has_unacked();
         let mut wire = state.connections.wires.remove(index);
+        let mut end = end;
         if let Some(core) = &mut state.core {
-            core.ended(&mut wire.conn, end.clone());
+            end = core.ended(&mut wire.conn, end);
             let _ = wire.flush(core, &self.end.group.reactor);
         }
         self.end.group.reactor.unwatch(&wire.socket, wire.token);

@@ -4,8 +4,11 @@
 //!
 //! ```text
 //!   close(deadline)   all written? ─▶ LEAVE ─▶ written ─▶ the peer's system has it ─▶ closed
-//!   drop              LEAVE, as far as the kernel takes it ─▶ closed
+//!                       └ not in time ──────────────────────────────────────────────▶ closed
+//!   drop              as much as the kernel takes; if that is all, LEAVE ───────────▶ closed
 //! ```
+//!
+//! LEAVE says that every record was sent. Without it the peer waits for this end's return.
 
 use std::sync::Weak;
 use std::time::{Duration, Instant};
@@ -30,7 +33,7 @@ impl Shutdown<'_> {
     /// Closes in good order. An error means that not all messages went out; the link is closed in
     /// any case.
     pub(crate) fn close(&self, deadline: Option<Instant>) -> Result<(), WaitError> {
-        let gone = self.end.waiter().wait_for(deadline, Waits::ForRoom, |state| {
+        let left = self.end.waiter().wait_for(deadline, Waits::ForRoom, |state| {
             self.end.exchange().push(state);
             self.end.exchange().poll_acks(state);
             if state.core.is_none() {
@@ -38,11 +41,13 @@ impl Shutdown<'_> {
             }
             // Without a connection one may still come.
             let is_out = state.active().is_some() && !state.has_outgoing();
-            (is_out || state.is_all_acked() || state.stopped().is_some()).then_some(Ok(()))
+            let is_done = is_out || state.is_all_acked() || state.stopped().is_some();
+            // Another thread may send as soon as the lock is free.
+            is_done.then(|| Ok(self.leave(state)))
         });
-        let gone = gone.and_then(|gone| {
-            let is_there = self.leave_and_wait(deadline)?;
-            Ok(gone.filter(|_| is_there))
+        let gone = left.and_then(|left| match left {
+            Some(Ok(Some(token))) => Ok(self.wait_taken(token, deadline)?.then_some(Ok(()))),
+            left => Ok(left.map(|left| left.map(drop))),
         });
         self.abandon();
         if let Some(home) = self.end.home.as_ref().and_then(Weak::upgrade) {
@@ -72,23 +77,15 @@ impl Shutdown<'_> {
         self.end.report_change(&mut state);
     }
 
-    /// Sends LEAVE, and waits until the peer's system has all bytes: closing a TCP socket while
+    /// Waits until the peer's system has all bytes, LEAVE included: closing a TCP socket while
     /// bytes arrive discards those that are still under way. No event reports that moment, so the
-    /// system is asked at intervals.
-    fn leave_and_wait(&self, deadline: Option<Instant>) -> Result<bool, Stopped> {
-        let mut state = self.end.lock()?;
-        if state.active().is_none() {
-            return Ok(true);
-        }
-        let token = self.leave(&mut state);
-        drop(state);
+    /// system is asked at intervals. `false`: not before the deadline.
+    fn wait_taken(&self, token: u64, deadline: Option<Instant>) -> Result<bool, Stopped> {
         loop {
             let step = Instant::now() + ASKED_EVERY;
             let until = deadline.map_or(step, |deadline| deadline.min(step));
             let found = self.end.monitor.wait_for(Some(until), |state| {
-                let index =
-                    state.connections.wires.iter().position(|wire| Some(wire.token) == token);
-                let Some(index) = index else { return Some(()) };
+                let Some(index) = state.connections.index(token) else { return Some(()) };
                 self.end.connections().write(state, index);
                 self.discard(state, token)
             })?;
@@ -98,10 +95,14 @@ impl Shutdown<'_> {
         }
     }
 
+    /// Sends LEAVE if the kernel takes every record before it. Returns the token of the connection
+    /// that is to be closed, if there is one.
     fn leave(&self, state: &mut Locked<'_>) -> Option<u64> {
-        let index = state.active()?;
+        state.active()?;
         // A dialer would connect again.
         state.connections.dialer = None;
+        self.end.exchange().push(state);
+        let index = state.active()?;
         let State { core: Some(core), connections: Connections { wires, .. }, .. } = &mut **state
         else {
             return None;
@@ -113,8 +114,8 @@ impl Shutdown<'_> {
     }
 
     /// Reads and discards all there is. `Some` if the connection may be closed.
-    fn discard(&self, state: &mut Locked<'_>, token: Option<u64>) -> Option<()> {
-        let index = state.connections.wires.iter().position(|wire| Some(wire.token) == token)?;
+    fn discard(&self, state: &mut Locked<'_>, token: u64) -> Option<()> {
+        let index = state.connections.index(token)?;
         let State { core: Some(core), connections: Connections { wires, .. }, .. } = &mut **state
         else {
             return Some(());

@@ -235,9 +235,7 @@ impl Wire {
     }
 
     fn broken(&mut self, core: &mut LinkState, words: String) -> End {
-        let end = End::Broken(words);
-        core.ended(&mut self.conn, end.clone());
-        end
+        core.ended(&mut self.conn, End::Broken(words))
     }
 }
 

@@ -237,9 +237,10 @@ impl Link {
     /// # }
     /// ```
     ///
-    /// A peer that was killed or cannot be reached has not finished, and the call waits for it.
-    /// Each time that the peer closes its end, one call returns `None`, unless the peer is back and
-    /// has sent more before everything was received.
+    /// A peer that was killed or cannot be reached has not finished, and the call waits for it. Nor
+    /// has a peer that closed its end too early for all its messages to go out: they come when it
+    /// is back. Each time that the peer has finished, one call returns `None`, unless the peer is
+    /// back and has sent more before everything was received.
     ///
     /// # Errors
     /// [`RecvError`] lists the reasons.

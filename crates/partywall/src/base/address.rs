@@ -26,7 +26,7 @@ const UNIX_NAME_MAX: usize = 107;
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Address {
-    /// A socket file.
+    /// A Unix socket with a file at this path.
     Path(PathBuf),
     /// A name in the abstract namespace of Unix sockets: no file, no permissions.
     Abstract(String),
@@ -211,7 +211,7 @@ pub enum AddressError {
     /// The text does not have the form of an address.
     #[error("`{address}` is no address: {reason}; write unix:/path, unix:@name or tcp:host:port")]
     Syntax {
-        /// The given text.
+        /// The text that was given as an address.
         address: String,
         /// The reason why the text is no address.
         reason: &'static str,
@@ -219,17 +219,17 @@ pub enum AddressError {
     /// The path or name is longer than the 107 bytes that a Unix socket address can hold.
     #[error("`{address}` has {bytes} bytes of path, {max} are possible: choose a shorter one")]
     TooLong {
-        /// The given text.
+        /// The text that was given as an address.
         address: String,
         /// Length of the path or name in bytes.
         bytes: usize,
-        /// The greatest possible length in bytes.
+        /// The longest possible path or name in bytes.
         max: usize,
     },
-    /// The host name cannot be looked up.
+    /// The resolver found no address for the host name, or the address is not a TCP address.
     #[error("`{address}` cannot be looked up: {reason}; check the name, or write the IP address")]
     Unresolved {
-        /// The given text.
+        /// The text that was given as an address.
         address: String,
         /// The error text of the resolver.
         reason: String,

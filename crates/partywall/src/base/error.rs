@@ -35,7 +35,7 @@ pub enum Fault {
     /// connection.
     #[error("{peer} broke the protocol: {violation}")]
     Violation {
-        /// The peer as text for people.
+        /// The peer's name for people: process, user and address.
         peer: String,
         /// The broken rule, with the value that broke it.
         violation: Violation,
@@ -43,12 +43,12 @@ pub enum Fault {
     /// The peer broke a rule of another protocol, or that protocol failed.
     #[error("{protocol} session with {peer}: {reason}")]
     Protocol {
-        /// The peer as text for people.
+        /// The peer's name for people: process, user and address.
         peer: String,
-        /// The name of the protocol.
+        /// The name of the protocol, as the protocol reports it.
         protocol: &'static str,
-        /// The reason. `source()` does not return it, because the text of this error contains its
-        /// text.
+        /// The reason. `source()` does not return the reason, because the text of this error
+        /// already contains its text.
         reason: ProtocolError,
     },
     /// The calling process is a forked child, and the channel belongs to the parent process.
@@ -81,7 +81,7 @@ impl Fault {
     }
 }
 
-/// Why a message was not sent.
+/// Why `send` did not send its message.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SendError {
@@ -98,7 +98,7 @@ pub enum SendError {
     /// The message is longer than this channel can ever send.
     #[error("{0}")]
     TooLarge(TooLarge),
-    /// The channel is broken.
+    /// The channel is broken: the peer violated the protocol, or a system call failed.
     #[error(transparent)]
     Fault(#[from] Fault),
 }
@@ -119,7 +119,7 @@ pub enum TrySendError {
     /// The message is longer than this channel can ever send.
     #[error("{0}")]
     TooLarge(TooLarge),
-    /// The channel is broken.
+    /// The channel is broken: the peer violated the protocol, or a system call failed.
     #[error(transparent)]
     Fault(#[from] Fault),
 }
@@ -140,25 +140,25 @@ pub struct TooLarge {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Limit {
-    /// The `memory_max` of this side.
+    /// The limit is `memory_max` of this side.
     #[error("raise Config::memory_max on this side and at the peer, or use BackPressure::Overflow")]
     OwnMemory,
-    /// The `map_max` of the peer.
+    /// The limit is `map_max` of the peer.
     #[error(
         "raise Config::memory_max or Config::map_max at the peer, and Config::memory_max on this \
          side if it is no greater"
     )]
     PeerMap,
-    /// The `message_max` of the peer.
+    /// The limit is `message_max` of the peer.
     #[error(
         "raise Config::memory_max or Config::message_max at the peer, and Config::memory_max on \
          this side if it is no greater"
     )]
     PeerMessage,
-    /// A batch may take at most half the ring.
+    /// The limit is half the ring, which is the most that a batch may take.
     #[error("commit the batch and begin another, or raise Config::ring_bytes")]
     Batch,
-    /// The limit of another protocol for the length of one message.
+    /// The limit is that of another protocol for one message.
     #[error(
         "send it in parts, or let the protocol have more memory (of shmipc: share_memory_buffer_cap of the \
          connecting side)"
@@ -166,7 +166,7 @@ pub enum Limit {
     Protocol,
 }
 
-/// Why no message was received.
+/// Why a receiver returned no message.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RecvError {
@@ -176,7 +176,7 @@ pub enum RecvError {
     /// The deadline passed before a message arrived.
     #[error("no message came before the deadline")]
     TimedOut,
-    /// The channel is broken.
+    /// The channel is broken: the peer violated the protocol, or a system call failed.
     #[error(transparent)]
     Fault(#[from] Fault),
 }
@@ -191,7 +191,7 @@ pub enum TryRecvError {
     /// The peer died or hung up without finishing; everything that it had sent was received before.
     #[error("{}", Closed::Disconnected)]
     Disconnected,
-    /// The channel is broken.
+    /// The channel is broken: the peer violated the protocol, or a system call failed.
     #[error(transparent)]
     Fault(#[from] Fault),
 }
@@ -202,9 +202,9 @@ pub enum TryRecvError {
 pub struct ConfigError {
     /// The name of the setting.
     pub setting: &'static str,
-    /// The given value.
+    /// The value that the setting was given.
     pub found: u64,
-    /// The allowed values, as text.
+    /// The values that the setting may have, as text.
     pub wanted: &'static str,
 }
 
@@ -260,7 +260,7 @@ pub enum ConnectError {
     /// The text is no address, or its host name cannot be looked up.
     #[error(transparent)]
     Address(#[from] AddressError),
-    /// A setting is not possible.
+    /// A setting has an impossible value.
     #[error(transparent)]
     Config(#[from] ConfigError),
     /// The operating system could not connect to a listener at the address.
@@ -275,29 +275,29 @@ pub enum ConnectError {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum HandshakeError {
-    /// The peer did not respond in time.
+    /// The peer did not finish the handshake before the handshake timeout.
     #[error(
         "{peer} did not finish the handshake in time: is it Partywall, is it alive, is its backlog \
          served? Config::handshake_timeout sets the time{hint}"
     )]
     TimedOut {
-        /// The peer as text for people.
+        /// The peer's name for people: process, user and address.
         peer: String,
-        /// Another possible cause, as text; empty if there is none.
+        /// A further possible cause, as text; empty if there is none.
         hint: &'static str,
     },
-    /// The peer hung up.
+    /// The peer closed the connection.
     #[error("{peer} hung up during the handshake: look at its own log for the reason{hint}")]
     HungUp {
-        /// The peer as text for people.
+        /// The peer's name for people: process, user and address.
         peer: String,
-        /// Another possible cause, as text; empty if there is none.
+        /// A further possible cause, as text; empty if there is none.
         hint: &'static str,
     },
-    /// The peer uses another protocol.
+    /// The peer's first bytes belong to another protocol.
     #[error("{peer} does not speak Partywall (it began with {found}): {advice}")]
     NotPartywall {
-        /// The peer as text for people.
+        /// The peer's name for people: process, user and address.
         peer: String,
         /// The first bytes of the peer, as text.
         found: String,
@@ -310,21 +310,21 @@ pub enum HandshakeError {
          {ours_max}: upgrade the older one"
     )]
     Version {
-        /// The peer as text for people.
+        /// The peer's name for people: process, user and address.
         peer: String,
-        /// The oldest version of the peer.
+        /// The oldest protocol version that the peer speaks.
         theirs_min: u16,
-        /// The newest version of the peer.
+        /// The newest protocol version that the peer speaks.
         theirs_max: u16,
-        /// The oldest version of this side.
+        /// The oldest protocol version that this side speaks.
         ours_min: u16,
-        /// The newest version of this side.
+        /// The newest protocol version that this side speaks.
         ours_max: u16,
     },
-    /// The peer refused the connection.
+    /// The peer refused the connection by a REJECT frame.
     #[error("{peer} refused the connection: {refusal}{}{text}", if text.is_empty() { "" } else { ": " })]
     Refused {
-        /// The peer as text for people.
+        /// The peer's name for people: process, user and address.
         peer: String,
         /// The peer's reason: a number and its text.
         refusal: Refusal,
@@ -334,7 +334,7 @@ pub enum HandshakeError {
     /// This side's admission rule refused the peer.
     #[error("{peer} is not admitted: {reason}; Config::admit says who is")]
     NotAdmitted {
-        /// The peer as text for people.
+        /// The peer's name for people: process, user and address.
         peer: String,
         /// The reason of the refusal.
         reason: String,
@@ -347,7 +347,7 @@ pub enum HandshakeError {
         service_name(*offered)
     )]
     Service {
-        /// The peer as text for people.
+        /// The peer's name for people: process, user and address.
         peer: String,
         /// The number of the service that the peer requested.
         asked: u32,
@@ -367,7 +367,7 @@ pub enum HandshakeError {
     /// The peer broke a rule of the handshake.
     #[error("{peer} broke the handshake: {violation}")]
     Violation {
-        /// The peer as text for people.
+        /// The peer's name for people: process, user and address.
         peer: String,
         /// The broken rule, with the value that broke it.
         violation: Violation,
@@ -375,26 +375,26 @@ pub enum HandshakeError {
     /// The peer sent a file descriptor of the wrong kind.
     #[error("{peer} sent an unacceptable descriptor: {reason}")]
     Descriptor {
-        /// The peer as text for people.
+        /// The peer's name for people: process, user and address.
         peer: String,
-        /// The fault of the descriptor.
+        /// The rule that the descriptor breaks.
         reason: String,
     },
-    /// The handshake of another protocol failed.
+    /// The handshake of a protocol other than Partywall's own failed.
     #[error("{protocol} handshake with {peer}: {reason}")]
     Protocol {
-        /// The peer as text for people.
+        /// The peer's name for people: process, user and address.
         peer: String,
-        /// The name of the protocol.
+        /// The name of the protocol, as the protocol reports it.
         protocol: &'static str,
-        /// The reason. `source()` does not return it, because the text of this error contains its
-        /// text.
+        /// The reason. `source()` does not return the reason, because the text of this error
+        /// already contains its text.
         reason: ProtocolError,
     },
-    /// A system call failed during the handshake.
+    /// A system call that must not fail has failed during the handshake.
     #[error("{what} failed during the handshake with {peer}: {source}")]
     System {
-        /// The peer as text for people.
+        /// The peer's name for people: process, user and address.
         peer: String,
         /// The operation that failed.
         what: &'static str,
@@ -440,10 +440,10 @@ pub enum ProtocolError {
         /// The refused request, and advice for the user.
         what: String,
     },
-    /// The peer hung up.
+    /// The peer closed the connection.
     #[error("it hung up")]
     HungUp,
-    /// A system call failed.
+    /// A system call that must not fail has failed.
     #[error("{what} failed: {source}")]
     System {
         /// The operation that failed.

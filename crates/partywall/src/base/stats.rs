@@ -6,9 +6,9 @@
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SenderStats {
-    /// Messages sent.
+    /// Number of messages that were sent.
     pub messages: u64,
-    /// Payload bytes sent.
+    /// Number of payload bytes that were sent.
     pub bytes: u64,
     /// Messages that the receiver reads where the sender wrote them, without a copy.
     pub zero_copy: u64,
@@ -49,9 +49,9 @@ pub struct SenderStats {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ReceiverStats {
-    /// Messages received.
+    /// Number of messages that were received.
     pub messages: u64,
-    /// Payload bytes received.
+    /// Number of payload bytes that were received.
     pub bytes: u64,
     /// Messages received through blocks of shared memory. Messages of an untrusted peer are copied
     /// out of their blocks, yet counted here.
@@ -60,6 +60,6 @@ pub struct ReceiverStats {
     pub wakeups_sent: u64,
     /// Times that the receiver slept because no message had arrived.
     pub sleeps: u64,
-    /// Times a message arrived while the receiver was spinning.
+    /// Times that a message arrived while the receiver was spinning.
     pub spin_hits: u64,
 }

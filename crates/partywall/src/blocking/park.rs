@@ -72,7 +72,7 @@ pub(super) fn wait_for<T>(
 /// Interval between two polls of a thread that has lost its waker.
 const LOOK_EVERY: Duration = Duration::from_millis(1);
 
-/// Polls once, without waiting.
+/// Polls an operation once, without waiting. Returns `None` if it is not ready.
 pub(super) fn poll_once<T>(poll: impl FnOnce(&mut Context<'_>) -> Poll<T>) -> Option<T> {
     match poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(value) => Some(value),

@@ -118,7 +118,7 @@ impl Stream {
         &mut self.recv
     }
 
-    /// The same as [`SendStream::send`].
+    /// Sends a copy of `payload`, as [`SendStream::send`] does.
     ///
     /// # Errors
     /// Fails as [`send`](SendStream::send) does.
@@ -126,7 +126,7 @@ impl Stream {
         self.send.send(payload)
     }
 
-    /// The same as [`SendStream::send_deadline`].
+    /// Sends a copy of `payload` before `deadline`, as [`SendStream::send_deadline`] does.
     ///
     /// # Errors
     /// Fails as [`send_deadline`](SendStream::send_deadline) does.
@@ -138,7 +138,7 @@ impl Stream {
         self.send.send_deadline(payload, deadline)
     }
 
-    /// The same as [`SendStream::try_send`].
+    /// Sends a copy of `payload` without waiting, as [`SendStream::try_send`] does.
     ///
     /// # Errors
     /// Fails as [`try_send`](SendStream::try_send) does.
@@ -146,7 +146,7 @@ impl Stream {
         self.send.try_send(payload)
     }
 
-    /// The same as [`SendStream::reserve`].
+    /// Reserves memory for a message, as [`SendStream::reserve`] does.
     ///
     /// # Errors
     /// Fails as [`reserve`](SendStream::reserve) does.
@@ -154,7 +154,7 @@ impl Stream {
         self.send.reserve(len)
     }
 
-    /// The same as [`SendStream::reserve_deadline`].
+    /// Reserves memory before `deadline`, as [`SendStream::reserve_deadline`] does.
     ///
     /// # Errors
     /// Fails as [`reserve_deadline`](SendStream::reserve_deadline) does.
@@ -166,7 +166,7 @@ impl Stream {
         self.send.reserve_deadline(len, deadline)
     }
 
-    /// The same as [`RecvStream::recv`].
+    /// Receives the next message, as [`RecvStream::recv`] does.
     ///
     /// # Errors
     /// Fails as [`recv`](RecvStream::recv) does.
@@ -174,7 +174,7 @@ impl Stream {
         self.recv.recv()
     }
 
-    /// The same as [`RecvStream::recv_deadline`].
+    /// Receives a message before `deadline`, as [`RecvStream::recv_deadline`] does.
     ///
     /// # Errors
     /// Fails as [`recv_deadline`](RecvStream::recv_deadline) does.
@@ -182,7 +182,7 @@ impl Stream {
         self.recv.recv_deadline(deadline)
     }
 
-    /// The same as [`RecvStream::try_recv`].
+    /// Receives a message without waiting, as [`RecvStream::try_recv`] does.
     ///
     /// # Errors
     /// Fails as [`try_recv`](RecvStream::try_recv) does.
@@ -271,8 +271,9 @@ impl Stream {
         Ok(true)
     }
 
-    /// The same as [`SendStream::finish`]. A protocol without half-close transmits the end only
-    /// after receiving has ended too: by [`RecvStream::stop`], or when the stream is dropped.
+    /// Finishes the sending direction, as [`SendStream::finish`] does. A protocol without
+    /// half-close transmits the end only after receiving has ended too: by [`RecvStream::stop`], or
+    /// when the stream is dropped.
     pub fn finish(&mut self) {
         self.send.finish();
     }

@@ -92,7 +92,7 @@ impl Channel {
         self.receiver.set_wait(wait);
     }
 
-    /// See [`Sender::send`].
+    /// Sends a copy of `payload`, as [`Sender::send`] does.
     ///
     /// # Errors
     /// Fails as [`Sender::send`] does.
@@ -101,7 +101,7 @@ impl Channel {
         self.sender.send(payload)
     }
 
-    /// See [`Sender::try_send`].
+    /// Sends a copy of `payload` without blocking, as [`Sender::try_send`] does.
     ///
     /// # Errors
     /// Fails as [`Sender::try_send`] does.
@@ -110,7 +110,7 @@ impl Channel {
         self.sender.try_send(payload)
     }
 
-    /// See [`Sender::send_deadline`].
+    /// Sends a copy of `payload` before `deadline`, as [`Sender::send_deadline`] does.
     ///
     /// # Errors
     /// Fails as [`Sender::send_deadline`] does.
@@ -118,7 +118,7 @@ impl Channel {
         self.sender.send_deadline(payload, deadline)
     }
 
-    /// See [`Sender::reserve`].
+    /// Reserves memory for a message, as [`Sender::reserve`] does.
     ///
     /// # Errors
     /// Fails as [`Sender::reserve`] does.
@@ -126,7 +126,7 @@ impl Channel {
         self.sender.reserve(len)
     }
 
-    /// See [`Receiver::recv`].
+    /// Receives the next message, as [`Receiver::recv`] does.
     ///
     /// # Errors
     /// Fails as [`Receiver::recv`] does.
@@ -135,7 +135,7 @@ impl Channel {
         self.receiver.recv()
     }
 
-    /// See [`Receiver::try_recv`].
+    /// Receives a message without blocking, as [`Receiver::try_recv`] does.
     ///
     /// # Errors
     /// Fails as [`Receiver::try_recv`] does.
@@ -144,7 +144,7 @@ impl Channel {
         self.receiver.try_recv()
     }
 
-    /// See [`Receiver::recv_deadline`].
+    /// Receives a message before `deadline`, as [`Receiver::recv_deadline`] does.
     ///
     /// # Errors
     /// Fails as [`Receiver::recv_deadline`] does.
@@ -152,7 +152,7 @@ impl Channel {
         self.receiver.recv_deadline(deadline)
     }
 
-    /// See [`Receiver::recv_ref`].
+    /// Borrows the next message, as [`Receiver::recv_ref`] does.
     ///
     /// # Errors
     /// Fails as [`Receiver::recv_ref`] does.

@@ -68,7 +68,7 @@ impl SharedSender {
         self.shared.lock().wait = wait;
     }
 
-    /// See [`Sender::send`](crate::Sender::send).
+    /// Sends a copy of `payload`, as [`Sender::send`](crate::Sender::send) does.
     ///
     /// # Errors
     /// Fails as [`Sender::send`](crate::Sender::send) does.
@@ -76,7 +76,8 @@ impl SharedSender {
         self.send_until(payload, None)
     }
 
-    /// See [`Sender::send_deadline`](crate::Sender::send_deadline).
+    /// Sends a copy of `payload` before `deadline`, as
+    /// [`Sender::send_deadline`](crate::Sender::send_deadline) does.
     ///
     /// # Errors
     /// Fails as [`Sender::send_deadline`](crate::Sender::send_deadline) does.
@@ -84,8 +85,8 @@ impl SharedSender {
         self.send_until(payload, Some(deadline))
     }
 
-    /// See [`Sender::try_send`](crate::Sender::try_send). The call never waits for another thread
-    /// either.
+    /// Sends a copy of `payload` without blocking, as [`Sender::try_send`](crate::Sender::try_send)
+    /// does. The call never waits for another thread either.
     ///
     /// # Errors
     /// [`TrySendError::Busy`] while another thread sends, and the errors of
@@ -111,14 +112,15 @@ impl SharedSender {
             }
             sent
         })?;
-        // Over a socket, the kernel may not have accepted all bytes of the batch yet.
+        // Over a socket, the kernel may not have accepted all bytes of the batch yet. `flush` waits
+        // for that.
         match self.shared.policy {
             BackPressure::Error => Ok(()),
             _ => self.flush(None),
         }
     }
 
-    /// See [`Sender::reserve`](crate::Sender::reserve).
+    /// Reserves memory for a message, as [`Sender::reserve`](crate::Sender::reserve) does.
     ///
     /// # Errors
     /// Fails as [`Sender::reserve`](crate::Sender::reserve) does.
@@ -126,7 +128,8 @@ impl SharedSender {
         self.reserve_until(len, None)
     }
 
-    /// See [`Sender::reserve_deadline`](crate::Sender::reserve_deadline).
+    /// Reserves memory before `deadline`, as
+    /// [`Sender::reserve_deadline`](crate::Sender::reserve_deadline) does.
     ///
     /// # Errors
     /// Fails as [`Sender::reserve_deadline`](crate::Sender::reserve_deadline) does.
@@ -138,7 +141,8 @@ impl SharedSender {
         self.reserve_until(len, Some(deadline))
     }
 
-    /// See [`Sender::try_reserve`](crate::Sender::try_reserve).
+    /// Reserves memory without blocking, as [`Sender::try_reserve`](crate::Sender::try_reserve)
+    /// does.
     ///
     /// # Errors
     /// [`TrySendError::Busy`] while another thread sends, and the errors of
@@ -148,7 +152,7 @@ impl SharedSender {
         Ok(Reservation { holder: Holder::Shared(self), memory: Some(memory), deadline: None })
     }
 
-    /// See [`Sender::trim`](crate::Sender::trim).
+    /// Frees unused memory, as [`Sender::trim`](crate::Sender::trim) does.
     ///
     /// # Errors
     /// [`TrySendError::Busy`] while another thread sends, and the errors of
@@ -157,7 +161,7 @@ impl SharedSender {
         self.attempt(|end| end.trim(true))
     }
 
-    /// See [`Sender::flush`](crate::Sender::flush).
+    /// Writes the unsent bytes of a socket, as [`Sender::flush`](crate::Sender::flush) does.
     ///
     /// # Errors
     /// Fails as [`Sender::flush`](crate::Sender::flush) does.

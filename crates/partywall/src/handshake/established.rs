@@ -6,7 +6,7 @@ use crate::config::Config;
 use crate::peer::Peer;
 use crate::transport::Transport;
 
-/// A connection, ready for a channel or a session.
+/// A connection after its handshake, ready for a channel or a session.
 #[derive(Debug)]
 pub(crate) struct Established {
     pub sender: AnySender,
@@ -30,7 +30,7 @@ impl Established {
 pub(crate) struct StreamTerms {
     /// Credit of each new stream for messages to the side that sent the HELLO, in bytes.
     pub window: u64,
-    /// How many streams opened by its peer the side allows at a time.
+    /// Most streams that the other side may have open at a time.
     pub streams_max: u32,
     /// Whether the side may open streams.
     pub opens: bool,

@@ -57,17 +57,18 @@ pub trait Protocol: fmt::Debug + Send + Sync {
     /// Begins the server's handshake. The peer connected and sent `handshake.first`.
     ///
     /// # Errors
-    /// See [`ProtocolError`]. After an error, the listener closes the connection.
+    /// Returns [`ProtocolError`] if the protocol refuses the connection, which the listener then
+    /// closes.
     fn accept(&self, handshake: Handshake) -> Result<Box<dyn Negotiation>, ProtocolError>;
 
     /// Begins the client's handshake, on a connection over which nothing has been sent.
     ///
     /// # Errors
-    /// See [`ProtocolError`].
+    /// Returns [`ProtocolError`] if the protocol failed.
     fn connect(&self, handshake: Handshake) -> Result<Box<dyn Negotiation>, ProtocolError>;
 }
 
-/// What the first bytes of a connection say about its protocol.
+/// Whether the first bytes of a connection belong to a protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Recognition {
     /// The connection uses this protocol.
@@ -104,17 +105,16 @@ pub trait Negotiation: fmt::Debug + Send {
     /// ready. The caller calls `progress` again whenever the socket is readable.
     ///
     /// # Errors
-    /// See [`ProtocolError`]. After an error the handshake has failed; dropping it releases its
-    /// resources.
+    /// Returns [`ProtocolError`] if the handshake has failed; dropping it frees its resources.
     fn progress(&mut self) -> Result<Option<Connection>, ProtocolError>;
 }
 
 /// A connection of another protocol, after its handshake.
 #[derive(Debug)]
 pub struct Connection {
-    /// The end that sends.
+    /// The sending end of the connection.
     pub sender: Box<dyn ConnectionSender>,
-    /// The end that receives.
+    /// The receiving end of the connection.
     pub receiver: Box<dyn ConnectionReceiver>,
     /// The most streams that this side may have open at a time; 0 if only the peer opens streams.
     pub streams_max: u32,
@@ -132,27 +132,27 @@ pub trait ConnectionSender: fmt::Debug + Send {
     /// has this id.
     ///
     /// # Errors
-    /// See [`TrySendError`].
+    /// Returns [`TrySendError`] if the connection did not accept the operation.
     fn open(&mut self) -> Result<u32, TrySendError>;
 
     /// Sends a whole message of at least one byte. On an error, no byte of it was sent. Bytes that
     /// the kernel does not accept at once are buffered, and [`flush`](Self::flush) writes them.
     ///
     /// # Errors
-    /// See [`TrySendError`].
+    /// Returns [`TrySendError`] if the connection did not accept the operation.
     fn send(&mut self, stream: u32, payload: &[u8]) -> Result<(), TrySendError>;
 
     /// Reserves shared memory for a message of `len` bytes, at least 1. Returns `None` if messages
     /// of this length are copied instead.
     ///
     /// # Errors
-    /// See [`TrySendError`].
+    /// Returns [`TrySendError`] if the connection did not accept the operation.
     fn reserve(&mut self, len: usize) -> Result<Option<Box<dyn SendBuffer>>, TrySendError>;
 
     /// Sends the message in `buffer`, and sets `buffer` to `None` on success.
     ///
     /// # Errors
-    /// See [`TrySendError`]. After an error, `buffer` still holds the memory.
+    /// Returns [`TrySendError`] if nothing was sent; `buffer` then still holds the memory.
     fn commit(
         &mut self,
         stream: u32,
@@ -162,13 +162,13 @@ pub trait ConnectionSender: fmt::Debug + Send {
     /// Closes a stream that the peer has not closed.
     ///
     /// # Errors
-    /// See [`TrySendError`].
+    /// Returns [`TrySendError`] if the connection did not accept the operation.
     fn close(&mut self, stream: u32) -> Result<(), TrySendError>;
 
     /// Writes the bytes that earlier calls left buffered.
     ///
     /// # Errors
-    /// See [`TrySendError`]. `Full` means that some bytes are still buffered.
+    /// Returns [`TrySendError`], which is `Full` if some bytes are still buffered.
     fn flush(&mut self) -> Result<(), TrySendError>;
 
     /// Whether bytes are buffered that the socket has not accepted.
@@ -226,7 +226,7 @@ pub trait ConnectionReceiver: fmt::Debug + Send {
     /// messages, then `Closed`; its id has no later event.
     ///
     /// # Errors
-    /// See [`ProtocolError`]. After an error the connection is unusable.
+    /// Returns [`ProtocolError`] if the connection failed and is unusable.
     fn find(&mut self) -> Result<ConnectionEvent, ProtocolError>;
 
     /// Prepares for a sleep. From now on [`descriptor`](Self::descriptor) becomes readable when an
@@ -234,7 +234,7 @@ pub trait ConnectionReceiver: fmt::Debug + Send {
     /// at intervals as well.
     ///
     /// # Errors
-    /// See [`ProtocolError`].
+    /// Returns [`ProtocolError`] if the protocol failed.
     fn arm(&mut self, quiet: bool) -> Result<bool, ProtocolError>;
 
     /// Returns a descriptor that becomes readable when an event arrives.
@@ -250,7 +250,7 @@ pub trait ConnectionReceiver: fmt::Debug + Send {
     /// `true` if there may be an event.
     ///
     /// # Errors
-    /// See [`ProtocolError`].
+    /// Returns [`ProtocolError`] if the protocol failed.
     fn notice_end(&mut self) -> Result<bool, ProtocolError>;
 
     /// Announces that the session will receive no more.

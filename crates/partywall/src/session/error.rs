@@ -15,9 +15,9 @@ pub enum SessionError {
     /// Dropping closes with code 0 and an empty reason.
     #[error("this side closed the session{}", Reason(*code, reason))]
     ClosedHere {
-        /// The code given to `close`.
+        /// The code that the caller gave to `close`.
         code: u32,
-        /// The reason given to `close`.
+        /// The reason that the caller gave to `close`.
         reason: Arc<str>,
     },
     /// The peer closed the session without a code or reason, or its connection was lost.
@@ -58,7 +58,7 @@ impl SessionError {
     }
 }
 
-/// Formats code and reason as the end of a sentence; nothing if neither was given.
+/// The code and reason of `close`, which `Display` writes as the end of a sentence.
 struct Reason<'a>(u32, &'a str);
 
 impl fmt::Display for Reason<'_> {
@@ -81,7 +81,7 @@ pub enum WaitError {
     /// The event has not happened yet; only `try_` calls return this error. The session continues.
     #[error("the operation would block")]
     WouldBlock,
-    /// The session is over.
+    /// The session is over, for the contained reason.
     #[error(transparent)]
     Session(#[from] SessionError),
 }
@@ -116,7 +116,7 @@ pub enum OpenError {
     /// Opening would have to wait; only `try_open` returns this error.
     #[error("opening a stream would block: the peer allows no more now, or there is no room")]
     WouldBlock,
-    /// The session is over.
+    /// The session is over, for the contained reason.
     #[error(transparent)]
     Session(#[from] SessionError),
 }
@@ -140,7 +140,7 @@ pub enum StreamSendError {
     /// The peer has stopped receiving from this stream.
     #[error("the peer receives no more of this stream (code {code:#x}{})", code_name(*code))]
     Stopped {
-        /// The code that the peer gave; [`DROPPED`](super::DROPPED) if it dropped its end of the
+        /// The code that the peer gave; [`DROPPED`] if it dropped its end of the
         /// stream.
         code: u32,
     },
@@ -157,7 +157,7 @@ pub enum StreamSendError {
     /// The message is longer than this session can ever send.
     #[error("{0}")]
     TooLarge(TooLarge),
-    /// The session is over.
+    /// The session is over, for the contained reason.
     #[error(transparent)]
     Session(#[from] SessionError),
 }
@@ -169,7 +169,7 @@ pub enum StreamRecvError {
     /// The peer reset its sending direction. Messages that it had sent before were received.
     #[error("the peer has reset the stream (code {code:#x}{})", code_name(*code))]
     Reset {
-        /// The code that the peer gave; [`DROPPED`](super::DROPPED) if a panic dropped its end of
+        /// The code that the peer gave; [`DROPPED`] if a panic dropped its end of
         /// the stream.
         code: u32,
     },

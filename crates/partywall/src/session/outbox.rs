@@ -38,7 +38,7 @@ pub(crate) struct Outbox {
     /// replaced.
     pub(super) pong: Option<u64>,
     ping: Option<u64>,
-    /// The token of the newest PING.
+    /// The token of the newest PING that was asked for.
     asked: u64,
     pub(super) go_away: Option<u32>,
     /// Code and reason with which this side closes the session, until they are written.
@@ -270,8 +270,8 @@ impl Outbox {
         sent
     }
 
-    /// Makes the attempt after which a user waits, and records the progress snapshot from before
-    /// it.
+    /// Repeats an attempt that found no room. Keeps the progress snapshot from before it, with
+    /// which the driver detects new room.
     #[cold]
     fn attempt<T>(
         &mut self,

@@ -85,7 +85,7 @@ impl Stream {
         &mut self.recv
     }
 
-    /// The same as [`SendStream::send`].
+    /// Sends a copy of `payload`, as [`SendStream::send`] does.
     ///
     /// # Errors
     /// Fails as [`send`](SendStream::send) does.
@@ -93,7 +93,7 @@ impl Stream {
         self.send.send(payload).await
     }
 
-    /// The same as [`SendStream::try_send`].
+    /// Sends a copy of `payload` without waiting, as [`SendStream::try_send`] does.
     ///
     /// # Errors
     /// Fails as [`try_send`](SendStream::try_send) does.
@@ -101,7 +101,7 @@ impl Stream {
         self.send.try_send(payload)
     }
 
-    /// The same as [`SendStream::reserve`].
+    /// Reserves memory for a message, as [`SendStream::reserve`] does.
     ///
     /// # Errors
     /// Fails as [`reserve`](SendStream::reserve) does.
@@ -109,7 +109,7 @@ impl Stream {
         self.send.reserve(len).await
     }
 
-    /// The same as [`RecvStream::recv`].
+    /// Receives the next message, as [`RecvStream::recv`] does.
     ///
     /// # Errors
     /// Fails as [`recv`](RecvStream::recv) does.
@@ -117,7 +117,7 @@ impl Stream {
         self.recv.recv().await
     }
 
-    /// The same as [`RecvStream::try_recv`].
+    /// Receives a message without waiting, as [`RecvStream::try_recv`] does.
     ///
     /// # Errors
     /// Fails as [`try_recv`](RecvStream::try_recv) does.
@@ -157,8 +157,9 @@ impl Stream {
         Ok(true)
     }
 
-    /// The same as [`SendStream::finish`]. A protocol without half-close transmits the end only
-    /// after receiving has ended too: by [`RecvStream::stop`], or when the stream is dropped.
+    /// Finishes the sending direction, as [`SendStream::finish`] does. A protocol without
+    /// half-close transmits the end only after receiving has ended too: by [`RecvStream::stop`], or
+    /// when the stream is dropped.
     pub fn finish(&mut self) {
         self.send.finish();
     }

@@ -240,7 +240,7 @@ pub(crate) enum NotSent {
     Closed(Closed),
     /// The message is longer than a limit, so it can never be sent.
     TooLarge(TooLarge),
-    /// The channel is broken.
+    /// The channel is broken: the peer violated the protocol, or a system call failed.
     Fault(Fault),
 }
 
@@ -280,10 +280,10 @@ impl Progress {
     pub const NONE: Self = Self { started: false, sent: 0 };
 }
 
-/// Result of [`TransportReceiver::find`].
+/// The next record of a receiver: the result of [`TransportReceiver::find`].
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Found {
-    /// A message, which is now the current one.
+    /// A message was found, and is now the current one.
     Message,
     /// A control record of a stream or of the session, or a fragment; never on a channel. The
     /// caller reads it with [`TransportReceiver::body`] and consumes it with
@@ -291,7 +291,7 @@ pub(crate) enum Found {
     Control(RecordHeader),
     /// No record has arrived.
     Nothing,
-    /// The direction has ended; no record will follow.
+    /// The direction has ended, and no record will follow.
     End(Closed),
 }
 

@@ -105,7 +105,7 @@ impl Sender {
 
 #[cfg(feature = "serde")]
 impl SharedSender {
-    /// The same as [`Sender::send_value`].
+    /// Sends a serde value, as [`Sender::send_value`] does.
     ///
     /// # Errors
     /// Fails as [`send_value`](Sender::send_value) does.
@@ -116,7 +116,7 @@ impl SharedSender {
         send_encoded(self, value, Self::send, Self::reserve, cut_and_commit)
     }
 
-    /// The same as [`Sender::try_send_value`].
+    /// Sends a serde value without blocking, as [`Sender::try_send_value`] does.
     ///
     /// # Errors
     /// Fails as [`try_send_value`](Sender::try_send_value) does, and with [`TrySendError::Busy`]
@@ -169,7 +169,7 @@ impl Receiver {
 
 #[cfg(feature = "serde")]
 impl Channel {
-    /// The same as [`Sender::send_value`].
+    /// Sends a serde value, as [`Sender::send_value`] does.
     ///
     /// # Errors
     /// Fails as [`send_value`](Sender::send_value) does.
@@ -180,7 +180,7 @@ impl Channel {
         self.sender().send_value(value)
     }
 
-    /// The same as [`Receiver::recv_value`].
+    /// Receives a serde value, as [`Receiver::recv_value`] does.
     ///
     /// # Errors
     /// Fails as [`recv_value`](Receiver::recv_value) does.
@@ -276,7 +276,7 @@ impl Sender {
 
 #[cfg(feature = "zerocopy")]
 impl SharedSender {
-    /// The same as [`Sender::send_plain`].
+    /// Sends a plain struct or a slice of them, as [`Sender::send_plain`] does.
     ///
     /// # Errors
     /// Fails as [`send_plain`](Sender::send_plain) does.
@@ -287,7 +287,7 @@ impl SharedSender {
         self.send(value.as_bytes())
     }
 
-    /// The same as [`Sender::try_send_plain`].
+    /// Sends a plain struct without blocking, as [`Sender::try_send_plain`] does.
     ///
     /// # Errors
     /// Fails as [`try_send_plain`](Sender::try_send_plain) does.
@@ -366,7 +366,7 @@ impl Receiver {
 
 #[cfg(feature = "zerocopy")]
 impl Channel {
-    /// The same as [`Sender::send_plain`].
+    /// Sends a plain struct or a slice of them, as [`Sender::send_plain`] does.
     ///
     /// # Errors
     /// Fails as [`send_plain`](Sender::send_plain) does.
@@ -377,7 +377,7 @@ impl Channel {
         self.sender().send_plain(value)
     }
 
-    /// The same as [`Receiver::recv_plain`].
+    /// Receives a plain struct or a slice of them, as [`Receiver::recv_plain`] does.
     ///
     /// # Errors
     /// Fails as [`recv_plain`](Receiver::recv_plain) does.
@@ -388,7 +388,7 @@ impl Channel {
         self.receiver().recv_plain()
     }
 
-    /// The same as [`Receiver::recv_checked`].
+    /// Receives a struct that is copied and checked, as [`Receiver::recv_checked`] does.
     ///
     /// # Errors
     /// Fails as [`recv_checked`](Receiver::recv_checked) does.
@@ -442,7 +442,7 @@ impl RecvStream {
 
 #[cfg(all(feature = "serde", feature = "tokio"))]
 impl Stream {
-    /// The same as [`SendStream::send_value`].
+    /// Sends a serde value, as [`SendStream::send_value`] does.
     ///
     /// # Errors
     /// Fails as [`send_value`](SendStream::send_value) does.
@@ -453,7 +453,7 @@ impl Stream {
         self.halves_mut().0.send_value(value).await
     }
 
-    /// The same as [`RecvStream::recv_value`].
+    /// Receives a serde value, as [`RecvStream::recv_value`] does.
     ///
     /// # Errors
     /// Fails as [`recv_value`](RecvStream::recv_value) does.
@@ -516,7 +516,7 @@ impl RecvStream {
 
 #[cfg(all(feature = "zerocopy", feature = "tokio"))]
 impl Stream {
-    /// The same as [`SendStream::send_plain`].
+    /// Sends a plain struct or a slice of them, as [`SendStream::send_plain`] does.
     ///
     /// # Errors
     /// Fails as [`send_plain`](SendStream::send_plain) does.
@@ -527,7 +527,7 @@ impl Stream {
         self.halves_mut().0.send_plain(value).await
     }
 
-    /// The same as [`RecvStream::recv_plain`].
+    /// Receives a plain struct or a slice of them, as [`RecvStream::recv_plain`] does.
     ///
     /// # Errors
     /// Fails as [`recv_plain`](RecvStream::recv_plain) does.

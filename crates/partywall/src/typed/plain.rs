@@ -46,7 +46,7 @@ pub struct NotPlain {
     number: Option<u64>,
     type_name: &'static str,
     what: What,
-    /// Boxed, to keep the error type small.
+    /// The message is boxed, to keep the error type small.
     message: Box<Message>,
 }
 
@@ -64,7 +64,7 @@ pub enum RecvPlainError<E> {
     /// The received message is no `T`. It counts as received; the next one can be received.
     #[error(transparent)]
     NotPlain(NotPlain),
-    /// No message was received.
+    /// No message was received, for the contained reason.
     #[error(transparent)]
     Recv(E),
 }

@@ -40,7 +40,7 @@ pub struct DecodeError {
     number: u64,
     type_name: &'static str,
     reason: postcard::Error,
-    /// Boxed, to keep the error type small.
+    /// The message is boxed, to keep the error type small.
     message: Box<Message>,
 }
 
@@ -78,7 +78,7 @@ pub enum RecvValueError<E> {
     /// one can be received.
     #[error(transparent)]
     Decode(DecodeError),
-    /// No message was received.
+    /// No message was received, for the contained reason.
     #[error(transparent)]
     Recv(E),
 }

@@ -82,8 +82,8 @@ async fn requests_share_a_stream_and_large_bodies_arrive_whole() {
                 let bytes = response.into_body().collect().await.unwrap().to_bytes();
                 assert!(bytes == body(round * 10, 1), "{} {version:?}", way.name);
             }
-            // Connections are reused. An HTTP/1 client may open another one before the previous one
-            // is back in its pool.
+            // The client reuses its connections. An HTTP/1 client may open another before the
+            // previous one is back in its pool.
             let most = if version == Version::HTTP_2 { 1 } else { 49 };
             assert!((1..=most).contains(&session.streams()), "{} {version:?}", way.name);
 

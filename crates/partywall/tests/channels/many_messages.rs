@@ -44,7 +44,7 @@ const fn each(count: u64) -> u64 {
     (count - alone(count)) / THREADS
 }
 
-// ---- the sending process
+// Functions of the sending process.
 
 #[test]
 fn child() {
@@ -213,7 +213,7 @@ fn send_together(sender: &SharedSender, thread: u64, count: u64) {
     }
 }
 
-// ---- the receiving process
+// Functions of the receiving process.
 
 /// The number of the next expected message, and the received messages that are still held.
 struct Reader {

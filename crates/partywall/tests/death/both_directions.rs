@@ -24,7 +24,7 @@ use std::os::unix::fs::FileExt;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-/// What the process does that will be killed.
+/// The role of the process that will be killed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Role {
     Sender,

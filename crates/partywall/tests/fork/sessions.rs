@@ -263,7 +263,7 @@ fn parent_of_a_survivor() {
 /// Whether a process with this number exists and has not ended.
 fn is_alive(pid: i32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    // The state follows the program's name in brackets.
+    // In `/proc/PID/stat` the state follows the program's name, which is in brackets.
     stat.rsplit_once(')').is_some_and(|(_, state)| !state.trim_start().starts_with(['Z', 'X']))
 }
 

@@ -272,7 +272,7 @@ fn each_wrong_field_of_a_header_is_named() {
         wire.send(offer.as_bytes(), &[region.as_fd()]);
         let reason = home.reason();
         assert!(reason.0 == VIOLATION && reason.1.contains(field), "{field}: {reason:?}");
-        // The peer gets a REJECT too.
+        // The peer gets a REJECT frame for each wrong header.
         let (frame, _) = wire.receive();
         assert!(frame.starts_with(&REJECT_TAG), "{field}: {frame:?}");
     }

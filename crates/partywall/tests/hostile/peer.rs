@@ -223,7 +223,7 @@ fn each_rule_that_is_broken_is_named() {
         for (what, code, act) in CASES {
             let (mut foe, mut channel) = home.meet();
             if *code == 9 || *code == 10 {
-                // These violations need a block in flight.
+                // The violations with codes 9 and 10 need a block in flight.
                 channel.send(&[1; 3000]).unwrap();
             }
             act(&mut foe);
@@ -414,7 +414,7 @@ fn no_single_word_of_a_half_does_harm() {
         }
     }
     println!("{named} words named, {harmless} harmless");
-    // The other direction still works.
+    // The direction from the peer to this side still works.
     foe.publish(Kind::Data, b"honest after all");
     assert_eq!(channel.recv().unwrap().unwrap(), b"honest after all");
 }

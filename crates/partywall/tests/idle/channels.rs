@@ -58,7 +58,7 @@ fn while_nothing_comes_nobody_wakes() {
         for wait in [Wait::Adaptive, Wait::Park] {
             let (client, server) = kind.pair(|config| config.ring_bytes(8192).wait(wait));
             let ((mut sender, back), (reply, mut receiver)) = (client.split(), server.split());
-            // One thread waits for a message …
+            // A thread at one end waits for a message.
             let (threads_sender, mut other) = (senders.clone(), back);
             waiting.push(std::thread::spawn(move || {
                 threads_sender
@@ -66,8 +66,8 @@ fn while_nothing_comes_nobody_wakes() {
                     .unwrap();
                 assert_eq!(other.recv_deadline(soon()).unwrap().unwrap(), b"wake up");
             }));
-            // … and one at the other end for room. TCP is left out: its kernel accepts some bytes
-            // now and then.
+            // A thread at the sending end waits for room. TCP is left out, because its kernel
+            // accepts some bytes at intervals.
             if kind == Kind::Tcp {
                 keep.push((reply, None));
                 continue;

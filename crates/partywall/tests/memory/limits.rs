@@ -54,7 +54,8 @@ fn error_of_too_large_message_names_limit_and_remedy() {
     for (client, server, limit, max, remedy) in [
         // The own limit binds: the peer would accept longer messages.
         (&small, &large, Limit::OwnMemory, 2 * MIB, "raise Config::memory_max on this side"),
-        // Both limits bind. The error names the peer's, but raising that one alone would not help.
+        // The limits of both sides bind. The error names the peer's, but raising that one alone
+        // would not help.
         (&small, &small, Limit::PeerMessage, 2 * MIB, "and Config::memory_max on this side"),
         // The peer's limit binds: this side could allocate more.
         (

@@ -4,6 +4,7 @@
 
 use std::fs::File;
 use std::os::fd::AsFd;
+use std::sync::Arc;
 
 use partywall_layout::link::{
     CONSUMED_SLOT, ConsumedRecord, LINK_CONTROL_OFFSET, LinkGeometry, LinkHeader, PARTS_OFFSET,
@@ -69,7 +70,7 @@ impl TestStore {
             inline_max: INLINE_MAX,
             export: Some(Export {
                 control: cut.control,
-                source: ExportSource::Descriptor(descriptor),
+                source: ExportSource::Descriptor(Arc::new(descriptor)),
             }),
         }
     }

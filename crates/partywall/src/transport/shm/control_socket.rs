@@ -37,7 +37,7 @@ pub(crate) struct ControlSocket {
     hung_up: bool,
 }
 
-/// What one call of `read` found.
+/// The events that one call of `read` found.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct ControlEvents {
     /// Whether at least one byte arrived: sleepers of this side must check the ring and the release

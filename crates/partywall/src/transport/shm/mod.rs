@@ -107,16 +107,16 @@ pub(crate) struct Limits {
 /// How this side notifies the peer.
 #[derive(Debug)]
 pub(crate) enum Doorbells {
-    /// Through eventfds that the peer sent.
+    /// This side notifies through eventfds that the peer sent.
     Eventfd {
         /// Signalled when there are records for the peer.
         records: Doorbell,
         /// Signalled when there is space for the peer to send.
         space: Doorbell,
     },
-    /// With a byte on the control socket.
+    /// This side notifies by a byte on the control socket.
     Byte,
-    /// In a model: directly at the peer's wait points.
+    /// In a model, this side notifies the peer's wait points directly.
     #[cfg(shuttle)]
     Model(Arc<Side>),
 }
@@ -382,7 +382,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Returns the offset of a word in the control page, as an index type.
+/// Converts the offset of a word in the control page to `usize`.
 #[expect(clippy::cast_possible_truncation, reason = "within a page")]
 const fn word(offset: u64) -> usize {
     offset as usize

@@ -95,7 +95,7 @@ const LOOKS_IN_VAIN_MAX: u32 = 256;
 /// Most reads in one call, so that `try_recv` returns even if the sender never stops.
 const READS_MAX: usize = 64;
 
-/// Result of one read.
+/// Outcome of one read from the socket.
 enum Read {
     Some,
     Nothing,
