@@ -175,7 +175,7 @@ mod tests {
     #[test]
     fn equal_vectors_pass() {
         let vectors = of(&[("record.bin", &[1, 2])]);
-        assert!(report(&differences(&vectors, &vectors)).is_ok());
+        assert!(report("spec", &differences(&vectors, &vectors)).is_ok());
     }
 
     #[test]
@@ -189,7 +189,7 @@ mod tests {
             Difference::Unknown("old".into()),
         ];
         assert_eq!(found, expected);
-        assert!(report(&found).is_err());
+        assert!(report("spec", &found).is_err());
     }
 
     #[test]
