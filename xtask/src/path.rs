@@ -155,7 +155,7 @@ impl Probe {
     }
 }
 
-/// What callgrind counted in one file, in one direction.
+/// The counts of callgrind for one file, in one direction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Share {
     instructions: u64,
