@@ -77,9 +77,9 @@ impl Shutdown<'_> {
         self.end.report_change(&mut state);
     }
 
-    /// Waits until the peer's system has all bytes, LEAVE included: closing a TCP socket while
-    /// bytes arrive discards those that are still under way. No event reports that moment, so the
-    /// system is asked at intervals. `false`: not before the deadline.
+    /// Waits until the peer's system has all bytes, LEAVE included; `false` if the deadline passes
+    /// first. Closing a TCP socket while bytes arrive discards bytes that are still in flight. No
+    /// event reports that moment, so the system is asked at intervals.
     fn wait_taken(&self, token: u64, deadline: Option<Instant>) -> Result<bool, Stopped> {
         loop {
             let step = Instant::now() + ASKED_EVERY;
