@@ -17,7 +17,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use super::drive::{Before, Monitor, MonitorGuard, Reactor};
+use super::drive::{Before, Entered, Monitor, MonitorGuard, Reactor};
 use partywall_wait::has_passed;
 use partywall_wait::{SpinOutcome, Spinner, Wait};
 
@@ -72,6 +72,8 @@ struct EventList {
     /// One of them found nothing because others had the list.
     has_missed: bool,
 }
+
+impl Entered for EventList {}
 
 impl Group {
     /// Makes a group without links, whose threads wait adaptively in [`poll`](Self::poll).

@@ -50,5 +50,5 @@
 mod monitor;
 mod reactor;
 
-pub(super) use monitor::{Monitor, MonitorGuard};
+pub(super) use monitor::{Entered, Monitor, MonitorGuard, Monitored};
 pub(super) use reactor::{Before, Reactor, Source};

@@ -20,15 +20,15 @@ use bytes::Bytes;
 use partywall::{Address, AddressError};
 use partywall_sys::biased::locking_nothing;
 
-use crate::end::{Endpoint, Load};
+use crate::end::{Endpoint, Load, OwnedSink};
 use crate::error::{
     AckError, RecvError, SendError, Stopped, SwitchError, TryRecvError, TrySendError, WaitError,
 };
 use crate::group::MemberId;
 use crate::handle::batch::Batch;
 use crate::handle::halves::{Receiver, Sender};
-use crate::handle::message::{Message, OwnedSink, Token};
-use crate::handle::view::{MessageView, recv_with, try_recv_with};
+use crate::handle::message::{Message, Token};
+use crate::handle::view::MessageView;
 use crate::link_state::Event;
 use crate::link_state::StaleEpoch;
 use crate::status::{Stats, Status};
@@ -108,11 +108,7 @@ impl Link {
     /// # Errors
     /// [`SendError`] lists the reasons. A lost connection is none.
     pub fn send(&self, message: &[u8]) -> Result<(), SendError> {
-        self.end().send_driver().send_with(
-            message.len(),
-            |room| room.copy_from_slice(message),
-            None,
-        )
+        self.end().send_with(message.len(), |room| room.copy_from_slice(message), None)
     }
 
     /// Sends a message if there is room now.
@@ -120,7 +116,7 @@ impl Link {
     /// # Errors
     /// [`TrySendError`] lists the reasons.
     pub fn try_send(&self, message: &[u8]) -> Result<(), TrySendError> {
-        self.end().send_driver().try_send_with(message.len(), |room| room.copy_from_slice(message))
+        self.end().try_send_with(message.len(), |room| room.copy_from_slice(message))
     }
 
     /// As [`send`](Self::send), but waits for room only until `deadline`.
@@ -128,11 +124,7 @@ impl Link {
     /// # Errors
     /// Those of that method.
     pub fn send_deadline(&self, message: &[u8], deadline: Instant) -> Result<(), SendError> {
-        self.end().send_driver().send_with(
-            message.len(),
-            |room| room.copy_from_slice(message),
-            Some(deadline),
-        )
+        self.end().send_with(message.len(), |room| room.copy_from_slice(message), Some(deadline))
     }
 
     /// Sends a message of `len` bytes that `fill` writes; waits for room first. This is the fastest
@@ -168,7 +160,7 @@ impl Link {
     /// uses a link while `fill` unwinds may be waited for without end.
     #[inline]
     pub fn send_with(&self, len: usize, fill: impl FnOnce(&mut [u8])) -> Result<(), SendError> {
-        self.end().send_driver().send_with(len, alone(fill), None)
+        self.end().send_with(len, alone(fill), None)
     }
 
     /// As [`send_with`](Self::send_with), if there is room now.
@@ -181,7 +173,7 @@ impl Link {
         len: usize,
         fill: impl FnOnce(&mut [u8]),
     ) -> Result<(), TrySendError> {
-        self.end().send_driver().try_send_with(len, alone(fill))
+        self.end().try_send_with(len, alone(fill))
     }
 
     /// As [`send_with`](Self::send_with), but waits for room only until `deadline`.
@@ -195,7 +187,7 @@ impl Link {
         fill: impl FnOnce(&mut [u8]),
         deadline: Instant,
     ) -> Result<(), SendError> {
-        self.end().send_driver().send_with(len, alone(fill), Some(deadline))
+        self.end().send_with(len, alone(fill), Some(deadline))
     }
 
     /// Sends one message, the concatenation of `parts`.
@@ -305,7 +297,8 @@ impl Link {
         &self,
         read: impl FnOnce(MessageView<'_>) -> R,
     ) -> Result<Option<R>, RecvError> {
-        recv_with(self.end(), None, read)
+        let end = self.end();
+        end.recv_with(None, |bytes, info| read(MessageView::new(bytes, info, end)))
     }
 
     /// As [`recv_with`](Self::recv_with), if there is a message now.
@@ -316,7 +309,8 @@ impl Link {
         &self,
         read: impl FnOnce(MessageView<'_>) -> R,
     ) -> Result<Option<R>, TryRecvError> {
-        try_recv_with(self.end(), read)
+        let end = self.end();
+        end.try_recv_with(|bytes, info| read(MessageView::new(bytes, info, end)))
     }
 
     /// As [`recv_with`](Self::recv_with), but waits only until `deadline`.
@@ -328,7 +322,8 @@ impl Link {
         read: impl FnOnce(MessageView<'_>) -> R,
         deadline: Instant,
     ) -> Result<Option<R>, RecvError> {
-        recv_with(self.end(), Some(deadline), read)
+        let end = self.end();
+        end.recv_with(Some(deadline), |bytes, info| read(MessageView::new(bytes, info, end)))
     }
 
     /// Acknowledges the message that `token` names and all received before it.

@@ -24,7 +24,7 @@ use partywall_sys::epoll::EventFlags;
 use partywall_sys::{ForkGuard, Listener};
 
 use crate::config::{Config, LoginAnswer, LoginRequest};
-use crate::drive::{Before, Monitor};
+use crate::drive::{Before, Entered, Monitor};
 use crate::end::{Endpoint, Home};
 use crate::error::{AcceptError, BindError, OpenError};
 use crate::group::Group;
@@ -76,6 +76,8 @@ pub(super) struct ServerState {
     pub(super) refused: u64,
     pub(super) last_refusal: Option<String>,
 }
+
+impl Entered for ServerState {}
 
 /// One address of a server.
 pub(super) struct Listening {

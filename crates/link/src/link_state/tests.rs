@@ -21,8 +21,8 @@ impl LinkState {
     }
 
     /// The next message, by the fast path.
-    pub(in crate::link_state) fn next_by_fast_path(&mut self) -> Option<Delivery> {
-        let Delivered { bytes, token, attempt } = self.offer_fast_path(false)?;
+    pub(in crate::link_state) fn next_short(&mut self) -> Option<Delivery> {
+        let Delivered { bytes, token, attempt } = self.offer_short(false)?;
         let bytes = bytes::Bytes::copy_from_slice(bytes);
         Some(Delivery { bytes, token, attempt })
     }

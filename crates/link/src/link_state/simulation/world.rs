@@ -235,7 +235,7 @@ impl World {
     /// The next message, by one of the two paths.
     fn next(&mut self, side: usize) -> Option<Delivery> {
         if self.below(4) > 0 {
-            let fast_path = self.sides[side].core.as_mut()?.next_by_fast_path();
+            let fast_path = self.sides[side].core.as_mut()?.next_short();
             if fast_path.is_some() {
                 self.fast_path += 1;
                 return fast_path;
