@@ -5,9 +5,9 @@
 //	peer serve --network unix --address A --map memfd     prints "ready", serves until stdin ends or SIGTERM
 //	peer run   --network unix --address A --map memfd …   drives traffic, checks every byte, exits
 //
-// Both print one line of JSON at their end, and exit with 0 only if every byte was right.
-// traffic.go defines the traffic. They do not change the library's behaviour: a fault of the
-// library is a failed run.
+// Both subcommands print one line of JSON at their end, and exit with 0 only if every byte was
+// right. traffic.go defines the traffic. This program does not change the library's behaviour: a
+// fault of the library is a failed run.
 package main
 
 import (
@@ -105,14 +105,14 @@ func logLevel() int {
 	if level, err := strconv.Atoi(os.Getenv("SHMIPC_LOG_LEVEL")); err == nil {
 		return level
 	}
-	return 5 // silent: the library logs to stdout, which is ours
+	return 5 // the library must not log: stdout is for the report
 }
 
 func defaultPrefix() string {
 	return fmt.Sprintf("/dev/shm/conformance-go-%d-%d", os.Getpid(), time.Now().UnixNano())
 }
 
-// config returns the library's default settings with changes from the options.
+// config returns the library's default settings changed as the command line's options say.
 func (o *options) config() *shmipc.Config {
 	config := shmipc.DefaultConfig()
 	config.ShareMemoryPathPrefix = o.prefix
@@ -152,7 +152,7 @@ func (o *options) planSizes() []uint64 {
 	return sizes
 }
 
-// removeLeftovers removes files of shared memory that the library has left.
+// removeLeftovers removes files of shared memory with this prefix that the library has left.
 func removeLeftovers(prefix string) {
 	names, _ := filepath.Glob(prefix + "*")
 	for _, name := range names {
@@ -160,7 +160,7 @@ func removeLeftovers(prefix string) {
 	}
 }
 
-// report collects the results of a run, and prints them as one line.
+// report collects the results of a run, and prints them as one line of JSON.
 type report struct {
 	mutex        sync.Mutex
 	Role         string            `json:"role"`

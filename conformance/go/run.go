@@ -16,7 +16,7 @@ import (
 	shmipc "github.com/cloudwego/shmipc-go"
 )
 
-// client drives the traffic that the options describe.
+// client connects, and drives the traffic that the options describe.
 type client struct {
 	options  *options
 	report   *report
@@ -59,8 +59,8 @@ func run(o *options) int {
 }
 
 func (c *client) drive() {
-	// A message over the socket closes the session to new streams, so all are opened before the
-	// first message.
+	// Once a message uses the socket, the library opens no new stream on the session, so all streams
+	// are opened before the first message.
 	var first []*shmipc.Stream
 	for index := 0; index <= c.options.streams; index++ {
 		stream, err := c.sessions.GetStream()
@@ -90,7 +90,7 @@ func (c *client) drive() {
 	}
 }
 
-// lane is one of the concurrent users: it leases streams, one after the other.
+// lane is one of the concurrent users of the pool: it leases streams, one after the other.
 func (c *client) lane(index int, stream *shmipc.Stream, seed uint64) error {
 	p := &plan{seed: seed, sizes: c.options.planSizes(), requests: c.options.count}
 	switch c.options.mode {
@@ -128,13 +128,13 @@ func (c *client) lane(index int, stream *shmipc.Stream, seed uint64) error {
 	return nil
 }
 
-// leases knows which lanes have leased a stream since the harness asked for that with "renew". Once
-// all have, it prints "renewed": no lane uses a stream from before the request.
+// leases records which lanes have leased a stream since the harness sent the request "renew". Once
+// all lanes have, it prints "renewed": no lane uses a stream from before the request.
 type leases struct {
 	mutex              sync.Mutex
 	requested, printed uint64
-	// By lane: how many requests there were before it leased its stream; the most for one that has
-	// ended.
+	// For each lane, the number of requests before its lane leased its stream; the largest number for
+	// a lane that has ended.
 	lanes []uint64
 }
 
@@ -151,7 +151,7 @@ func (l *leases) renew() {
 	l.printIfRenewed()
 }
 
-// begin notes that a lane leased a stream, before which there were so many requests.
+// begin records that a lane leased a stream, and how many requests there were before.
 func (l *leases) begin(lane int, request uint64) {
 	l.mutex.Lock()
 	defer l.mutex.Unlock()
@@ -171,7 +171,8 @@ func (l *leases) printIfRenewed() {
 	}
 }
 
-// echo sends the requests of a plan, some of them before earlier answers, and checks the answers.
+// echo sends the requests of a plan, without waiting for every earlier answer, and checks the
+// answers.
 func (c *client) echo(stream *shmipc.Stream, p *plan) error {
 	if err := send(stream, p.encode()); err != nil {
 		return err
@@ -218,8 +219,8 @@ func sendAhead(stream *shmipc.Stream, p *plan, room chan<- struct{}, stop <-chan
 	return nil
 }
 
-// receive checks all answers; with ignored boundaries a piece may hold the end of one and the whole
-// of others.
+// receive reads and checks all answers. If message boundaries are ignored, a piece may hold the end
+// of one answer and others as a whole.
 func (c *client) receive(stream *shmipc.Stream, p *plan, room <-chan struct{}) error {
 	if !c.options.ignoreBoundaries {
 		for index := uint64(0); index < p.requests; index++ {
@@ -233,8 +234,8 @@ func (c *client) receive(stream *shmipc.Stream, p *plan, room <-chan struct{}) e
 	}
 	index, inRequest, expected := uint64(0), 0, newPattern(p.seed, 0)
 	for turn := 0; index < p.requests; turn++ {
-		// Buffered bytes are read without waiting; otherwise wait at most for the rest of this
-		// answer.
+		// Buffered bytes are read without waiting. Without buffered bytes, the read waits for at most the
+		// rest of this answer.
 		want := oddPieces[turn%len(oddPieces)]
 		if want > stream.BufferReader().Len() {
 			want = min(want, p.size(index)-inRequest)
@@ -273,7 +274,7 @@ func (c *client) count(size int) {
 	c.report.with(func(r *report) { r.Requests++; r.Bytes += uint64(size) })
 }
 
-// upload sends everything and closes at once.
+// upload sends all requests of a plan, and closes the stream at once.
 func (c *client) upload(stream *shmipc.Stream, p *plan) error {
 	if err := send(stream, p.encode()); err != nil {
 		return err
@@ -289,7 +290,7 @@ func (c *client) upload(stream *shmipc.Stream, p *plan) error {
 	return stream.Close()
 }
 
-// awaitUploads asks the server until it has received the end of each upload.
+// awaitUploads asks the server for its counts until the server has received the end of each upload.
 func (c *client) awaitUploads(teller *shmipc.Stream) {
 	ask := &plan{mode: modeReport, sizes: []uint64{1}}
 	for {
@@ -315,7 +316,7 @@ func (c *client) awaitUploads(teller *shmipc.Stream) {
 	}
 }
 
-// download expects everything, and then the end of the stream.
+// download expects all requests of a plan from the server, and then the end of the stream.
 func (c *client) download(stream *shmipc.Stream, p *plan) error {
 	defer stream.Close()
 	if err := send(stream, p.encode()); err != nil {
@@ -333,5 +334,6 @@ func (c *client) download(stream *shmipc.Stream, p *plan) error {
 	return nil
 }
 
-// Sizes of pieces that are unrelated to those of requests or slices.
+// oddPieces are the sizes of the pieces in which answers are read; they are unrelated to the sizes
+// of requests and slices.
 var oddPieces = []int{1, 7, 4093, 10007, 100003, 3, 65537, 333}

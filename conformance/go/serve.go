@@ -21,7 +21,7 @@ type server struct {
 	report *report
 }
 
-// OnNewStream runs on the library's event thread, so it only starts.
+// OnNewStream runs on the library's event thread, so it only starts a goroutine for the stream.
 func (s *server) OnNewStream(stream *shmipc.Stream) {
 	s.report.with(func(r *report) { r.Streams++; r.StreamsOpen++ })
 	go func() {
@@ -39,7 +39,7 @@ func (s *server) OnShutdown(string) {}
 
 // serve listens until stdin ends or SIGTERM arrives. The command "hot-restart EPOCH" moves the
 // clients to another server and prints "restarted EPOCH"; the next line of stdin, or its end, then
-// ends this one.
+// ends this server.
 func serve(o *options) int {
 	s := &server{report: newReport("server")}
 	config := &shmipc.ListenerConfig{Config: o.config(), Network: o.network, ListenPath: o.address}
@@ -56,24 +56,26 @@ func serve(o *options) int {
 		if err := hotRestart(listener, number(epoch)); err != nil {
 			s.report.fail(err)
 		} else {
-			// Streams in use go on. The harness knows when there are none, and then ends this
+			// Streams in use continue. The harness knows when no stream is in use, and then ends this
 			// server.
 			fmt.Printf("restarted %s\n", epoch)
 			<-lines
 		}
 	} else {
-		// Streams of clients that have gone end too, but not at once.
+		// Streams of clients that have gone end, too, but not at once.
 		s.awaitEnds()
 	}
 	_ = listener.Close()
 	s.awaitEnds()
-	// Sessions report their metrics while they close, on their own threads.
+	// Sessions report their metrics while they close, on their own threads, so this thread waits for
+	// that.
 	time.Sleep(closingTime)
 	removeLeftovers(o.prefix)
 	return s.report.print()
 }
 
-// awaitEnds waits until no stream is open, or the deadline passes; the report has the number.
+// awaitEnds waits until no stream is open, or the deadline passes; the report then states the
+// number of open streams.
 func (s *server) awaitEnds() {
 	deadline := time.Now().Add(endsTimeout)
 	for open := uint64(1); open > 0 && time.Now().Before(deadline); time.Sleep(endsPause) {
@@ -81,7 +83,7 @@ func (s *server) awaitEnds() {
 	}
 }
 
-// commands gives the lines of stdin, and "end" at its end or at SIGTERM.
+// commands returns a channel with the lines of stdin, and "end" at the end of stdin or at SIGTERM.
 func commands() <-chan string {
 	lines := make(chan string, 1)
 	signals := make(chan os.Signal, 1)
@@ -100,8 +102,8 @@ func commands() <-chan string {
 	return lines
 }
 
-// hotRestart sends the clients to the server that has taken our address, as the library's own
-// example does.
+// hotRestart sends the clients to the server that has taken over this server's address, as the
+// library's own example does.
 func hotRestart(listener *shmipc.Listener, epoch uint64) error {
 	listener.SetUnlinkOnClose(false)
 	if err := listener.HotRestart(epoch); err != nil {
@@ -139,7 +141,7 @@ func (s *server) answer(stream *shmipc.Stream) error {
 	}
 }
 
-// orderly accepts the end of a session between two plans.
+// orderly returns nil for an error that means the end of a session between two plans.
 func orderly(err error) error {
 	if errors.Is(err, shmipc.ErrStreamClosed) || errors.Is(err, shmipc.ErrEndOfStream) {
 		return nil
@@ -169,7 +171,8 @@ func (s *server) count(size int) {
 	s.report.with(func(r *report) { r.Requests++; r.Bytes += uint64(size) })
 }
 
-// upload counts whether all requests arrived before the end of the stream.
+// upload receives the requests of a plan, and counts whether all arrived before the end of the
+// stream.
 func (s *server) upload(stream *shmipc.Stream, p *plan) {
 	for index := uint64(0); index < p.requests; index++ {
 		if _, err := readRequest(stream, p, index, pieceBytes, nil); err != nil {
@@ -191,7 +194,7 @@ func (s *server) download(stream *shmipc.Stream, p *plan) error {
 		}
 		s.count(len(buffer))
 	}
-	return nil // the caller closes at once
+	return nil // the caller closes the stream at once
 }
 
 func (s *server) tell(stream *shmipc.Stream) error {

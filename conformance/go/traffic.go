@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-// The traffic of the conformance tests: what travels in a stream, the same in every program.
+// The traffic of the conformance tests: the bytes that travel in a stream, the same in every
+// program.
 //
 //	plan     "PWCONF01" | mode u64 | seed u64 | requests u64 | sizes u64 | size u64 …     big-endian
 //	request  exactly as many bytes as its turn in the plan says, without a header
 //
 // A stream carries plans one after the other, each followed by its requests. The bytes of request i
-// are made from the seed and i, so both sides know them, and a request of one byte is one byte in
-// the shared memory.
+// are made from the seed and i, so both sides know them without a header. A request of one byte is
+// therefore one byte in the shared memory.
 package main
 
 import (
@@ -18,12 +19,12 @@ import (
 	shmipc "github.com/cloudwego/shmipc-go"
 )
 
-// Modes: the direction of the requests of a plan.
+// The modes of a plan: who sends its requests.
 const (
 	modeEcho     = 0 // the server answers each request with the same bytes
-	modeUpload   = 1 // the client sends all and closes at once; the server counts whether all arrived
-	modeDownload = 2 // the server sends all and closes at once
-	modeReport   = 3 // the server answers with three counts: uploads whole, uploads cut short, streams open
+	modeUpload   = 1 // the client sends all and closes at once; the server counts complete uploads
+	modeDownload = 2 // the server sends all requests and closes at once
+	modeReport   = 3 // the server answers with counts: complete uploads, cut uploads, open streams
 )
 
 const (
@@ -89,7 +90,7 @@ func readPlan(stream *shmipc.Stream) (*plan, error) {
 	return read, nil
 }
 
-// pattern makes the bytes of one request.
+// pattern makes or checks the bytes of one request.
 type pattern struct {
 	state uint64
 	word  [8]byte
@@ -117,7 +118,7 @@ func (p *pattern) fill(out []byte) {
 	}
 }
 
-// check returns the index of the first wrong byte, or -1.
+// check returns the index of the first wrong byte in got, or -1.
 func (p *pattern) check(got []byte) int {
 	for index := 0; index < len(got); {
 		if p.used == 8 {
@@ -148,8 +149,8 @@ func requestBytes(p *plan, index uint64, buffer []byte) []byte {
 	return buffer
 }
 
-// readRequest reads exactly request `index` in pieces, checks it, and returns it in the buffer if
-// one is given.
+// readRequest reads exactly request `index` in pieces, and checks it. If the caller gives a buffer,
+// the request is returned in it.
 func readRequest(stream *shmipc.Stream, p *plan, index uint64, piece int, keep []byte) ([]byte, error) {
 	expected := newPattern(p.seed, index)
 	size := p.size(index)
@@ -171,7 +172,7 @@ func readRequest(stream *shmipc.Stream, p *plan, index uint64, piece int, keep [
 	return keep, nil
 }
 
-// send writes one message and publishes it.
+// send writes one message to the stream and publishes it.
 func send(stream *shmipc.Stream, message []byte) error {
 	if _, err := stream.BufferWriter().WriteBytes(message); err != nil {
 		return fmt.Errorf("writing %d bytes: %w", len(message), err)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Tells the program which commit it was built from, because a measurement without one is worth
-//! little.
+//! Puts the commit from which the program is built into the program, because a measurement without
+//! its commit is worth little.
 
 use std::process::Command;
 
@@ -8,13 +8,13 @@ fn main() {
     let commit = git(&["rev-parse", "--short=12", "HEAD"]).unwrap_or_else(|| "unknown".to_owned());
     println!("cargo::rustc-env=PARTYWALL_COMMIT={commit}");
     println!("cargo::rerun-if-changed=build.rs");
-    // `--git-path` also finds HEAD where `.git` is a file (a linked worktree).
+    // `--git-path` also finds HEAD in a linked worktree, where `.git` is a file.
     if let Some(head) = git(&["rev-parse", "--git-path", "logs/HEAD"]) {
         println!("cargo::rerun-if-changed={head}");
     }
 }
 
-/// Runs git and returns its one line of output, or nothing where there is no git or no repository.
+/// Runs git and returns its one line of output; `None` if git or the repository is missing.
 fn git(arguments: &[&str]) -> Option<String> {
     let output = Command::new("git").args(arguments).output().ok()?;
     let line = String::from_utf8(output.stdout).ok()?.trim().to_owned();

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Any text as an address: an address that survives printing, or an error with the reason.
+//! Parses any text as an address. The result is an address that survives printing and parsing, or
+//! an error with the reason.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Any value of the peer's `consumed`: the producer continues or reports the violation (SPEC 4.6).
+//! The peer stores any value in its `consumed` word: the producer continues, or reports the
+//! violation (SPEC 4.6).
 //!
 //! ```text
 //!  steps of four bytes:  0 append · 1 publish · 2 abort · 3 consumed + slots
@@ -15,9 +16,9 @@ use partywall_ring::{AppendError, OwnMem, Producer, mem};
 struct World {
     producer: Producer,
     control: OwnMem,
-    /// The peer's `consumed`.
+    /// The present value of the peer's `consumed` word.
     consumed: u64,
-    /// The highest value that the producer may have accepted.
+    /// The highest value of the word that the producer may have accepted.
     believed: u64,
 }
 
@@ -34,13 +35,13 @@ fuzz_target!(|input: &[u8]| {
             return;
         }
     }
-    // A closing record fits after any steps.
+    // After any steps the ring still has room for a closing record.
     world.producer.abort();
     world.producer.close(Kind::CloseWrite, 0);
 });
 
 impl World {
-    /// `false` after a violation of the peer.
+    /// Makes one step; `false` after a violation by the peer.
     fn step(&mut self, what: u8, choice: u8, value: u16) -> bool {
         match what {
             0 => return self.append(usize::from(value)),
@@ -68,7 +69,7 @@ impl World {
     fn append(&mut self, len: usize) -> bool {
         let size = self.producer.size();
         let len = len % (size.payload_max() as usize + 1);
-        // The limits that callers know.
+        // These are the limits that callers of the producer have to respect.
         if self.producer.open_bytes() + footprint(len as u64) > size.batch_max() {
             self.producer.publish();
         }
@@ -85,7 +86,7 @@ impl World {
         }
     }
 
-    /// Called before the producer may load the word: notes its value if it is valid.
+    /// Notes the word's value if it is valid. It is called before the producer may load the word.
     fn remember(&mut self) {
         let published = self.producer.published().0;
         if self.consumed <= published && self.consumed % SLOT_BYTES == 0 {
@@ -93,7 +94,7 @@ impl World {
         }
     }
 
-    /// Checks that a reported violation is one.
+    /// Checks that a violation that the producer reported is a true one.
     fn is_true(&self, code: u32) -> bool {
         assert_eq!(code, 8);
         let published = self.producer.published().0;

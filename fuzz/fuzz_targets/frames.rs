@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Any bytes as a frame of the handshake: a frame or a violation (SPEC 2.2).
+//! Parses any bytes as a handshake frame. The result is a frame or a violation (SPEC 2.2).
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -9,7 +9,8 @@ fuzz_target!(|bytes: &[u8]| {
     let length = bytes.first_chunk::<PREAMBLE_BYTES>().map(hello::frame_length);
     if let Some(Ok(length)) = length {
         assert!((PREAMBLE_BYTES..=FRAME_BYTES_MAX).contains(&length));
-        // As from a socket: exactly the announced length, if so many bytes exist.
+        // The frame has exactly the announced length, as one read from a socket, if the input is
+        // that long.
         if let Some(frame) = bytes.get(..length) {
             check(frame);
         }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Any bytes in any pieces in place of a handshake, to a listener and to a connector: a channel or
-//! an error before the deadline (SPEC 2).
+//! Sends any bytes, in any pieces, to a listener and to a connector instead of a handshake. The
+//! result is a channel or an error before the deadline (SPEC 2).
 //!
 //! ```text
 //!  input:  role and mode | patches of good frames, or raw bytes | lengths of the pieces
@@ -20,7 +20,7 @@ use std::sync::mpsc::{SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 use zerocopy::IntoBytes;
 
-/// Upper bound of a run, above the handshake's deadline.
+/// Upper bound of the time of a run, which exceeds the handshake's deadline.
 const TIME_MAX: Duration = Duration::from_secs(5);
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_millis(200);
 
@@ -36,7 +36,7 @@ fuzz_target!(|input: &[u8]| {
     assert!(start.elapsed() < TIME_MAX, "it took {:?}", start.elapsed());
 });
 
-/// The bytes to send, write by write.
+/// The bytes to send, divided into one piece for each write.
 fn pieces(choice: u8, input: &[u8]) -> Vec<Vec<u8>> {
     let (bytes, lengths) = if choice & 2 == 0 {
         input.split_at(input.len() - input.len() / 8)
@@ -56,7 +56,7 @@ fn pieces(choice: u8, input: &[u8]) -> Vec<Vec<u8>> {
     pieces
 }
 
-/// Good frames with a few changed bytes, each given by a place of two bytes and a value.
+/// Valid frames of which a few bytes are changed, each given by an offset of two bytes and a value.
 fn patched(choice: u8, patches: &[u8]) -> Vec<u8> {
     let transport = 1 + u32::from(choice >> 2 & 1);
     let features = u64::from(choice >> 4 & 3);
@@ -74,7 +74,7 @@ fn patched(choice: u8, patches: &[u8]) -> Vec<u8> {
     stream
 }
 
-/// A real listener, and a client made of bytes.
+/// Runs a real listener against a client that sends the pieces.
 fn accept(pieces: &[Vec<u8>], hangs_up: bool) {
     thread_local! {
         static LISTENER: RefCell<Listener> = RefCell::new(
@@ -86,7 +86,7 @@ fn accept(pieces: &[Vec<u8>], hangs_up: bool) {
         client.set_nonblocking(true).expect("a socket");
         let mut channel = None;
         for piece in pieces {
-            // The listener hangs up after a refusal.
+            // The listener closes the connection after a refusal, so writing may fail.
             let gone = client.write_all(piece).is_err();
             channel = channel.or(listener.try_accept().ok());
             if gone {
@@ -104,7 +104,7 @@ fn accept(pieces: &[Vec<u8>], hangs_up: bool) {
     });
 }
 
-/// A real connector, and a server made of bytes.
+/// Runs a real connector against a server that sends the pieces.
 fn connect(pieces: Vec<Vec<u8>>) {
     thread_local! {
         static SERVER: SyncSender<Vec<Vec<u8>>> = serve();
@@ -123,7 +123,7 @@ fn connect(pieces: Vec<Vec<u8>>) {
     }
 }
 
-/// A channel from a handshake made of bytes has no peer that could respond.
+/// Uses a channel that resulted from fuzzed bytes, so its peer cannot respond.
 fn use_it(mut channel: Channel) {
     let _ = channel.try_send(b"hello?");
     for _ in 0..300 {
@@ -147,7 +147,8 @@ fn serve() -> SyncSender<Vec<Vec<u8>>> {
                 }
             }
             client.shutdown(Shutdown::Write).ok();
-            // Reads until the client hangs up too, because a reset would discard the sent bytes.
+            // The server reads until the client closes too, because a reset would discard the sent
+            // bytes.
             client.read_to_end(&mut Vec::new()).ok();
         }
     });

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Any pages of a link file: a possible image, or a fault (SPEC 13.6). Half of the inputs get valid
-//! checksums, so that the checks behind them are reached.
+//! Checks any pages as those of a link file. The result is a possible image, or a fault (SPEC
+//! 13.6). Half of the inputs get valid checksums, so that the later checks are reached.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Any bytes as a link frame: a frame that encodes to the same bytes, or a fault (SPEC 15). Half of
-//! the inputs get a valid checksum, so that the checks behind it are reached.
+//! Decodes any bytes as a link frame. The result is a frame that encodes to the same bytes, or a
+//! fault (SPEC 15). Half of the inputs get a valid checksum, so that the later checks are reached.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -24,7 +24,8 @@ fuzz_target!(|bytes: &[u8]| {
             assert_eq!(announced, Ok(body.len()));
             let mut written = Vec::new();
             encode(&frame, &mut written);
-            // Of the versions that a client offers only ours are encoded; the rest is the same.
+            // An ATTACH may offer versions of later clients, which encoding replaces by ours; all
+            // other bytes must be equal.
             let versions = if matches!(frame, Frame::Attach { .. }) { 12 } else { 0 };
             assert!(written[FRAME_HEADER_BYTES + versions..] == body[versions..], "{frame:?}");
             let (header, body) = written.split_first_chunk().expect("a frame has a header");

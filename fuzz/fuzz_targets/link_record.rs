@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Any bytes as a link record: a whole record, none, or a fault (SPEC 14.3). Three of four inputs
-//! get a valid checksum, so that the checks behind it are reached.
+//! Checks any bytes as a link record. The result is a whole record, none, or a fault (SPEC 14.3).
+//! Three of four inputs get a valid checksum, so that the later checks are reached.
 //!
 //! ```text
 //!  choice | slot | record                             raw bytes

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Any bytes as a region header: parts that follow each other within the region, or a violation
-//! (SPEC 3.2).
+//! Checks any bytes as a region header. The result is parts that follow each other within the
+//! region, or a violation (SPEC 3.2).
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -15,7 +15,7 @@ fuzz_target!(|bytes: &[u8]| {
     let Some((choice, _)) = rest.split_first() else { return };
     let region_bytes = (1 + u64::from(*choice)) * GRAIN_BYTES;
     if choice % 2 == 0 {
-        // The fuzzer chooses only the geometry; it would not guess the session id.
+        // The fuzzer chooses only the geometry, because it could not guess the session id.
         let good = Geometry::new(4096, 8, 0).map(|good| good.header(SESSION, 1, 1));
         let Some(good) = good else { return };
         header = RegionHeader {

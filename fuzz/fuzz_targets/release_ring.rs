@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A peer that releases any ids: the slab's allocation state stays consistent (SPEC 5.3).
+//! The peer releases any block ids: the slab's allocation state stays consistent (SPEC 5.3).
 //!
 //! ```text
 //!  steps of six bytes:  0 allocate · 1 commit · 2 free · 3 entry of an id in flight · 4 any entry
@@ -19,10 +19,10 @@ struct World {
     reserved: Vec<Block>,
     out: Vec<u64>,
     reclaimer: Reclaimer,
-    /// The peer's release ring, and the number of its entries.
+    /// The memory of the peer's release ring, and the number of entries that the peer has written.
     entries: OwnMem,
     written: u64,
-    /// The peer's control page, and its `released`.
+    /// The memory of the peer's control page, and its `released` word.
     control: OwnMem,
     released: u64,
 }
@@ -50,7 +50,7 @@ impl World {
         Self { slab, reserved, out, reclaimer, entries, written: 0, control, released: 0 }
     }
 
-    /// `false` after a violation of the peer.
+    /// Makes one step; `false` after a violation by the peer.
     fn step(&mut self, what: u8, choice: u8, value: u32) -> bool {
         match what {
             0 => self.allocate(value as usize % (SLAB_BYTES + 64)),
@@ -96,7 +96,8 @@ impl World {
     }
 
     fn reclaim(&mut self) -> bool {
-        // Never more than the blocks in flight, or the count was a violation.
+        // The loop reclaims at most the number of blocks in flight: a higher count would have been
+        // a violation.
         for _ in 0..=ENTRIES {
             let before = self.slab.in_flight();
             match self.reclaimer.next(before) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A ring with any content, which changes while it is read (SPEC 4).
+//! Reads a ring that has any content, and that changes between reads (SPEC 4).
 //!
 //! ```text
 //!  input:  size | initial content of the ring | steps of ten bytes, one after each poll
@@ -28,7 +28,8 @@ fuzz_target!(|input: &[u8]| {
         }
         mutate(&mut ring, &consumer, size, step);
     }
-    // Without changes each word is valid at one position only, so the reader ends.
+    // Without further changes each word is valid at one position only, so the reader stops after at
+    // most one lap.
     for _ in 0..=size.bytes() / SLOT_BYTES {
         let before = consumer.position();
         if !read(&mut consumer, size) || consumer.position() == before {
@@ -38,7 +39,7 @@ fuzz_target!(|input: &[u8]| {
     panic!("more records than slots");
 });
 
-/// Takes one record; `false` after a violation.
+/// Reads one record; `false` after a violation.
 fn read(consumer: &mut Consumer, size: RingSize) -> bool {
     let Ok(found) = consumer.peek() else { return false };
     let Some(header) = found else {

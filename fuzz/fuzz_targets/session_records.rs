@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A peer that sends any stream records after an honest handshake over a socket, in either role.
-//! The result is streams, messages, a violation, or the end (SPEC 11); never a panic, a hang, or
-//! growth.
+//! A peer in either role sends any stream records after an honest handshake over a socket. The
+//! results are streams, messages, a violation, or the end (SPEC 11). Never does the honest side
+//! panic, hang, or use ever more memory.
 //!
 //! ```text
 //!  input:  role | steps
@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 use zerocopy::IntoBytes;
 use zerocopy::little_endian::{U32, U64};
 
-/// Upper bound of each operation of the honest side.
+/// Upper bound of the time of each operation of the honest side.
 const TIME_MAX: Duration = Duration::from_secs(10);
 const STREAMS_MAX: u32 = 8;
 const STEPS_MAX: usize = 200;
@@ -49,7 +49,7 @@ fuzz_target!(|input: &[u8]| {
         rest = after;
     }
     world.hand.socket.shutdown_write().ok();
-    // All bytes were read and no more come: that is the end or a fault.
+    // All bytes were read and no more follow: the result is the end of the session, or a fault.
     let end = world.session.closed(Some(Instant::now() + TIME_MAX));
     assert!(end.is_ok(), "still waiting after the peer hung up");
     world.take();
@@ -100,16 +100,17 @@ impl World {
     }
 
     fn write(&mut self, bytes: &[u8]) {
-        // The honest side may have hung up already.
+        // The write may fail, because the honest side may have closed the connection already.
         let _ = self.hand.socket.write(&[IoSlice::new(bytes)], true);
     }
 
-    /// Accepts all streams and receives all messages that arrived.
+    /// Accepts all opened streams and receives all arrived messages.
     fn take(&mut self) {
         while let Ok(Some(stream)) = self.session.try_accept() {
             self.streams.push(stream);
         }
-        // Drops ended streams; otherwise streams with reused numbers would accumulate here.
+        // Drops streams that have ended; otherwise streams with reused numbers would accumulate in
+        // the list.
         self.streams.retain_mut(|stream| {
             loop {
                 match stream.try_recv() {

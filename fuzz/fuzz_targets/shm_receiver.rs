@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A peer that, after an honest handshake, writes anything to its region and to the control socket,
+//! After an honest handshake a peer writes anything into its region and to the control socket,
 //! while the honest side sends and receives (SPEC 3 to 7).
 //!
 //! ```text
@@ -28,7 +28,7 @@ use zerocopy::little_endian::{U32, U64};
 struct World {
     channel: Channel,
     hand: ByHand,
-    /// Position where an honest peer would write its next record.
+    /// Position at which an honest peer would write its next record.
     tail: Position,
     segments: Vec<OwnMap>,
     held: Vec<Message>,
@@ -114,7 +114,7 @@ impl World {
         u64::from_le_bytes(word)
     }
 
-    /// One of the four words that the honest side acts on, changed by a little.
+    /// Changes slightly one of the four words on which the honest side acts.
     fn control(&mut self, value: u32, bytes: &[u8]) {
         let offset = CONTROL_OFFSET + u64::from(value % 4) * 128;
         let step = bytes.first().map_or(1, |byte| u64::from(*byte));
@@ -123,7 +123,7 @@ impl World {
         self.store(offset, word);
     }
 
-    /// Writes a record as an honest peer would, but of any kind, length and content.
+    /// Writes a record at an honest peer's next position, but of any kind, length and content.
     fn record(&mut self, kind: Kind, len: usize, payload: &[u8]) {
         let size = RingSize::new(RING_BYTES).expect("possible");
         let (mut taken, mut tail) = (footprint(len as u64), self.tail);
@@ -235,7 +235,7 @@ impl World {
     }
 
     fn batch(&mut self, value: u32, bytes: &[u8]) {
-        // The deadline has passed already, so an operation that would wait fails.
+        // The deadline has passed already, so an operation that would block fails.
         let mut batch = self.channel.sender().batch_deadline(std::time::Instant::now());
         for _ in 0..value % 8 {
             if batch.send(bytes).is_err() {
@@ -262,7 +262,7 @@ impl World {
         }
     }
 
-    /// After a hang-up the honest side ends, after any input.
+    /// Closes the connection, and checks that the honest side ends, whatever came before.
     fn end(&mut self) {
         for _ in 0..10_000 {
             match self.channel.try_recv() {
@@ -278,7 +278,7 @@ impl World {
     }
 }
 
-/// Reads every byte, as a user would.
+/// Reads every byte of the message, as a user would.
 fn look_at(message: &Message) {
     assert!(message.len() as u64 <= BYTES_MAX);
     std::hint::black_box(message.iter().fold(0_u8, |sum, byte| sum.wrapping_add(*byte)));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Any bytes in any pieces in place of established shmipc traffic. The result is messages or one
-//! error, the same for any division into pieces, and never more memory than the limit.
+//! Parses any bytes, in any pieces, as established shmipc traffic. The result is messages or one
+//! error, whatever the division into pieces, and never uses more memory than the limit.
 //!
 //! ```text
 //!  input:  limit (2) | length of the pieces (1) | steps
@@ -35,7 +35,7 @@ fn stream(mut rest: &[u8]) -> Vec<u8> {
                 stream.extend_from_slice(bytes);
             }
             _ => {
-                // Some are large enough for a direct read.
+                // Some messages are long enough for a direct read.
                 let count = bytes.len() << (step >> 2 & 15);
                 let count = count.min(STREAM_BYTES_MAX);
                 let id = u32::from(length);
@@ -84,5 +84,5 @@ fn checked(frame: Frame, limit: u32) -> Frame {
     frame
 }
 
-/// Upper bound of the input, enough to fill the buffer several times.
+/// Upper bound of the input in bytes, enough to fill the buffer several times.
 const STREAM_BYTES_MAX: usize = 300 << 10;

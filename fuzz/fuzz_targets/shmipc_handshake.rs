@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Any bytes in any pieces in place of a shmipc handshake, to a server and to a client. They agree
-//! on a version, wait for more, or return an error; they never read a byte beyond the handshake.
+//! Sends any bytes, in any pieces, to a shmipc server and to a client instead of a handshake. They
+//! agree on a version, wait for more, or return an error; they never read a byte beyond the
+//! handshake.
 //!
 //! ```text
 //!  input:  role and good messages to begin with | patches of them: place, value | 0xff | raw bytes
@@ -42,7 +43,8 @@ fn stream(choice: u8, mut rest: &[u8]) -> Vec<u8> {
     stream
 }
 
-/// A result for few bytes does not change with more bytes, and eight bytes decide.
+/// Checks the recognition of the protocol: a result does not change when more bytes arrive, and
+/// eight bytes decide.
 fn recognise(stream: &[u8]) {
     let mut before = Recognition::Incomplete;
     for count in 0..=stream.len().min(12) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Any two names in a shmipc handshake, and the files that they lead to if they are paths. Only a
-//! file of an allowed size beneath the one directory, reached without a link, is opened.
+//! Any two names in a shmipc handshake, and the files that these names lead to if they are paths.
+//! Only a file of an allowed size within the one directory, reached without a symbolic link, is
+//! opened.
 //!
 //! ```text
 //!  input:   paths or descriptors, version, size of the pieces (1) | the two beginnings (1)
@@ -12,7 +13,7 @@
 //!                 link ▶ ../outside   up ▶ ..   loop ▶ loop
 //! ```
 //!
-//! The target writes nothing, so the files are the same for every input.
+//! The target writes no files while it runs, so the files are the same for every input.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -46,7 +47,7 @@ fuzz_target!(|input: &[u8]| {
     }
 });
 
-/// Beginnings of names: valid ones, and known attacks.
+/// Pairs of names with which inputs may begin: valid ones, and known attacks.
 const SEEDS: [(&[u8], &[u8]); 8] = [
     (b"", b""),
     (&[DIRECTORY, FILE], &[DIRECTORY, SUB, FILE]),
@@ -148,7 +149,7 @@ fn serve(queue: &[u8], buffer: &[u8], choice: u8) -> Option<(String, String)> {
     names
 }
 
-/// An independent implementation of the rules of names.
+/// An independent implementation of the rules for names, to compare with.
 fn may_be_names(queue: &[u8], buffer: &[u8]) -> bool {
     let may_be_name = |name: &[u8]| {
         !name.is_empty()
@@ -171,7 +172,7 @@ fn open(path: &str) {
     }
 }
 
-/// The rules of paths, checked by other system calls.
+/// The rules for paths, checked by other system calls than those of the crate.
 fn may_be_opened(path: &Path) -> bool {
     let Ok(rest) = path.strip_prefix(&*HOME) else { return false };
     let is_down = rest.components().all(|part| matches!(part, Component::Normal(_)));
@@ -181,7 +182,7 @@ fn may_be_opened(path: &Path) -> bool {
     is_down && leads_there && (1..=BYTES_MAX).contains(&size) && rest.components().count() <= 16
 }
 
-/// The directory whose files may be opened; no link leads to it.
+/// The directory whose files may be opened; its own path contains no symbolic link.
 static HOME: LazyLock<PathBuf> = LazyLock::new(|| {
     let home = Path::new(OUTSIDE_HOME).join("shm");
     let deep = home.join(&DEEP_PATH[1..]);
@@ -195,14 +196,14 @@ static HOME: LazyLock<PathBuf> = LazyLock::new(|| {
     fs::write(home.join("empty"), []).unwrap();
     File::create(home.join("large")).unwrap().set_len(BYTES_MAX + 1).unwrap();
     for (link, to) in [("link", "../outside"), ("up", ".."), ("loop", "loop")] {
-        // The file may exist from another run.
+        // Creating the link may fail, because it exists from an earlier run.
         let _ = symlink(to, home.join(link));
     }
     home.canonicalize().unwrap()
 });
 
 const OUTSIDE_HOME: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/target/paths");
-/// A depth beyond the limit.
+/// A path that is deeper than the limit.
 const DEEP_PATH: &str = "/d/d/d/d/d/d/d/d/d/d/d/d/d/d/d/d/d";
-/// Upper bound of a region in bytes.
+/// Upper bound of the size of a region in bytes.
 const BYTES_MAX: u64 = 1 << 20;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Both rings of a shmipc queue, with counters that the peer writes at will.
+//! Uses both rings of a shmipc queue while the peer writes any values into their counters.
 //!
-//! The input format is that of the crate's own tests.
+//! The input format is that of the tests in the crate `shmipc`.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A buffer region of shmipc that its peer writes at will, before and while it is used.
+//! Uses a buffer region of shmipc into which the peer writes anything, before and during the use.
 //!
-//! The input format is that of the crate's own tests.
+//! The input format is that of the tests in the crate `shmipc`.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A peer on a socket that sends anything after an honest handshake: messages, a violation, or the
-//! end (SPEC 8).
+//! A peer on a socket sends anything after an honest handshake. The results are messages, a
+//! violation, or the end (SPEC 8).
 //!
 //! ```text
 //!  steps:  0 raw bytes · 1 DATA · 2 BLOB · 3 any kind · 4 receive · 5 send · 6 the end
@@ -43,7 +43,7 @@ fuzz_target!(|input: &[u8]| {
     }
     world.hand.socket.shutdown_write().ok();
     world.receive();
-    // All bytes were read and no more come: that is the end or a fault.
+    // All bytes were read and no more follow: the result is the end of the channel, or a fault.
     assert!(world.is_over, "still waiting after the peer hung up");
 });
 
@@ -82,7 +82,7 @@ impl World {
             segment: U32::new(0),
             zero: U32::new(0),
             offset: U64::new(0),
-            // The announced length is right, or more than will come, or beyond the limit.
+            // The announced length is correct, or more than will be sent, or beyond the limit.
             length: U64::new(if length >= 512 { (length as u64) << 3 } else { bytes.len() as u64 }),
         };
         self.record(Kind::Blob, size_of::<BlobBody>(), body.as_bytes());
@@ -90,11 +90,11 @@ impl World {
     }
 
     fn write(&mut self, bytes: &[u8]) {
-        // The honest side may have hung up already.
+        // The write may fail, because the honest side may have closed the connection already.
         let _ = self.hand.socket.write(&[IoSlice::new(bytes)], true);
     }
 
-    /// Receives all messages that arrived.
+    /// Receives all arrived messages.
     fn receive(&mut self) {
         let mut empty = 0;
         while !self.is_over && empty < 3 {

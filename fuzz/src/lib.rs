@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A peer made by hand: it sends the handshake frame by frame, and the fuzzer sends the rest.
+//! A peer made by hand: it sends the handshake frame by frame, and after it whatever the fuzzer
+//! chooses.
 //!
 //! ```text
 //!   Listener (honest)                         ByHand (the fuzzer's)
@@ -27,11 +28,11 @@ use std::time::Duration;
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, IntoBytes};
 
-/// Upper bound of a message and of the memory of both sides, in bytes.
+/// Maximum length of a message, and maximum memory of both sides, in bytes.
 pub const BYTES_MAX: u64 = 256 << 10;
-/// Upper bound of the large messages that either side holds at a time.
+/// Maximum number of large messages that either side holds at a time.
 pub const PEER_BLOCKS_MAX: u64 = 8;
-/// Upper bound of the segments that either side maps at a time.
+/// Maximum number of segments that either side maps at a time.
 pub const SEGMENTS_MAX: u32 = 2;
 /// Size of the ring of either side, in bytes.
 pub const RING_BYTES: u64 = 4096;
@@ -87,7 +88,7 @@ pub fn connect_socket(listener: &mut Listener, name: &str) -> (Channel, ByHand) 
 pub fn connect_shm(listener: &mut Listener, name: &str, with_doorbells: bool) -> (Channel, ByHand) {
     let socket = reach(name);
     send_hello(&socket, FEATURE_SHM);
-    // The call finds no connection yet, but it drives the handshake.
+    // The call returns no connection yet, but it advances the listener's handshake.
     assert!(listener.try_accept().is_err());
     let received = receive(&socket, HELLO_BYTES + OFFER_BYTES);
     let theirs = Hello::read_from_bytes(&received[..HELLO_BYTES]).expect("as long as a HELLO");
@@ -140,7 +141,7 @@ fn send(socket: &Socket, frame: &[u8], descriptors: &[BorrowedFd<'_>]) {
     assert_eq!(sent.expect("room in the socket"), frame.len());
 }
 
-/// Receives exactly `count` bytes, which have arrived already, and closes their descriptors.
+/// Receives exactly `count` bytes, which have already arrived, and closes their descriptors.
 fn receive(socket: &Socket, count: usize) -> Vec<u8> {
     let mut bytes = vec![0; count];
     let mut had = 0;

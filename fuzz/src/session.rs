@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use zerocopy::IntoBytes;
 use zerocopy::little_endian::{U32, U64};
 
-/// Upper bound of the handshake.
+/// Upper bound of the time of the handshake.
 const TIME_MAX: Duration = Duration::from_secs(30);
 /// The window that the peer grants to the honest side, in bytes.
 const STREAM_WINDOW: u64 = 2000;
@@ -30,7 +30,7 @@ pub struct SessionByHand {
     pub socket: Socket,
 }
 
-/// The honest side accepts; the peer opens odd numbers.
+/// Makes a session whose honest side accepts; the peer opens streams with odd numbers.
 #[must_use]
 pub fn accept_session(config: &Config) -> (Session, SessionByHand) {
     const NAME: &str = "session-accept";
@@ -49,7 +49,7 @@ pub fn accept_session(config: &Config) -> (Session, SessionByHand) {
     })
 }
 
-/// The honest side connects; the peer opens even numbers.
+/// Makes a session whose honest side connects; the peer opens streams with even numbers.
 #[must_use]
 pub fn connect_session(config: &Config) -> (Session, SessionByHand) {
     const NAME: &str = "session-connect";
@@ -60,7 +60,7 @@ pub fn connect_session(config: &Config) -> (Session, SessionByHand) {
             partywall_sys::Listener::listen_unix_abstract(name, 1).expect("nobody else has it")
         };
     }
-    // Called before any connection, because the first call binds the listener.
+    // The first call binds the listener, so it is made before any connection.
     LISTENER.with(|_| ());
     std::thread::scope(|scope| {
         let session = scope.spawn(|| connect_with(address(NAME), config));
@@ -80,7 +80,7 @@ pub fn connect_session(config: &Config) -> (Session, SessionByHand) {
     })
 }
 
-/// Sends all frames of an honest peer, none of which awaits a response.
+/// Sends all handshake frames of an honest peer, none of which waits for a response.
 fn come_to_terms(socket: &Socket) {
     let mut own = hello(FEATURE_SOCKET);
     own.service = U32::new(SERVICE_SESSION);

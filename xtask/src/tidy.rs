@@ -7,6 +7,7 @@
 
 mod atomics;
 mod circles;
+mod constants;
 mod files;
 mod imports;
 mod lints;
@@ -89,7 +90,7 @@ fn check(tree: &Tree) -> Vec<Finding> {
 /// One rule, or a few that read the same thing.
 type Rule = fn(&Tree, &mut Vec<Finding>);
 
-const RULES: [Rule; 10] = [
+const RULES: [Rule; 11] = [
     vocabulary::check,
     circles::check,
     lints::check,
@@ -100,6 +101,7 @@ const RULES: [Rule; 10] = [
     text::check,
     references::check,
     references::check_faults,
+    constants::check,
 ];
 
 /// Runs one rule over samples and returns the findings as printed.

@@ -80,7 +80,7 @@ pub enum Role {
 }
 
 impl Choice {
-    /// The scenario of the benchmark.
+    /// The scenario of the benchmark that this choice names.
     pub const fn scenario(self) -> Scenario {
         match self {
             Self::Parallel => Scenario::Parallel,
@@ -109,13 +109,13 @@ fn parse_streams(text: &str) -> Result<usize, String> {
     }
 }
 
-/// Payloads of `iceoryx2` are whole words here.
+/// Payloads of `iceoryx2` consist of whole words of this length in bytes.
 pub const WORD_BYTES: usize = 8;
 
-/// Largest message in bytes; each stream of both ends may hold one.
+/// Maximum length of a message in bytes; each stream of both ends may hold one message.
 const SIZE_MAX: usize = 64 << 20;
 
-/// The crate `shmipc` allows no more streams in a session.
+/// Maximum number of streams, which is that of a session of the crate `shmipc`.
 const STREAMS_MAX: usize = 4096;
 
 const EXAMPLES: &str = "\

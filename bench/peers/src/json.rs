@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! One cell as one JSON object: a line of `--json`.
 //!
-//! The keys are those of `partywall bench --json`. Then follow time per operation, rounds and
-//! processes for `ping` too, failures, messages that left shared memory, and the ratio to the
-//! reference of the scenario.
+//! The keys are those of `partywall bench --json`. They are followed by time per operation, rounds
+//! and processes, also for `ping`; then by failures, messages that left shared memory, and the
+//! ratio to the reference of the scenario.
 
 use partywall_bench::figure::spread::Spread;
 use partywall_bench::harness::cell::Scenario;
@@ -14,7 +14,7 @@ use serde::Serialize;
 use crate::summary::reference_of;
 use crate::table::counts_over_socket;
 
-/// The object.
+/// The JSON object of one cell.
 #[derive(Clone, Debug, Serialize)]
 pub struct Line {
     #[serde(flatten)]
@@ -37,7 +37,7 @@ struct Rounds {
     processes: usize,
 }
 
-/// A ratio below 1 is faster than the reference.
+/// The ratio of a cell's time to that of the reference; below 1 the cell is faster.
 #[derive(Clone, Debug, Serialize)]
 struct RatioTo {
     transport: &'static str,
@@ -46,7 +46,7 @@ struct RatioTo {
 }
 
 impl Line {
-    /// All rounds of one cell; `None` if there were none.
+    /// The sum of all rounds of one cell; `None` if there were none.
     pub fn of(outcome: &Outcome, outcomes: &[Outcome]) -> Option<Self> {
         let cell = outcome.cell;
         let metric = Metric::headline(cell.scenario);
@@ -69,7 +69,7 @@ impl Line {
     }
 }
 
-/// Rounded to a precision that no measurement exceeds.
+/// Rounds a number to a precision that no measurement exceeds.
 fn rounded(number: f64, scale: f64) -> f64 {
     (number * scale).round() / scale
 }

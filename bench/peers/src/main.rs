@@ -9,8 +9,7 @@
 //!                     transport/     what the other libraries need for the interface of the bench
 //! ```
 //! Scenarios, harness and figures are those of `partywall bench`. Measurements of Partywall alone
-//! are
-//! *not* here.
+//! are *not* part of this program.
 
 #![forbid(unsafe_code)]
 
@@ -88,9 +87,9 @@ fn print_tables(outcomes: &[Outcome], pin: Pin) {
     println!("{}{}\n", summary::notes(outcomes), summary::RATIOS);
 }
 
-/// The exit code if a transport failed; the others were measured.
+/// The exit code if a transport failed, although the others were measured.
 const EXIT_INCOMPLETE: u8 = 2;
 
-/// This program.
+/// The program `bench-peers`.
 static PROGRAM: Program =
     Program { name: "bench-peers", child_command: "child", transports: TRANSPORTS };

@@ -5,7 +5,7 @@
 //! no scenario   parallel untouched at three sizes, ping at 48 B; under two minutes
 //! SCENARIO      sizes × transports of the arguments, or defaults
 //! ```
-//! Cells of one size stand together, so those that are compared are measured within seconds.
+//! Cells of one size follow each other, so cells that are compared are measured within seconds.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use partywall_bench::plan::Plan;
 use crate::arguments::{Arguments, Choice};
 use crate::table::{self, TRANSPORTS};
 
-/// The plan of these arguments.
+/// The plan of a run with these arguments.
 pub fn of(arguments: &Arguments) -> Result<Plan> {
     let mut plan = Plan::new(arguments.rounds, TRANSPORTS);
     plan.failures_max = FAILURES_MAX;
@@ -88,17 +88,17 @@ const fn all_sizes(choice: Choice) -> &'static [usize] {
     }
 }
 
-/// Failures after which a transport is left out of the rest of the run.
+/// Number of failures after which a transport is left out of the rest of the run.
 const FAILURES_MAX: usize = 2;
 
-/// The sizes of the benchmark of `shmipc`, without a few in between.
+/// Message sizes of `shmipc`'s own benchmark in bytes, without a few between them.
 const PARALLEL_SIZES: [usize; 6] = [64, 1 << 10, 4 << 10, 64 << 10, 1 << 20, 4 << 20];
 
-/// The largest message that shares one cache line with a header of 16 bytes.
+/// Size of the largest message in bytes that shares one cache line with a header of 16 bytes.
 const PING_SIZES: [usize; 1] = [48];
 
 /// A small, a middling and a large size.
 const SELECTED_SIZES: [usize; 3] = [64, 4 << 10, 1 << 20];
 
-/// The help promises a selection in under two minutes.
+/// Maximum time of a selection: the help promises under two minutes.
 const SELECTION_TIME_MAX: Duration = Duration::from_secs(110);

@@ -28,7 +28,7 @@ pub fn table(scenario: Scenario, outcomes: &[Outcome]) -> TextTable {
     table
 }
 
-/// The meaning of a table, for cells like `cell`.
+/// The text that explains a table of cells like `cell`.
 pub fn legend(cell: Cell, placement: &str) -> String {
     let is_parallel = cell.scenario == Scenario::Parallel;
     if !is_parallel {
@@ -52,21 +52,22 @@ pub fn legend(cell: Cell, placement: &str) -> String {
     )
 }
 
-/// The meaning of the ratios.
+/// The text that explains the ratios.
 pub const RATIOS: &str = "\
 ÷ reference: time over that of shmipc v3 (parallel) or iceoryx2 publish-subscribe (ping) in the same round,
 median [smallest–largest]; below 1 is faster. ÷ uds: the same over the Unix socket. CPU/op: both ends.";
 
-/// The cell to compare with, if it was measured and is not this one.
+/// The outcome with which `outcome` is compared; `None` if it was not measured, or is `outcome`
+/// itself.
 pub fn reference_of<'a>(outcome: &Outcome, outcomes: &'a [Outcome]) -> Option<&'a Outcome> {
     let cell = Cell { transport: reference(outcome.cell.scenario), ..outcome.cell };
-    // The reference of `ping` spins, also for the row of the socket, which sleeps.
+    // The reference of `ping` spins, even in comparison with a socket, which sleeps.
     let wait = (cell.scenario == Scenario::Ping).then_some(WaitName::Spin);
     let cell = Cell { wait, ..cell };
     find(outcomes, cell).filter(|_| cell != outcome.cell)
 }
 
-/// Failures, and messages that left shared memory; empty if there are none.
+/// A text about failures and messages that left shared memory; empty if there are none.
 pub fn notes(outcomes: &[Outcome]) -> String {
     let mut notes = String::new();
     for outcome in outcomes {
@@ -134,7 +135,7 @@ pub mod tests {
     use crate::table::SHMIPC_V3;
     use partywall_bench::harness::round::{Round, histogram};
 
-    /// Three rounds of one operation that took `ns`.
+    /// An outcome of three rounds, each with one operation that took `ns` nanoseconds.
     pub fn outcome(transport: TransportName, ns: u64) -> Outcome {
         let round = Round {
             latency: histogram().unwrap(),

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The table of transports: those of `partywall bench` that are compared, and the other libraries.
+//! The table of transports: those of `partywall bench` that are compared, and those of other
+//! libraries.
 
 use partywall_bench::harness::cell::{Scenario, TransportName};
 use partywall_bench::scenario::Runner;
@@ -20,7 +21,7 @@ pub fn of_scenario(scenario: Scenario) -> impl Iterator<Item = TransportName> {
     rows.map(|row| row.name)
 }
 
-/// The library with which all others are compared.
+/// The transport with which all others are compared in a scenario.
 pub const fn reference(scenario: Scenario) -> TransportName {
     match scenario {
         Scenario::Ping => ICEORYX2_PUBSUB,
@@ -28,7 +29,7 @@ pub const fn reference(scenario: Scenario) -> TransportName {
     }
 }
 
-/// Whether a transport counts the messages that shared memory could not take.
+/// Whether a transport counts the messages for which shared memory had no room.
 pub fn counts_over_socket(transport: TransportName) -> bool {
     transport.name().starts_with("shmipc-")
 }
@@ -110,7 +111,7 @@ pub const TRANSPORTS: Transports = Transports(&[
     streams(TransportName::TCP, "TCP on loopback with TCP_NODELAY", Runner::streams::<Tcp>()),
 ]);
 
-/// A transport of streams alone.
+/// The row of a transport that offers only streams.
 const fn streams(name: TransportName, help: &'static str, runner: Runner) -> Row {
     Row {
         name,

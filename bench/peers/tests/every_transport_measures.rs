@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Each transport of each scenario carries verified payloads, says so in JSON, and leaves no file
-//! behind.
+//! Each transport of each scenario carries verified payloads, reports that in JSON, and leaves no
+//! file behind.
 
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -37,7 +37,8 @@ fn ping_between_two_processes() {
 
 /// Runs the program with short measurements; returns its JSON lines.
 fn measure(arguments: &str) -> Vec<Value> {
-    // The crate `shmipc` fails if a session takes a second to open, as on a busy machine.
+    // Tests measure one at a time: the crate `shmipc` fails if opening a session takes a second, as
+    // on a busy machine.
     let _one_at_a_time = MEASURING.lock().unwrap_or_else(PoisonError::into_inner);
     let program = Command::new(env!("CARGO_BIN_EXE_bench-peers"))
         .args(arguments.split(' '))
@@ -68,6 +69,6 @@ fn left_behind(pid: u32) -> Vec<PathBuf> {
 
 static MEASURING: Mutex<()> = Mutex::new(());
 
-/// Transports of each scenario.
+/// The number of transports of each scenario.
 const PARALLEL: usize = 7;
 const PING: usize = 4;

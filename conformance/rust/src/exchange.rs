@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! One server, one client, and the traffic between them.
+//! An exchange of the conformance tests: one server, one client, and the traffic between them.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -25,7 +25,7 @@ pub enum Transport {
 }
 
 impl Transport {
-    /// All that the peers support.
+    /// All transports that the published peers support.
     pub const ALL: [Self; 3] = [Self::UnixMemfd, Self::UnixFile, Self::TcpFile];
 
     fn arguments(self) -> [&'static str; 4] {
@@ -37,13 +37,13 @@ impl Transport {
     }
 }
 
-/// An exchange of two programs; dropping it removes their files.
+/// An exchange of two programs; dropping the value removes their files.
 pub struct Exchange {
     /// The serving program.
     pub server: Peer,
     /// The program that drives the traffic.
     pub client: Peer,
-    /// How they connect.
+    /// How the two programs connect and share memory.
     pub transport: Transport,
     directory: TempDir,
     prefix: String,
@@ -52,9 +52,9 @@ pub struct Exchange {
 /// How both programs ended.
 #[derive(Clone, Debug)]
 pub struct Outcome {
-    /// The client's end.
+    /// How the client ended.
     pub client: Ended,
-    /// The server's end.
+    /// How the server ended.
     pub server: Ended,
 }
 
@@ -69,7 +69,7 @@ impl Exchange {
     /// Prepares an exchange.
     ///
     /// # Errors
-    /// The directory for the socket cannot be created.
+    /// If the directory for the socket cannot be created.
     pub fn new((server, client): (Peer, Peer), transport: Transport) -> Result<Self> {
         static NUMBER: Mutex<u32> = Mutex::new(0);
         let number = {
@@ -82,20 +82,20 @@ impl Exchange {
         Ok(Self { server, client, transport, directory, prefix })
     }
 
-    /// The path of the socket, for a Unix socket.
+    /// The path of the socket, if the transport is a Unix socket.
     pub fn socket(&self) -> PathBuf {
         self.directory.path().join("socket")
     }
 
-    /// Prefix of the names of shared memory.
+    /// Prefix of the names of the exchange's shared memory.
     pub fn prefix(&self) -> &str {
         &self.prefix
     }
 
-    /// Starts the server and returns it with its address.
+    /// Starts the server, and returns its process and its address.
     ///
     /// # Errors
-    /// It cannot be built or started, or is not ready in time.
+    /// If the server cannot be built or started, or is not ready in time.
     pub fn serve(&self, arguments: &str) -> Result<(Process, String)> {
         let address = match self.transport {
             Transport::TcpFile => "127.0.0.1:0".to_owned(),
@@ -110,16 +110,17 @@ impl Exchange {
     /// Starts the client.
     ///
     /// # Errors
-    /// It cannot be built or started.
+    /// If the client cannot be built or started.
     pub fn run(&self, address: &str, arguments: &str) -> Result<Process> {
         let arguments = self.arguments("run", address, "c", arguments);
         Process::start(&self.client.program()?, &arguments)
     }
 
-    /// The whole exchange: serve, run, end.
+    /// Performs the whole exchange: starts the server, runs the client, and ends the server.
     ///
     /// # Errors
-    /// A program cannot be started or does not end in time. The caller judges how they end.
+    /// If a program cannot be started, or does not end in time. The caller judges how the programs
+    /// ended.
     pub fn outcome(&self, arguments: &str) -> Result<Outcome> {
         let (mut server, address) = self.serve("")?;
         let client = self.run(&address, arguments)?.finish(RUN_TIMEOUT);
@@ -128,10 +129,11 @@ impl Exchange {
         Ok(Outcome { client: client.context("client")?, server: server.context("server")? })
     }
 
-    /// The whole exchange, without faults, and with `requests` correct requests.
+    /// Performs the whole exchange, and checks that there were no faults and `requests` correct
+    /// requests.
     ///
     /// # Errors
-    /// There was a fault; the message names it.
+    /// If there was a fault, which the message names.
     pub fn clean(&self, arguments: &str, requests: u64) -> Result<Outcome> {
         let judged = self.outcome(arguments).and_then(|outcome| {
             outcome.judge(requests)?;
@@ -161,7 +163,7 @@ impl Outcome {
     /// Checks that neither side had faults, and that `requests` requests were correct.
     ///
     /// # Errors
-    /// There was a fault; the message names it.
+    /// If there was a fault, which the message names.
     pub fn judge(&self, requests: u64) -> Result<()> {
         for (role, ended) in [("client", &self.client), ("server", &self.server)] {
             let report = ended.report.as_ref();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! One TCP address for a server and its successor.
+//! A forwarder, which gives one TCP address to a server and its successor.
 //!
 //! ```text
 //!   client ──▶ forwarder ──▶ old server          before `turn_to`
@@ -25,10 +25,10 @@ pub struct Forwarder {
 }
 
 impl Forwarder {
-    /// Starts with one server.
+    /// Starts a forwarder to the server at the address `target`.
     ///
     /// # Errors
-    /// The target is no address, or binding fails.
+    /// If `target` is not an address, or binding fails.
     pub fn start(target: &str) -> Result<Self> {
         let target = target.parse().with_context(|| format!("{target} as an address"))?;
         let listener = TcpListener::bind("127.0.0.1:0").context("binding the forwarder")?;
@@ -45,15 +45,15 @@ impl Forwarder {
         Ok(forwarder)
     }
 
-    /// The address for clients.
+    /// The address to which clients connect.
     pub fn address(&self) -> String {
         self.address.to_string()
     }
 
-    /// Sends later connections to the successor.
+    /// Sends later connections to the successor at the address `target`.
     ///
     /// # Errors
-    /// The target is no address.
+    /// If `target` is not an address.
     pub fn turn_to(&self, target: &str) -> Result<()> {
         let target = target.parse().with_context(|| format!("{target} as an address"))?;
         *self.target.lock().unwrap_or_else(PoisonError::into_inner) = target;
@@ -67,7 +67,8 @@ impl Forwarder {
             from.set_nodelay(true)?;
             let (mut from, mut to) = (from.try_clone()?, to.try_clone()?);
             std::thread::spawn(move || {
-                // Closing reaches the peer, however this direction ended.
+                // Both directions are shut down, so the peer learns of the end however this
+                // direction ended.
                 let _ = std::io::copy(&mut from, &mut to);
                 let _ = to.shutdown(Shutdown::Both);
             });

@@ -9,12 +9,12 @@
 //!                            └─ end of the server's stdin ── one line of JSON, exit code
 //! ```
 //!
-//! It does *not* depend on any library: each entry of the [`roster`] is a program with the same two
-//! subcommands, and testing another one means adding it there. A test that needs single sends to
-//! fail uses our library itself.
+//! The harness does *not* depend on any library: each entry of the [`roster`] is a program with the
+//! same two subcommands. Testing another library means adding its program to the roster. A test
+//! that needs single sends to fail uses `partywall-shmipc` itself.
 //!
-//! Invariants: each wait has a deadline. A process is killed by its id, by the test that started
-//! it. No file remains in the directory for shared memory.
+//! Invariants: each wait has a deadline. A test kills only processes that it started, by their id.
+//! No file remains in the directory for shared memory.
 
 pub mod exchange;
 pub mod forwarder;

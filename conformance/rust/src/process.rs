@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! One started program: its lines, its end, and its report.
+//! A started program of the conformance tests: its lines, its end, and its report.
 //!
-//! Invariant: after the drop the process is gone, whatever happened.
+//! Invariant: after the drop of the value the process does not exist any more.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::Path;
@@ -26,11 +26,11 @@ pub struct Process {
 /// How a program ended.
 #[derive(Clone, Debug)]
 pub struct Ended {
-    /// Its exit code; `None` if a signal ended it.
+    /// The program's exit code; `None` if a signal ended it.
     pub code: Option<i32>,
-    /// Its report, if it printed one.
+    /// The program's report, if it printed one.
     pub report: Option<Report>,
-    /// Its output on stderr.
+    /// The program's output on stderr.
     pub stderr: String,
 }
 
@@ -38,7 +38,7 @@ impl Process {
     /// Starts a program.
     ///
     /// # Errors
-    /// It cannot be started.
+    /// If the program cannot be started.
     pub fn start(program: &Path, arguments: &[String]) -> Result<Self> {
         let what = format!("{} {}", program.display(), arguments.join(" "));
         let mut child = Command::new(program)
@@ -60,7 +60,7 @@ impl Process {
         });
         let stderr = std::thread::spawn(move || {
             let mut text = Vec::new();
-            // Shows what there is; no result depends on it.
+            // The error is ignored: the text only helps the reader of a failure.
             let _ = stderr.read_to_end(&mut text);
             String::from_utf8_lossy(&text).chars().take(STDERR_CHARS_MAX).collect()
         });
@@ -68,15 +68,15 @@ impl Process {
         Ok(Self { child, stdin, lines, stderr: Some(stderr), what })
     }
 
-    /// Its process id.
+    /// The process id of the program.
     pub fn id(&self) -> u32 {
         self.child.id()
     }
 
-    /// The rest of the first line that begins with `start`.
+    /// Waits for the first line that begins with `start`, and returns the rest of that line.
     ///
     /// # Errors
-    /// The program ended before, or the deadline passed.
+    /// If the program ended before, or the deadline passed.
     pub fn wait_for_line(&mut self, start: &str, within: Duration) -> Result<String> {
         let deadline = Instant::now() + within;
         loop {
@@ -97,24 +97,24 @@ impl Process {
         }
     }
 
-    /// Writes a line to its stdin.
+    /// Writes a line to the program's stdin.
     ///
     /// # Errors
-    /// Its stdin is closed.
+    /// If the program's stdin is closed.
     pub fn command(&mut self, line: &str) -> Result<()> {
         let stdin = self.stdin.as_mut().context("stdin is closed")?;
         writeln!(stdin, "{line}").with_context(|| format!("telling {}", self.what))
     }
 
-    /// Ends its stdin, which ends a server.
+    /// Closes the program's stdin, which ends a server.
     pub fn end_stdin(&mut self) {
         self.stdin = None;
     }
 
-    /// Waits for its end and its report.
+    /// Waits for the program's end and its report.
     ///
     /// # Errors
-    /// It does not end in time; then it is killed.
+    /// If the program does not end in time; then it is killed.
     pub fn finish(mut self, within: Duration) -> Result<Ended> {
         let deadline = Instant::now() + within;
         let mut report = None;
@@ -130,22 +130,23 @@ impl Process {
                 }
             }
         }
-        // Its stdout is closed, so it is about to end. Otherwise the drop below kills it.
+        // The program has closed its stdout, so it is about to end. If an error returned before
+        // this line, the drop of `self` killed the program.
         let status = self.child.wait().with_context(|| format!("waiting for {}", self.what))?;
         Ok(Ended { code: status.code(), report, stderr: self.complaint() })
     }
 
-    /// Kills it at once, as a crash would.
+    /// Kills the program at once, as a crash would.
     pub fn kill(&mut self) {
-        // An error means that it has ended already, and was waited for.
+        // An error means that the program has ended already, and was waited for.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 
-    /// Sends a signal, to stop or continue it.
+    /// Sends the program a signal, to stop it or to let it continue.
     ///
     /// # Errors
-    /// The process does not exist.
+    /// If the process does not exist.
     pub fn signal(&self, signal: Signal) -> Result<()> {
         let id = i32::try_from(self.id()).ok().and_then(Pid::from_raw).context("no process id")?;
         kill_process(id, signal).with_context(|| format!("signalling {}", self.what))

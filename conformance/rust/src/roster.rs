@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The participating programs, and how each is built.
+//! The roster: the programs that take part in the conformance tests, and how each is built.
 //!
 //! | variable                 | a program to use instead of building one   |
 //! |--------------------------|--------------------------------------------|
@@ -13,22 +13,22 @@ use std::sync::OnceLock;
 
 use anyhow::{Context, Result, ensure};
 
-/// A participating implementation.
+/// An implementation of shmipc that takes part in the tests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Peer {
     /// The published module `github.com/cloudwego/shmipc-go` v0.2.0.
     Go,
     /// The published crate `shmipc` 0.2.1.
     Rust,
-    /// Our implementation of the protocol.
+    /// The implementation of this repository, `partywall-shmipc`.
     Ours,
 }
 
-/// All participants. A new one needs only a row here.
+/// All implementations that take part. A new one needs only a row in this table.
 const ROSTER: [Peer; 3] = [Peer::Go, Peer::Rust, Peer::Ours];
 
 impl Peer {
-    /// Its name in messages.
+    /// Name of the implementation in messages.
     pub fn name(self) -> &'static str {
         match self {
             Peer::Go => "shmipc-go",
@@ -37,10 +37,10 @@ impl Peer {
         }
     }
 
-    /// Its program, built once for each process of tests.
+    /// Path of the implementation's program, which is built once for each process of tests.
     ///
     /// # Errors
-    /// It cannot be built.
+    /// If the program cannot be built.
     pub fn program(self) -> Result<PathBuf> {
         let (built, variable) = match self {
             Peer::Go => (&GO, "CONFORMANCE_GO_PEER"),
@@ -61,13 +61,14 @@ impl Peer {
     }
 }
 
-/// All participants available here. Without Go its peer is left out, and a line says so.
+/// All implementations that can run on this machine. Without Go, shmipc-go is left out, and a line
+/// on stderr says so.
 pub fn present() -> Vec<Peer> {
     ROSTER.into_iter().filter(|&peer| peer != Peer::Go || has_go()).collect()
 }
 
-/// Every server with every client. If ours participates, pairs of two published peers are left out
-/// unless `CONFORMANCE_ALL_PAIRS` is set: they do not change, and their faults are recorded.
+/// Pairs of a server and a client, in all combinations. Pairs of two published peers are left out
+/// unless `CONFORMANCE_ALL_PAIRS` is set, because they do not change, and their faults are known.
 pub fn pairs() -> Vec<(Peer, Peer)> {
     let present = present();
     let ours = present.contains(&Peer::Ours) && std::env::var_os("CONFORMANCE_ALL_PAIRS").is_none();
@@ -76,7 +77,7 @@ pub fn pairs() -> Vec<(Peer, Peer)> {
     present.iter().flat_map(|&server| clients(server)).filter(wanted).collect()
 }
 
-/// Whether Go is available. If not, a line on stderr says so, past the capture of tests.
+/// Whether Go is available. If not, a line on stderr says so, even in tests that pass.
 pub fn has_go() -> bool {
     static HAS: OnceLock<bool> = OnceLock::new();
     *HAS.get_or_init(|| {
@@ -85,7 +86,8 @@ pub fn has_go() -> bool {
             || version.is_ok_and(|status| status.success());
         if !has {
             use std::io::Write as _;
-            // The macros for printing are captured in tests that pass.
+            // The line is written without the printing macros, whose output the test harness hides
+            // for tests that pass.
             let _ = writeln!(std::io::stderr(), "skipped: no Go, so shmipc-go takes no part");
         }
         has
@@ -94,7 +96,8 @@ pub fn has_go() -> bool {
 
 fn build_go() -> Result<()> {
     let program = target()?.join(GO_PROGRAM);
-    // Other tests may build or run it at the same time, so it is renamed into place.
+    // Other tests may build or run the program at the same time, so the new executable is renamed
+    // into place.
     let fresh = program.with_extension(std::process::id().to_string());
     let source = workspace().join("../go");
     let mut command = Command::new("go");
@@ -104,7 +107,7 @@ fn build_go() -> Result<()> {
     std::fs::rename(&fresh, &program).context("putting the Go peer in its place")
 }
 
-/// Builds all programs of this workspace together, because then shared dependencies are built only
+/// Builds all Rust programs of this workspace together, so that shared dependencies are built only
 /// once.
 fn build_rust() -> Result<()> {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
@@ -122,7 +125,7 @@ fn workspace() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// The target directory this test was built in: `TARGET/debug/deps/test`.
+/// The target directory in which this test was built; the test is `TARGET/debug/deps/test`.
 fn target() -> Result<PathBuf> {
     let this = std::env::current_exe().context("where is this test?")?;
     let target = this.ancestors().nth(3).context("no target directory above this test")?;

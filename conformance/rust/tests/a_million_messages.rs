@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A million small messages there and back, many in flight, over two sessions: each published peer
-//! in either role, over each transport.
+//! A million small messages are sent and echoed, many of them in flight, over two sessions. Each
+//! published peer takes either role, over each transport.
 
 use anyhow::Result;
 use conformance::exchange::{Exchange, Transport};
@@ -9,8 +9,8 @@ use conformance::roster::{Peer, pairs};
 #[test]
 fn a_million_messages_arrive_in_order_and_whole() -> Result<()> {
     let lanes = "--streams 50 --count 20000 --sessions 2 --pipeline 64 --ignore-boundaries";
-    // Each message takes a slice, and 6,400 are in flight: with large slices there would not be
-    // enough.
+    // Each message takes a slice, and 6,400 messages are in flight: with larger slices the region
+    // would not have enough.
     let region = "--slices 1024:100 --buffer-cap 67108864";
     for pair in pairs() {
         for transport in Transport::ALL {

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A published peer is stopped while ours sends to it. Once there is no room, ours waits or returns
-//! an error, as configured. After the peer continues, every message that was sent arrives, and none
-//! twice.
+//! A published peer is stopped while `partywall-shmipc` sends to it. Once there is no room, the
+//! sender waits or returns an error, as configured. After the peer continues, every sent message
+//! arrives, and none twice.
 //!
 //! ```text
 //!   ours    plan: n requests ─ 0 ─ 1 ─ … ─ k-1 ─ k ✗ ─────────── k ─ … ─ n-1 ─ end
 //!   peer    checks each byte   ▲ SIGSTOP            ▲ SIGCONT
 //! ```
 //!
-//! Request k, for which there was no room, is sent again. If an earlier one had been dropped, or k
-//! had been sent, the peer would find other bytes than it expects.
+//! Request k, for which there was no room, is sent again. If an earlier request had been dropped,
+//! or k had been sent before, the peer would find other bytes than it expects.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -36,7 +36,7 @@ fn a_stopped_server_receives_all_that_was_sent() -> Result<()> {
         let connected = connect_with_protocol(&*address, &config, ours(exchange)?);
         let session = connected.context("connecting")?;
         let mut stream = session.open(&[])?;
-        // A second stream, because the first one ends only after the counts were read.
+        // The counts are read over a second stream, because the first stream ends only afterwards.
         let mut teller = session.open(&[])?;
         let counts = ask(&mut teller)?;
         ensure!(counts == [0, 0], "counts {counts:?}");
@@ -48,8 +48,8 @@ fn a_stopped_server_receives_all_that_was_sent() -> Result<()> {
             ensure!(Instant::now() < deadline, "{:?} of uploads", ask(&mut teller)?);
         }
         drop((stream, teller));
-        // The server ends the session. A client that hangs up while the server still processes the
-        // notification of its answer would make it report an error.
+        // The server ends the session. If the client hung up while the server still processes the
+        // notification of its answer, the server would report an error.
         server.end_stdin();
         let ended = server.finish(TIMEOUT)?;
         drop(session);
@@ -83,15 +83,15 @@ fn a_stopped_client_receives_all_that_was_sent() -> Result<()> {
         let expected = Plan { mode: Mode::Download, ..plan.clone() };
         ensure!(*asked == expected.encode(), "another plan: {asked:?}");
         send_past_a_stop(&mut stream, plan, policy, &client)?;
-        // In this protocol a stream ends as a whole.
+        // In shmipc a stream ends in both directions at once.
         drop(stream);
         let ended = client.finish(TIMEOUT)?;
         content(&ended, plan)
     })
 }
 
-/// Each published peer over each transport, with requests that fill the ring, and with requests
-/// that fill the memory.
+/// Calls `run` for each published peer and transport, with requests that fill the ring, and with
+/// requests that fill the memory.
 fn each(run: impl Fn(&Exchange, &Plan, BackPressure) -> Result<()>) -> Result<()> {
     for peer in present().into_iter().filter(|&peer| peer != Peer::Ours) {
         for transport in Transport::ALL {
@@ -99,7 +99,8 @@ fn each(run: impl Fn(&Exchange, &Plan, BackPressure) -> Result<()>) -> Result<()
                 .into_iter()
                 .chain([(BackPressure::Block, 60_000), (BackPressure::Error, 60_000)])
             {
-                // Only the published peer is a program here.
+                // The exchange has only the published peer as a program; the other side is this
+                // test.
                 let exchange = Exchange::new((peer, peer), transport)?;
                 let plan =
                     Plan { mode: Mode::Upload, seed: 7, requests: 400, sizes: vec![size, 5] };
@@ -111,7 +112,8 @@ fn each(run: impl Fn(&Exchange, &Plan, BackPressure) -> Result<()>) -> Result<()
     Ok(())
 }
 
-/// Ours with a small region and a short queue, named so that it is removed with the exchange.
+/// `partywall-shmipc` with a small region and a short queue. Its files have the prefix of the
+/// exchange, which removes them.
 fn ours(exchange: &Exchange) -> Result<Arc<Shmipc>> {
     let mapping = match exchange.transport {
         Transport::UnixMemfd => MemMapType::MemFd,
@@ -129,7 +131,7 @@ fn ours(exchange: &Exchange) -> Result<Arc<Shmipc>> {
     Ok(Arc::new(Shmipc::new(config).context("settings")?))
 }
 
-/// Stops the peer, sends until there is no room, continues the peer, and sends the rest.
+/// Stops the peer, sends requests until there is no room, continues the peer, and sends the rest.
 fn send_past_a_stop(
     stream: &mut Stream,
     plan: &Plan,
@@ -167,7 +169,7 @@ fn request(plan: &Plan, index: u64) -> Vec<u8> {
     bytes
 }
 
-/// Uploads that the server has received whole, and those that were cut.
+/// Asks the server for the number of complete uploads, and of uploads that were cut.
 fn ask(teller: &mut Stream) -> Result<[u64; 2]> {
     let plan = Plan { mode: Mode::Report, seed: 0, requests: 0, sizes: vec![1] };
     send_until_accepted(teller, &plan.encode())?;
@@ -177,7 +179,7 @@ fn ask(teller: &mut Stream) -> Result<[u64; 2]> {
     Ok([u64::from_be_bytes(words[0]), u64::from_be_bytes(words[1])])
 }
 
-/// Sends once there is room, whatever the policy.
+/// Sends a request again until there is room, under either policy for back-pressure.
 fn send_until_accepted(stream: &mut Stream, bytes: &[u8]) -> Result<()> {
     let deadline = soon();
     loop {
@@ -207,7 +209,7 @@ fn await_stop(process: u32) -> Result<()> {
     }
 }
 
-/// The peer found every byte of every request, in order, and nothing else.
+/// Checks that the peer found every byte of every request, in order, and nothing else.
 fn content(ended: &Ended, plan: &Plan) -> Result<()> {
     let report = ended.report.as_ref().with_context(|| format!("no report: {ended:?}"))?;
     let is_right = ended.code == Some(0) && report.failed == 0 && report.uploads_cut == 0;
@@ -222,10 +224,10 @@ fn soon() -> Instant {
 }
 
 const QUEUE_CAP: u32 = 64;
-/// Requests below this size fill the queue first.
+/// Size in bytes below which requests fill the queue before they fill the memory.
 const SMALL: usize = 1000;
-/// The same region for a client of a published peer.
+/// Options that give a client of a published peer the same region as `ours`.
 const REGION: &str = "--buffer-cap 1048576 --slices 4096:50,65536:50 --queue-cap 64";
-/// How long ours waits for room while the peer is stopped.
+/// How long the sender under test waits for room while the peer is stopped.
 const WAIT: Duration = Duration::from_millis(100);
 const TIMEOUT: Duration = Duration::from_secs(20);

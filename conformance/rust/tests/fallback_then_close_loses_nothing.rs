@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A region that is too small, so that data uses the socket, and then a close at once.
+//! The region is too small, so data uses the socket, and the sender closes the stream at once.
 //!
-//! All data must arrive before the end of the stream, in both directions. Two published peers are
-//! known to lose some. The exchange is made all the same, and only this loss is accepted.
+//! All data must arrive before the end of the stream, in both directions. Pairs of two published
+//! peers are known to lose data. Their exchange is performed all the same, and only this loss is
+//! accepted.
 
 use anyhow::{Context, Result, ensure};
 use conformance::exchange::{Exchange, Transport};

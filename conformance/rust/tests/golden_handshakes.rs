@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The handshakes in `spec/shmipc` are those of the published peers with each other, and of each of
-//! them with ours.
+//! The handshakes in `spec/shmipc` equal those of the published peers with each other, and of each
+//! of them with `partywall-shmipc`.
 //!
-//! With `CONFORMANCE_RECORD=1` the files are written instead of compared.
+//! With `CONFORMANCE_RECORD=1` the test writes the files instead of comparing them.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -13,7 +13,8 @@ use conformance::roster::{Peer, present};
 use conformance_recorder::Recorder;
 use conformance_recorder::normal::{self, Client};
 
-/// One test, because the names are fixed: two clients at a time would remove each other's files.
+/// There is one test for all recordings, because the names are fixed: two clients at the same time
+/// would remove each other's files.
 #[test]
 fn the_handshakes_are_the_recorded_ones() -> Result<()> {
     for (transport, name) in RECORDED {
@@ -37,7 +38,8 @@ fn record(transport: Transport, name: &str) -> Result<()> {
     Ok(())
 }
 
-/// In either role, against either peer, and against itself.
+/// Compares the handshakes of `partywall-shmipc` with the recording: in either role, against either
+/// published peer, and against itself.
 fn compare_with_ours(transport: Transport, name: &str) -> Result<()> {
     let peers = present().into_iter().filter(|&peer| peer != Peer::Ours);
     let pairs = peers.flat_map(|peer| [(peer, (peer, Peer::Ours)), (peer, (Peer::Ours, peer))]);
@@ -90,6 +92,6 @@ fn vectors() -> PathBuf {
 
 const RECORDED: [(Transport, &str); 2] =
     [(Transport::UnixFile, "v2-file"), (Transport::UnixMemfd, "v3-memfd")];
-/// Prefix of the names in the vectors.
+/// Prefix of the names of shared memory in the recordings.
 const PREFIX: &str = "/dev/shm/conformance-golden";
 const TIMEOUT: Duration = Duration::from_secs(30);

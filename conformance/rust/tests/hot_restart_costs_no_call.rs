@@ -8,7 +8,7 @@
 //! ```
 //!
 //! The old server closes when the client has leased each of its streams anew. By then no call uses
-//! a session of the old server. A fixed delay instead fails calls on a busy machine.
+//! a session of the old server. (A fixed delay instead would make calls fail on a busy machine.)
 //!
 //! Over TCP the address is that of a forwarder, which sends later connections to the new server.
 
@@ -20,7 +20,8 @@ use conformance::forwarder::Forwarder;
 use conformance::process::{Ended, Process};
 use conformance::roster::{Peer, pairs};
 
-/// The pairs of a server that restarts and a client that moves. The published crate does neither.
+/// The pairs of a server that supports hot restart and a client that moves. The published crate
+/// supports neither.
 fn restarting_pairs() -> impl Iterator<Item = (Peer, Peer)> {
     pairs().into_iter().filter(|&(server, client)| server != Peer::Rust && client != Peer::Rust)
 }
@@ -64,7 +65,8 @@ fn restart(exchange: &Exchange) -> Result<()> {
     }
     old.command("hot-restart 7")?;
     old.wait_for_line("restarted", TIMEOUT)?;
-    // The clients have moved. The old server may close once no call uses an old stream.
+    // The clients have moved. The old server may close once no call uses a stream of an old
+    // session.
     client.command("renew")?;
     client.wait_for_line("renewed", TIMEOUT)?;
     old.end_stdin();

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! While a published peer echoes: our memfds are sealed, our files have mode 0600, our names have a
-//! token, and a program that we start would inherit nothing.
+//! While a published peer echoes messages of `partywall-shmipc`, the latter's memfds are sealed,
+//! its files have mode 0600, and its names have a token. A program that it started would inherit no
+//! descriptor.
 //!
 //! ```text
 //!   /proc/PID/fd/N ──▶ /memfd:shmipc…_TOKEN_PID_buffer  F_GET_SEALS: shrink, grow, seal; not write
 //!   /proc/PID/fdinfo/N ──▶ flags: close-on-exec         /dev/shm/…_TOKEN_PID_buffer: 0600
 //! ```
 //!
-//! It inspects running processes from outside, and relies on no report of theirs.
+//! The test inspects the running processes from outside, and relies on no report of them.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -37,7 +38,7 @@ fn what_our_client_makes_is_sealed_or_for_our_user_alone() -> Result<()> {
     Ok(())
 }
 
-/// Two clients with one prefix, two sessions each.
+/// Two clients with one prefix and two sessions each create shared memory, which the test inspects.
 fn clients_make(exchange: &Exchange) -> Result<()> {
     let (mut server, address) = exchange.serve("")?;
     let traffic = format!("{TRAFFIC} --until-stdin-ends");
@@ -94,11 +95,11 @@ fn server_keeps(exchange: &Exchange) -> Result<()> {
     Outcome { client, server }.judge(requests)
 }
 
-/// Shared memory that a process has open.
+/// Shared memory that a process has open, as `/proc` shows it.
 struct Shared {
-    /// Its descriptor in `/proc`.
+    /// Path of the descriptor in `/proc`.
     link: PathBuf,
-    /// The name in `/proc`.
+    /// Name of the memory in `/proc`.
     name: String,
 }
 
@@ -111,7 +112,7 @@ impl Shared {
             let seals = rustix::fs::fcntl_get_seals(&file)?;
             let expected = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
             ensure!(seals.contains(expected), "{name} has only {seals:?}");
-            // The peer has to write.
+            // The peer must be able to write the memory.
             let never = SealFlags::WRITE | SealFlags::FUTURE_WRITE;
             ensure!(!seals.intersects(never), "{name} cannot be written: {seals:?}");
             return Ok(());
@@ -124,7 +125,7 @@ impl Shared {
         Ok(())
     }
 
-    /// The token in the name, before the process id.
+    /// The token in the name, which precedes the process id.
     fn token(&self, process: u32) -> Result<String> {
         let (before, _) =
             self.name.split_once(&format!("_{process}_")).context("a name without a process")?;
@@ -135,7 +136,7 @@ impl Shared {
     }
 }
 
-/// The memory that a process shares under this prefix.
+/// The memory with names of this prefix that a process has open.
 fn shared(process: &Process, prefix: &str) -> Result<Vec<Shared>> {
     let mut all = Vec::new();
     for entry in std::fs::read_dir(format!("/proc/{}/fd", process.id()))? {
@@ -149,7 +150,8 @@ fn shared(process: &Process, prefix: &str) -> Result<Vec<Shared>> {
     Ok(all)
 }
 
-/// Checks that each descriptor, except those that the process inherited from us, is closed by exec.
+/// Checks that each descriptor, except those that the process inherited from this test, is closed
+/// by exec.
 fn nothing_is_inherited(process: &Process) -> Result<()> {
     let inherited = open_across_execution("self")?.0;
     let (open, closed) = open_across_execution(&process.id().to_string())?;
@@ -162,13 +164,13 @@ fn nothing_is_inherited(process: &Process) -> Result<()> {
     Ok(())
 }
 
-/// Descriptors that stay open across exec, and those that do not.
+/// Descriptors of a process that stay open across exec, and those that do not.
 fn open_across_execution(process: &str) -> Result<(BTreeSet<u32>, BTreeSet<u32>)> {
     let (mut open, mut closed) = (BTreeSet::new(), BTreeSet::new());
     for entry in std::fs::read_dir(format!("/proc/{process}/fdinfo"))? {
         let path = entry?.path();
         let number = path.file_name().and_then(|name| name.to_str()).context("no number")?;
-        // A descriptor that was closed meanwhile is not inherited either.
+        // The process has closed the descriptor meanwhile, so no program inherits it.
         let Ok(text) = std::fs::read_to_string(&path) else { continue };
         let flags =
             text.lines().find_map(|line| line.strip_prefix("flags:")).context("no flags")?;
@@ -180,6 +182,6 @@ fn open_across_execution(process: &str) -> Result<(BTreeSet<u32>, BTreeSet<u32>)
 }
 
 const TRAFFIC: &str = "--streams 4 --sessions 2 --count 8 --sizes 1,9000,40000";
-/// `O_CLOEXEC`.
+/// The flag `O_CLOEXEC` as `/proc` shows it.
 const CLOSE_ON_EXEC: u32 = 0o2_000_000;
 const TIMEOUT: Duration = Duration::from_secs(30);

@@ -114,23 +114,23 @@ impl Arguments {
         Ok(())
     }
 
-    /// Streams in all, read or not.
+    /// The number of all streams, whether they are read or not.
     pub fn streams(&self) -> usize {
         self.streams.unwrap_or(STREAMS)
     }
 }
 
-/// The scenarios by name.
+/// The parser for names of scenarios.
 fn scenario_parser() -> impl TypedValueParser<Value = Choice> {
     FormerNames::new(Place::BenchScenario, EnumValueParser::<Choice>::new())
 }
 
-/// The transports by name.
+/// The parser for names of transports.
 fn transport_parser() -> impl TypedValueParser<Value = TransportName> {
     FormerNames::new(Place::BenchTransport, TRANSPORTS.parser())
 }
 
-/// The wait strategies by name.
+/// The parser for names of wait strategies.
 fn wait_parser() -> impl TypedValueParser<Value = WaitName> {
     FormerNames::new(Place::BenchWait, EnumValueParser::<WaitName>::new())
 }
@@ -164,19 +164,19 @@ fn parse_duration(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// Largest message in bytes; both processes hold a few copies of it.
+/// Maximum length of a message in bytes; both processes hold a few copies of it.
 const SIZE_MAX: usize = 256 << 20;
 
-/// The default number of streams, which other libraries use in their benchmarks.
+/// The default number of streams, which other libraries use in their benchmarks, too.
 pub const STREAMS: usize = 199;
 
-/// Most streams at once: sockets need a descriptor for each.
+/// Maximum number of streams at once: over sockets each needs a descriptor.
 const STREAMS_MAX: usize = 4096;
 
-/// Highest rate per second; a period below a microsecond cannot be paced.
+/// Maximum number of messages per second: a period below a microsecond cannot be paced.
 const RATE_MAX: u64 = 1_000_000;
 
-/// Longest measurement of one combination in one round.
+/// Maximum duration of one combination in one round.
 const DURATION_MAX: Duration = Duration::from_secs(600);
 
 const EXAMPLES: &str = "\

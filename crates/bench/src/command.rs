@@ -25,7 +25,7 @@ pub struct ChildArguments {
 
 /// Runs the child process until its stdin ends.
 pub fn run_child(arguments: &ChildArguments) -> Result<ExitCode> {
-    // The parent reports the error.
+    // The error is dropped, because the parent process reports it.
     Ok(PROGRAM.serve(arguments.cpu).map_or(ExitCode::FAILURE, |()| ExitCode::SUCCESS))
 }
 
@@ -95,7 +95,8 @@ fn print(arguments: &Arguments, lines: &[Line], output: &Output, machine: &Machi
     Ok(())
 }
 
-/// The directory of the report: the default only for a run of all scenarios.
+/// The directory of the report. A run of all scenarios has a default; other runs write a report
+/// only if asked.
 fn report_directory(arguments: &Arguments, choice: Option<Choice>) -> Option<PathBuf> {
     let default = choice.is_none().then(|| PathBuf::from("bench-report"));
     arguments.out.clone().or(default)

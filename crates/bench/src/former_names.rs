@@ -9,12 +9,12 @@ use clap::builder::{PossibleValue, TypedValueParser};
 use clap::error::ErrorKind;
 use clap::{Arg, Command};
 
-/// A value that has another name now.
+/// A renamed value of a flag or argument.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FormerName {
     /// The flag or argument that takes the value.
     pub place: Place,
-    /// The name that is refused now.
+    /// The former name, which is refused.
     pub former: &'static str,
     /// The name to use instead.
     pub present: &'static str,

@@ -17,7 +17,7 @@
 //! in a file of `transport/` and add a row to `table.rs`. To add a scenario, add a file to
 //! `scenario/`.
 //!
-//! It has *no* dependency on other libraries to compare with: these are in `bench/peers`.
+//! The crate does *not* depend on other libraries to compare with: these are in `bench/peers`.
 #![cfg_attr(not(test), warn(clippy::unwrap_used, clippy::cast_possible_truncation))]
 #![forbid(unsafe_code)]
 
@@ -39,5 +39,5 @@ pub mod transport;
 pub use arguments::Arguments;
 pub use command::{ChildArguments, run, run_child};
 
-/// The version of the package, and the commit it was built from.
+/// The version of the package, and the commit from which it was built.
 pub const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " (", env!("PARTYWALL_COMMIT"), ")");

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The machine, the placement of the processes and the build: numbers mean nothing without them.
+//! Describes the machine, the CPUs of the processes and the build: a number without them means
+//! nothing.
 
 use std::fs;
 
@@ -10,11 +11,11 @@ use serde::Serialize;
 /// The CPUs of the two processes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Pin {
-    /// The scheduler's choice, which makes transports incomparable.
+    /// The scheduler chooses the CPUs, so that times of transports cannot be compared.
     None,
-    /// Both ends in one process, on all CPUs.
+    /// Both ends run in one process, on all CPUs.
     OneProcess,
-    /// The parent on the first CPU, the child on the second.
+    /// The parent runs on the first CPU, the child on the second.
     To(usize, usize),
 }
 
@@ -23,17 +24,17 @@ pub enum Pin {
 pub struct Machine {
     /// The model name of the CPU.
     pub cpu: String,
-    /// CPUs that this process may use.
+    /// Number of CPUs that this process may use.
     pub cpus: usize,
     /// The release of the kernel.
     pub kernel: String,
     /// The CPUs of the two processes.
     pub placement: String,
-    /// The governor of the clock speed, if the kernel shows it.
+    /// The governor of the clock speed, or "not visible" if the kernel does not show it.
     pub governor: String,
-    /// Whether this is a virtual machine, where wake-ups take longer.
+    /// Whether the machine is virtual, where wake-ups take longer.
     pub virtual_machine: bool,
-    /// Runnable threads on average over the last minute before the run.
+    /// Average number of runnable threads in the minute before the run.
     pub load: String,
     /// The commit this program was built from.
     pub commit: &'static str,
@@ -42,7 +43,7 @@ pub struct Machine {
 }
 
 impl Pin {
-    /// The first two CPUs this process may use; none if there is only one.
+    /// The first two CPUs that this process may use; `Pin::None` if it may use only one.
     pub fn first_two() -> Result<Self> {
         let cpus = cpu::affinity().context("reading which CPUs may be used")?;
         match cpus[..] {
@@ -52,7 +53,7 @@ impl Pin {
         }
     }
 
-    /// The CPU of the child.
+    /// The CPU to which the child is pinned, if it is.
     pub const fn child(self) -> Option<usize> {
         match self {
             Self::None | Self::OneProcess => None,
@@ -106,7 +107,7 @@ impl Machine {
         }
     }
 
-    /// One line of text.
+    /// All fields as one line of text.
     pub fn summary(&self) -> String {
         let Self { cpu, cpus, kernel, placement, governor, commit, build, .. } = self;
         let host = if self.virtual_machine { ", virtual machine" } else { "" };
@@ -117,7 +118,7 @@ impl Machine {
     }
 }
 
-/// The relation of two CPUs in words; `None` for separate cores.
+/// How two CPUs are related, in words; `None` for separate cores.
 fn relation(one: usize, other: usize) -> Option<&'static str> {
     let siblings = read(&format!("/sys/devices/system/cpu/cpu{one}/topology/thread_siblings_list"));
     match (one == other, list_contains(siblings.trim(), other)) {
@@ -141,7 +142,7 @@ fn cpuinfo_field<'a>(cpuinfo: &'a str, name: &str) -> Option<&'a str> {
     Some(line.split_once(':')?.1.trim())
 }
 
-/// A file of the kernel; empty if it does not exist.
+/// Reads a file of the kernel; the text is empty if the file does not exist.
 fn read(path: &str) -> String {
     fs::read_to_string(path).unwrap_or_default()
 }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `Outcome`: all rounds of one cell, and the ratios that are quoted.
 //!
-//! A ratio of two cells is formed in each round; the median over the rounds is quoted with its
-//! spread. Two cells of one round are measured within about a second, so a longer disturbance
-//! affects both. Absolute times of different rounds are *not* compared.
+//! The ratio of two cells is formed within each round. The report quotes its median over the
+//! rounds, with the spread. Two cells of one round are measured within about a second, so a longer
+//! disturbance affects both. Absolute times of different rounds are *not* compared.
 
 use crate::figure::spread::Spread;
 use crate::harness::cell::{Cell, Scenario};
@@ -14,13 +14,13 @@ use crate::harness::round::{Round, pool, ratio};
 pub struct Outcome {
     /// The combination of parameters that was measured.
     pub cell: Cell,
-    /// In the order of measurement; `None` for a round that failed.
+    /// The rounds in the order of measurement; `None` for a round that failed.
     pub rounds: Vec<Option<Round>>,
     /// The reason of each failure.
     pub failures: Vec<String>,
 }
 
-/// A number of a round.
+/// A number that is computed from a round.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Metric {
     /// Median latency in nanoseconds.
@@ -31,12 +31,12 @@ pub enum Metric {
     CpuPerOp,
     /// Elapsed time per operation in nanoseconds: the inverse of throughput.
     NsPerOp,
-    /// CPU time of the receiver over elapsed time.
+    /// CPU time of the receiver divided by elapsed time: the share of a core.
     ReceiverCores,
 }
 
 impl Metric {
-    /// Its value in `round`.
+    /// The value of this metric in `round`.
     pub fn of(self, round: &Round) -> f64 {
         match self {
             Self::P50 => ratio(round.latency.value_at_quantile(0.5), 1),
@@ -47,7 +47,7 @@ impl Metric {
         }
     }
 
-    /// The number by which cells of a scenario are compared.
+    /// The metric by which cells of `scenario` are compared.
     pub const fn headline(scenario: Scenario) -> Self {
         match scenario {
             Scenario::Throughput
@@ -60,7 +60,7 @@ impl Metric {
 }
 
 impl Outcome {
-    /// An outcome before the first round.
+    /// An outcome without any round.
     pub const fn new(cell: Cell) -> Self {
         Self { cell, rounds: Vec::new(), failures: Vec::new() }
     }
@@ -70,21 +70,21 @@ impl Outcome {
         self.rounds.iter().flatten()
     }
 
-    /// All rounds added up; `None` if there are none.
+    /// The sum of all rounds; `None` if there are none.
     pub fn pooled(&self) -> Option<Round> {
         pool(self.rounds())
     }
 
-    /// A metric over the rounds.
+    /// The spread of a metric over the rounds.
     pub fn spread(&self, metric: Metric) -> Option<Spread> {
         Spread::of(self.rounds().map(|round| metric.of(round)))
     }
 
     /// The ratio of a metric to that of another cell, formed in each round.
     ///
-    /// If the p99 of `rate` has too few samples in each round, its median is that of all rounds
-    /// added up, and its spread that of the rounds. If all rounds together have too few, there is
-    /// no ratio.
+    /// For the p99 of `rate`, a single round may have too few samples. Then the median is that of
+    /// all rounds added up, and the spread that of the single rounds. If all rounds together have
+    /// too few, there is no ratio.
     pub fn ratio(&self, metric: Metric, below: &Self, below_metric: Metric) -> Option<Spread> {
         let rounds = self.rounds.iter().zip(&below.rounds);
         let both = rounds.filter_map(|(a, b)| a.as_ref().zip(b.as_ref()));
@@ -97,7 +97,8 @@ impl Outcome {
         is_enough.then(|| Spread { median: metric.of(&a) / below_metric.of(&b), ..spread })
     }
 
-    /// The rate that streams keep while others are never read, over their rate without these.
+    /// The rate of the read streams next to unread ones, divided by their rate without unread
+    /// streams.
     ///
     /// `None` if this cell has no unread streams, or `outcomes` lacks the cell without them.
     pub fn rate_kept(&self, outcomes: &[Self]) -> Option<Spread> {
@@ -107,7 +108,7 @@ impl Outcome {
     }
 }
 
-/// The outcome of `cell`.
+/// The outcome of `cell`, if it was measured.
 pub fn find(outcomes: &[Outcome], cell: Cell) -> Option<&Outcome> {
     outcomes.iter().find(|outcome| outcome.cell == cell)
 }
@@ -119,5 +120,5 @@ pub fn percentile(round: &Round, cell: Cell, quantile: f64) -> Option<u64> {
     (round.latency.len() >= samples_min).then(|| round.latency.value_at_quantile(quantile))
 }
 
-/// Fewest samples of `rate` for a 99th percentile.
+/// Minimum number of samples of `rate` for a 99th percentile.
 const TAIL_SAMPLES_MIN: u64 = 1000;

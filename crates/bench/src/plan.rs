@@ -21,11 +21,11 @@ use crate::table::{TRANSPORTS, Transports};
 pub struct Plan {
     /// Each cell once, in the order of the first round.
     pub steps: Vec<Step>,
-    /// Number of rounds, in each of which all cells have their turn.
+    /// Number of rounds; in each round every cell is measured once.
     pub rounds: u32,
-    /// No round begins that would end later than this.
+    /// Maximum time of the run: no round begins that would end later.
     pub time_max: Option<Duration>,
-    /// Failures after which a cell is skipped; 0 if the first one ends the run.
+    /// Number of failures after which a cell is skipped; 0 if the first failure ends the run.
     pub failures_max: usize,
     transports: Transports,
 }
@@ -35,19 +35,20 @@ pub struct Plan {
 pub struct Step {
     /// The combination to measure.
     pub cell: Cell,
-    /// Time in each round.
+    /// Duration of the measurement in each round.
     pub duration: Duration,
-    /// Largest number of rounds.
+    /// Maximum number of rounds for this cell.
     pub rounds_max: u32,
 }
 
 impl Plan {
-    /// An empty plan on these transports.
+    /// A plan without cells, for these transports.
     pub const fn new(rounds: u32, transports: Transports) -> Self {
         Self { steps: Vec::new(), rounds, time_max: None, failures_max: 0, transports }
     }
 
-    /// Adds `cell` unless the plan has it or the table of transports lacks this combination.
+    /// Adds `cell`, unless the plan already has it or the table of transports lacks this
+    /// combination.
     pub fn add(&mut self, cell: Cell, duration: Duration) {
         let is_known = self.steps.iter().any(|step| step.cell == cell);
         if !is_known && self.transports.runner(cell).is_some() {
@@ -56,12 +57,12 @@ impl Plan {
         }
     }
 
-    /// How many measurements the plan has.
+    /// The number of measurements in all rounds.
     pub fn measurements(&self) -> u64 {
         self.steps.iter().map(|step| u64::from(step.rounds_max.min(self.rounds))).sum()
     }
 
-    /// Some of each scenario, in under a minute.
+    /// The plan of a run without a scenario: some cells of each, in under a minute.
     pub fn selection(rounds: u32) -> Self {
         let mut plan = Self { time_max: Some(SELECTION_TIME_MAX), ..Self::new(rounds, TRANSPORTS) };
         for size in [TINY, PAGE, LARGE] {
@@ -104,7 +105,7 @@ impl Plan {
         plan
     }
 
-    /// One scenario with these arguments.
+    /// The plan of one scenario with these arguments.
     pub fn scenario(choice: Choice, arguments: &Arguments) -> Result<Self> {
         let mut plan = Self::new(arguments.rounds.unwrap_or(ROUNDS), TRANSPORTS);
         let duration = arguments.duration;
@@ -173,7 +174,7 @@ impl Plan {
         Ok(plan)
     }
 
-    /// One scenario on the transports and with the wait strategies of the arguments.
+    /// Adds a scenario on the transports and with the wait strategies of the arguments.
     fn add_all(
         &mut self,
         scenario: Scenario,
@@ -193,7 +194,8 @@ impl Plan {
         }
     }
 
-    /// `ping`, `throughput` and `duplex` over links, and over the transports to compare with.
+    /// Adds `ping`, `throughput` and `duplex` over links, and over the transports to compare them
+    /// with.
     fn add_links(&mut self, arguments: &Arguments, duration: Duration) {
         use TransportName as T;
         let waits = or(&arguments.wait, &[WaitName::Spin, WaitName::Park]);
@@ -229,7 +231,7 @@ impl Plan {
                 self.add(Cell { busy: arguments.busy, ..cell.with_streams(pairs) }, duration);
             }
             Scenario::Parallel => {
-                // `Arguments::check` leaves at least one.
+                // `Arguments::check` ensures that at least one stream is left.
                 let streams = arguments.streams() - arguments.unread;
                 let processes = if arguments.one_process { Processes::One } else { Processes::Two };
                 let cell = Cell { processes, ..cell.with_streams(streams) };
@@ -244,8 +246,8 @@ impl Plan {
     }
 }
 
-/// Pairs of `oversubscribe`: one more than twice the usable CPUs. Read once, before a thread is
-/// pinned.
+/// The number of pairs of `oversubscribe`: one more than twice the usable CPUs. It is read once,
+/// before any thread is pinned.
 pub fn default_pairs() -> usize {
     static PAIRS: OnceLock<usize> = OnceLock::new();
     *PAIRS.get_or_init(|| 2 * partywall_sys::cpu::affinity().map_or(1, |cpus| cpus.len()) + 1)
@@ -262,7 +264,8 @@ fn sockets_and_shm(scenario: Scenario, size: usize, waits: &[WaitName]) -> Vec<C
     cells
 }
 
-/// The default wait strategies: no spinning where threads outnumber cores or messages are rare.
+/// The default wait strategies of a scenario: no spinning where threads outnumber cores or messages
+/// are rare.
 const fn waits_worth_trying(scenario: Scenario) -> &'static [WaitName] {
     match scenario {
         Scenario::Ping => &[WaitName::Spin, WaitName::Adaptive, WaitName::Park, WaitName::Poll],
@@ -286,26 +289,26 @@ const fn ms(milliseconds: u64) -> Duration {
     Duration::from_millis(milliseconds)
 }
 
-/// The default number of rounds, the smallest with a meaningful median.
+/// The default number of rounds: the smallest number with a meaningful median.
 pub const ROUNDS: u32 = 5;
 
-/// The help promises a selection in under a minute.
+/// Maximum time of a selection: the help promises under a minute.
 const SELECTION_TIME_MAX: Duration = Duration::from_secs(52);
 
-/// The smallest size of the table.
+/// The smallest message size of the table, in bytes.
 pub const TINY: usize = 64;
-/// The size of one page in bytes.
+/// The size of a page, in bytes.
 pub const PAGE: usize = 4 << 10;
-/// A block of a file copy.
+/// The block size of a file copy, in bytes.
 pub const BLOCK: usize = 64 << 10;
-/// The largest size of the table.
+/// The largest message size of the table, in bytes.
 pub const LARGE: usize = 1 << 20;
-/// The counter of an eventfd.
+/// The size of an eventfd's counter, in bytes.
 pub const EVENTFD_SIZE: usize = 8;
-/// A pair of channels, one observed in each process.
+/// The number of channels of `idle`: one is observed in each process.
 pub const IDLE_CHANNELS: usize = 2;
 
-/// Sizes of `parallel`, from one cache line to more than most caches.
+/// Message sizes of `parallel`, from one cache line to more than most caches hold.
 const PARALLEL_SIZES: [usize; 6] = [TINY, 1 << 10, PAGE, BLOCK, LARGE, 4 << 20];
 
 const WAITS: [WaitName; 3] = [WaitName::Spin, WaitName::Adaptive, WaitName::Park];

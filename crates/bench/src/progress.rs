@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The progress of a run on stderr: a bar in a terminal, a line per round elsewhere.
 //!
-//! It draws only between measurements and starts no thread.
+//! The bar is drawn only between measurements, and without a thread.
 
 use std::io::IsTerminal;
 
@@ -25,14 +25,14 @@ impl Progress {
         Self { bar, rounds: plan.rounds }
     }
 
-    /// Shows the beginning of a round, counted from 0.
+    /// Shows that a round begins; rounds are counted from 0.
     pub fn begin_round(&self, round: u32) {
         if self.bar.is_none() {
             eprintln!("round {} of {}", round + 1, self.rounds);
         }
     }
 
-    /// Shows that the time ended before the rounds.
+    /// Shows that the time for the run was over after `rounds` rounds.
     pub fn cut_short(&self, rounds: u32) {
         let line = format!("this machine is too slow: {rounds} rounds instead of {}", self.rounds);
         match &self.bar {
@@ -41,7 +41,7 @@ impl Progress {
         }
     }
 
-    /// Shows the beginning of a measurement.
+    /// Shows which measurement begins.
     pub fn begin_step(&self, step: &Step) {
         if let Some(bar) = &self.bar {
             bar.set_message(step.cell.to_string());

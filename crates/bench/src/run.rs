@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Runs a plan round by round; within a round each cell has its turn.
+//! Runs a plan round by round; each cell is measured once in a round.
 //!
 //! ```text
 //! round 1   shm  uds  tcp  baseline …      not   shm shm shm, uds uds uds:
 //! round 2   shm  uds  tcp  baseline …      a machine that slows down would favour one of them
 //! ```
-//! Each measurement opens new connections, so no placement of memory lasts for a whole run.
+//! Each measurement opens new connections, so that no accidental placement of memory lasts for a
+//! whole run.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -25,13 +26,13 @@ use crate::plan::Plan;
 use crate::progress::Progress;
 use crate::table::Transports;
 
-/// A program that measures, in both of its processes.
+/// A program that measures; parent and child process are the same program.
 pub struct Program {
-    /// The start of its messages and of the names of its files.
+    /// The prefix of its error messages and of the names of its files.
     pub name: &'static str,
-    /// The argument with which it starts the child process.
+    /// The argument with which the parent starts the child process.
     pub child_command: &'static str,
-    /// Its transports.
+    /// The transports that it can measure.
     pub transports: Transports,
 }
 
@@ -60,7 +61,7 @@ impl Program {
         Ok(outcomes)
     }
 
-    /// The child process: serves the parent until stdin ends, on CPU `cpu` if one is given.
+    /// Runs the child process: serves the parent until stdin ends, on CPU `cpu` if one is given.
     pub fn serve(&self, cpu: Option<usize>) -> Result<()> {
         let control = Control::from_stdin(self.name);
         let served = self.serve_cells(cpu, &control);
@@ -86,7 +87,8 @@ impl Program {
     }
 }
 
-/// The state of a run. The fields drop in this order: the workspace outlives the child.
+/// The state of a run. Its fields are dropped in the order of declaration, so the workspace
+/// outlives the child.
 struct Run {
     pair: Pair,
     workspace: Workspace,
@@ -103,8 +105,8 @@ impl Run {
         Ok(Self { pair: Pair { child, watchdog }, workspace, program, pin, measurements: 0 })
     }
 
-    /// Adds the result of one round. After `failures_max` failures the cell is skipped; if that is
-    /// 0, the first one ends the run.
+    /// Adds the result of one round. After `failures_max` failures the cell is skipped; if that
+    /// number is 0, the first failure ends the run.
     fn add_round(
         &mut self,
         outcome: &mut Outcome,
@@ -123,15 +125,15 @@ impl Run {
             Err(error) => {
                 outcome.rounds.push(None);
                 outcome.failures.push(format!("{error:#}"));
-                // The state of the former child is unknown.
+                // The state of the failed child is unknown, so a new child is started.
                 self.pair.child = Child::start(self.program.child_command, self.pin.child())?;
             }
         }
         Ok(())
     }
 
-    /// Measures a cell once, in a thread: its pinning ends with it, and a runtime has one thread
-    /// per usable CPU.
+    /// Measures a cell once, in a thread of its own: the thread's pinning ends with it, and a
+    /// runtime made there has one thread for each usable CPU.
     ///
     /// `None` if the cell needs one CPU for both processes and this run is not pinned.
     fn measure(&mut self, cell: Cell, duration: Duration) -> Result<Option<Round>> {
@@ -164,7 +166,7 @@ impl Run {
     }
 }
 
-/// Whether one more round of average length fits the time; the first always does.
+/// Whether one more round of average length fits into the time; the first round always does.
 fn is_time_for(rounds_done: u32, elapsed: Duration, time_max: Option<Duration>) -> bool {
     let per_round = elapsed / rounds_done.max(1);
     time_max.is_none_or(|time_max| rounds_done == 0 || elapsed + per_round <= time_max)
@@ -174,7 +176,7 @@ fn pin_advice(cpu: usize) -> String {
     format!("pinning to CPU {cpu}; choose others with --pin, or --pin none")
 }
 
-/// A measurement that takes this many times its duration, plus the allowance, counts as hung.
+/// A measurement counts as hung after this many times its duration, plus the allowance.
 const DURATION_FACTOR: u32 = 20;
 const DURATION_ALLOWANCE: Duration = Duration::from_secs(60);
 

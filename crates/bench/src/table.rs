@@ -4,7 +4,7 @@
 //! ```text
 //! row = name · help · scenarios · Runner of channels · Runner of streams
 //! ```
-//! A program may have a table of its own: `bench/peers` adds rows for other libraries.
+//! A program may have its own table: `bench/peers` adds rows for other libraries.
 
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 
@@ -21,19 +21,20 @@ use crate::transport::uds::Uds;
 
 /// One transport.
 pub struct Row {
-    /// Its name on the command line and in JSON.
+    /// The name of the transport on the command line and in JSON.
     pub name: TransportName,
-    /// Other names for the command line.
+    /// Further names that the command line accepts.
     pub aliases: &'static [&'static str],
-    /// One line of help.
+    /// The line of help about the transport.
     pub help: &'static str,
-    /// The scenarios that run on it.
+    /// The scenarios that run on the transport.
     pub scenarios: &'static [Scenario],
-    /// Its blocking channels.
+    /// The runner of its blocking channels, if it has any.
     pub channels: Option<Runner>,
-    /// Its asynchronous streams, for `parallel`.
+    /// The runner of its asynchronous streams, for `parallel`, if it has any.
     pub streams: Option<Runner>,
-    /// Largest message of `duplex` in bytes, beyond which both ends would block on sending.
+    /// Maximum message size of `duplex` in bytes: with longer messages both ends would block on
+    /// sending.
     pub duplex_size_max: u64,
 }
 
@@ -42,7 +43,7 @@ pub struct Row {
 pub struct Transports(pub &'static [Row]);
 
 impl Row {
-    /// A transport of channels on which these scenarios run.
+    /// The row of a transport of channels on which these scenarios run.
     pub const fn new(name: TransportName, help: &'static str, runner: Runner) -> Self {
         Self {
             name,
@@ -57,13 +58,13 @@ impl Row {
 }
 
 impl Transports {
-    /// The row of this name.
+    /// The row of the transport with this name, if the table has it.
     pub fn find(self, name: &str) -> Option<&'static Row> {
         let is_it = |row: &&Row| row.name.name() == name || row.aliases.contains(&name);
         self.0.iter().find(is_it)
     }
 
-    /// The runner of a cell; `None` if this combination does not exist.
+    /// The runner of a cell; `None` if the transport does not offer this combination.
     pub fn runner(self, cell: Cell) -> Option<Runner> {
         let row = self.find(cell.transport.name())?;
         let fits = row.scenarios.contains(&cell.scenario)
@@ -74,7 +75,7 @@ impl Transports {
         runner.filter(|_| fits)
     }
 
-    /// Parses a name on the command line.
+    /// The parser for a transport's name on the command line.
     pub fn parser(self) -> impl TypedValueParser<Value = TransportName> {
         let value = |row: &Row| {
             PossibleValue::new(row.name.name()).help(row.help).aliases(row.aliases.iter().copied())
@@ -159,11 +160,11 @@ const EVERY_SCENARIO: [Scenario; 8] = [
     Scenario::Idle,
 ];
 
-/// A link has a name that only one pair may use, so the scenarios with several pairs do not run.
+/// A link's name belongs to a single pair, so the scenarios with several pairs do not run on links.
 const LINK_SCENARIOS: [Scenario; 4] =
     [Scenario::Ping, Scenario::Throughput, Scenario::Duplex, Scenario::Rate];
 
-/// A pair of pipes carries one stream and has no sessions.
+/// A pair of pipes is one connection without sessions, so scenarios that open several do not run.
 const PIPE_SCENARIOS: [Scenario; 5] = [
     Scenario::Ping,
     Scenario::Throughput,

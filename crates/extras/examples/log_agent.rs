@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! An application that logs and measures, and an agent in a process of its own that collects both.
+//! An application that logs and counts, and an agent in a separate process that collects both.
 //!
 //! ```text
 //!   application                                      agent (polls every 10 ms, is never notified)
@@ -7,7 +7,7 @@
 //!     1 thread ─── counters every 20 ms ────────────▶ recv_plain      a plain struct
 //! ```
 //!
-//! `cargo run -p partywall-extras --example log_agent` runs both and ends by itself. The
+//! `cargo run -p partywall-extras --example log_agent` runs both processes and ends by itself. The
 //! application never waits for the agent: a record without room is dropped and counted.
 
 use partywall::{Channel, Config, Listener, TrySendError, Wait};
@@ -18,7 +18,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 
-/// The application's counters, as the agent receives them: no padding, and any bytes are a value.
+/// The counters of the application, as a plain struct: without padding, and valid for any bytes.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 struct Counters {
@@ -29,7 +29,7 @@ struct Counters {
 
 const THREADS: u64 = 4;
 const LINES_PER_THREAD: u64 = 50_000;
-/// Room for about 200,000 lines of 64 bytes, headers included, between two polls of the agent.
+/// Ring size: room for about 200,000 lines of 64 bytes with headers between two polls of the agent.
 const RING_BYTES: u64 = 16 << 20;
 const POLL_EVERY: Duration = Duration::from_millis(10);
 const COUNT_EVERY: Duration = Duration::from_millis(20);
@@ -44,7 +44,8 @@ fn main() -> Result<(), Failure> {
     }
 }
 
-/// Listens, starts its agent, and gives it a channel for lines and one for counters.
+/// Listens, starts the agent process, and connects to it one channel for lines and one for
+/// counters.
 fn application() -> Result<(), Failure> {
     let address = format!("unix:@log-agent-{}", std::process::id());
     let config = Config::default().ring_bytes(RING_BYTES);
@@ -67,7 +68,7 @@ fn application() -> Result<(), Failure> {
         let counting = || workers.iter().any(|worker| !worker.is_finished());
         count(counters, &log, started, counting)
     })?;
-    // Dropping the last sender would do it too, with less patience.
+    // Dropping the last sender would flush too, but waits only 100 ms.
     log.flush(Instant::now() + TIMEOUT)?;
     let stats = log.stats();
     let took = started.elapsed();
@@ -81,14 +82,14 @@ fn application() -> Result<(), Failure> {
     if status.success() { Ok(()) } else { Err(format!("the agent ended with {status}").into()) }
 }
 
-/// One thread of the application: what it does is to log.
+/// The work of one thread of the application: it logs lines.
 fn work(log: &LossySender, thread: u64) {
     for line in 0..LINES_PER_THREAD {
         log.log(format!("thread {thread}: line {line}").as_bytes());
     }
 }
 
-/// Sends the counters now and then, and once more at the end; never waits for the agent either.
+/// Sends the counters at intervals, and once more at the end, without ever waiting for the agent.
 fn count(
     channel: Channel,
     log: &LossySender,
@@ -105,7 +106,7 @@ fn count(
             uptime_us: started.elapsed().as_micros().try_into()?,
         };
         match sender.try_send_plain(&counters) {
-            // The next ones are newer anyway.
+            // Counters without room are skipped, because the next ones are newer.
             Ok(()) | Err(TrySendError::Full) => {}
             Err(error) => return Err(error.into()),
         }

@@ -6,17 +6,19 @@
 //!   lossy   log records and samples that a full channel may drop         no runtime
 //! ```
 //!
-//! A program that uses neither does not need this crate. Both wire formats are specified:
-//! `spec/CALLS.md` and `spec/RECORDS.md`.
+//! A program that uses neither protocol does not need this crate. `spec/CALLS.md` and
+//! `spec/RECORDS.md` specify the wire formats.
 #![cfg_attr(not(test), warn(clippy::unwrap_used, clippy::cast_possible_truncation))]
 #![forbid(unsafe_code)]
 #![cfg(target_os = "linux")]
 
 #[cfg(feature = "calls")]
 pub mod calls;
+mod error_code;
 pub mod lossy;
 
-/// The examples of the guide's chapters, compiled and run as documentation tests; in no build.
+/// Compiles and runs the examples of the guide as documentation tests; no other build includes this
+/// module.
 #[cfg(doctest)]
 mod guide {
     #[cfg(feature = "calls")]

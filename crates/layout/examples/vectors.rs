@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Writes the images of SPEC 10, the same bytes every time:
-//! `cargo run -p partywall-layout --example vectors -- …`
+//! Writes the golden vectors and hostile images of SPEC 10, the same bytes in every run: `cargo run
+//! -p partywall-layout --example vectors -- …`
 //!
 //! ```text
 //! DIR                  the golden vectors

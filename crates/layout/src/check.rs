@@ -3,12 +3,12 @@
 //!
 //! Every value from the other process is loaded once, checked, then used. A failed check yields a
 //! [`Violation`], which names the broken rule of SPEC.md and the offending value, and which ends
-//! the connection. Nothing here panics.
+//! the connection. No check panics.
 
 use core::fmt;
 
-/// The peer broke a rule of the protocol. It ends the connection; the peer's memory is no longer
-/// trusted.
+/// A rule of the protocol that the peer broke. A violation ends the connection, and the peer's
+/// memory is no longer trusted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Violation {
@@ -21,7 +21,7 @@ pub enum Violation {
     },
     /// A word that no record can begin with at this position (SPEC 4.2).
     Word {
-        /// Position of the record.
+        /// The position of the record.
         position: u64,
         /// The word that was loaded.
         found: u64,
@@ -33,27 +33,27 @@ pub enum Violation {
         /// The number of the kind.
         kind: u8,
     },
-    /// A record of a kind that is not allowed now, or not in this service (SPEC 4.3).
+    /// A record of a kind that the connection's state or its service does not allow (SPEC 4.3).
     Unexpected {
         /// The position of the record.
         position: u64,
         /// The number of the kind.
         kind: u8,
     },
-    /// A record longer than the ring allows at its position (SPEC 4.4).
+    /// A record longer than the ring allows at the record's position (SPEC 4.4).
     RecordLength {
         /// The position of the record.
         position: u64,
-        /// Length of its payload in bytes.
+        /// Length of the record's payload in bytes.
         len: u32,
-        /// The largest length allowed there.
+        /// The largest length allowed at the position, in bytes.
         max: u64,
     },
     /// A PAD that is not at the end of the ring, or does not reach exactly to it (SPEC 4.3).
     Pad {
         /// The position of the record.
         position: u64,
-        /// Length of its payload in bytes.
+        /// Length of the record's payload in bytes.
         len: u32,
     },
     /// A record whose body has the wrong size or impossible content (SPEC 5).
@@ -65,7 +65,7 @@ pub enum Violation {
         /// The value of the field.
         found: u64,
     },
-    /// `consumed` is no position, decreased, or exceeds the sent bytes (SPEC 4.6).
+    /// `consumed` is not a multiple of 64, decreased, or exceeds the sent bytes (SPEC 4.6).
     Consumed {
         /// The word that was loaded.
         found: u64,
@@ -95,16 +95,16 @@ pub enum Violation {
         /// The agreed maximum in bytes.
         max: u64,
     },
-    /// More memory than the agreed maximum (SPEC 5.4).
+    /// The peer announced more memory than the agreed maximum (SPEC 5.4).
     Memory {
         /// Memory that would be mapped in total, in bytes.
         wanted: u64,
         /// The agreed maximum in bytes.
         max: u64,
     },
-    /// More segments, mapped or announced, than the agreed maximum (SPEC 5.4).
+    /// The peer announced more segments, mapped ones included, than the agreed maximum (SPEC 5.4).
     Segments {
-        /// Segments that there would be.
+        /// Number of segments including the announced one.
         wanted: u64,
         /// The maximum that both sides agreed on.
         max: u64,
@@ -114,7 +114,7 @@ pub enum Violation {
         /// The number of the segment.
         number: u32,
     },
-    /// Fragments out of order or of a wrong total length (SPEC 5.5).
+    /// Fragments of a message that are out of order or have a wrong total length (SPEC 5.5).
     Fragment {
         /// The position of the record.
         position: u64,
@@ -147,7 +147,7 @@ pub enum Violation {
 }
 
 impl Violation {
-    /// A stable number for logs and for other languages.
+    /// The stable number of the violation, for logs and for other languages.
     #[must_use]
     pub const fn code(&self) -> u32 {
         match self {
@@ -244,3 +244,38 @@ impl fmt::Display for Violation {
 }
 
 impl core::error::Error for Violation {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error_numbers::NumberTable;
+    use crate::walk_variants;
+
+    #[test]
+    fn every_violation_has_the_number_of_the_specification() {
+        let (position, found, what) = (64, 1, "");
+        let (from, to, max, stream) = (0, 0, 0, 1);
+        let mut table = NumberTable::of_section("9.3 Violations");
+        walk_variants!(table, Violation::code, Violation {
+            RegionHeader = Violation::RegionHeader { field: "", found } => "region header",
+            Word = Violation::Word { position, found } => "word",
+            Kind = Violation::Kind { position, kind: 30 } => "kind",
+            Unexpected = Violation::Unexpected { position, kind: 9 } => "unexpected",
+            RecordLength = Violation::RecordLength { position, len: 1, max } => "record length",
+            Pad = Violation::Pad { position, len: 1 } => "pad",
+            Body = Violation::Body { position, what, found } => "body",
+            Consumed = Violation::Consumed { found, from, to } => "consumed",
+            Released = Violation::Released { found, from, to } => "released",
+            Block = Violation::Block { id: 1 } => "block",
+            MessageLength = Violation::MessageLength { len: 1, max } => "message length",
+            Memory = Violation::Memory { wanted: 1, max } => "memory",
+            Segments = Violation::Segments { wanted: 1, max } => "memory",
+            SegmentMissing = Violation::SegmentMissing { number: 1 } => "segment missing",
+            Fragment = Violation::Fragment { position, what } => "fragment",
+            Stream = Violation::Stream { stream, what } => "stream",
+            Credit = Violation::Credit { stream, found, max } => "credit",
+            Frame = Violation::Frame { what, found } => "frame",
+        });
+        table.assert_all_met(0..=u32::MAX);
+    }
+}

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! FNV-1a with 64 bits (SPEC 3.2): identifies layouts, and names the files of links.
+//! FNV-1a, a hash of 64 bits (SPEC 3.2): it identifies layouts, and names the files of links.
 //!
-//! It is no secure checksum: collisions are easy to construct.
+//! FNV-1a is no secure checksum: collisions are easy to construct.
 
 /// The initial hash value.
 pub(crate) const BASIS: u64 = 0xcbf2_9ce4_8422_2325;
 
-/// Continues `hash` with these bytes.
+/// Continues `hash` with `bytes`, and returns the new hash.
 pub(crate) const fn of_bytes(mut hash: u64, bytes: &[u8]) -> u64 {
     let mut index = 0;
     while index < bytes.len() {
@@ -16,7 +16,7 @@ pub(crate) const fn of_bytes(mut hash: u64, bytes: &[u8]) -> u64 {
     hash
 }
 
-/// The hash of these numbers, eight little-endian bytes each.
+/// The hash of `numbers`, each taken as eight little-endian bytes.
 pub(crate) const fn of_numbers(numbers: &[u64]) -> u64 {
     let (mut hash, mut index) = (BASIS, 0);
     while index < numbers.len() {

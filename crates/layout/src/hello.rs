@@ -34,44 +34,46 @@ pub const VERSION_MIN: u16 = 1;
 /// The newest protocol version that this crate implements.
 pub const VERSION_MAX: u16 = 1;
 
-/// Size of the fixed start of every frame in bytes: tag, two small numbers, length of the frame.
+/// Size in bytes of the part that begins every frame: tag, two small numbers, length of the frame.
 pub const PREAMBLE_BYTES: usize = 16;
 /// Length of the longest frame in bytes.
 pub const FRAME_BYTES_MAX: usize = 1024;
 /// Length of the longest text of a REJECT in bytes.
 pub const REJECT_TEXT_MAX: usize = 512;
 
-/// [`Hello::features`]: this side can share memory.
+/// Bit of [`Hello::features`]: the sender can share memory.
 pub const FEATURE_SHM: u64 = 1;
-/// [`Hello::features`]: this side can use the socket alone.
+/// Bit of [`Hello::features`]: the sender can use the socket alone, without shared memory.
 pub const FEATURE_SOCKET: u64 = 1 << 1;
 
-/// [`Hello::service`]: one channel of messages, no streams.
+/// Value of [`Hello::service`]: one channel of messages, without streams.
 pub const SERVICE_CHANNEL: u32 = 1;
-/// [`Hello::service`]: many streams.
+/// Value of [`Hello::service`]: a session, which carries many streams.
 pub const SERVICE_SESSION: u32 = 2;
-/// [`Hello::service`]: a named pair of streams that survives connections.
+/// Value of [`Hello::service`]: a link, a named pair of streams that survives connections.
 pub const SERVICE_LINK: u32 = 3;
 
-/// The connector, in [`crate::RegionHeader::role`].
+/// Value of [`crate::RegionHeader::role`]: the connector owns the region.
 pub const ROLE_CONNECTOR: u32 = 0;
-/// The acceptor, in [`crate::RegionHeader::role`].
+/// Value of [`crate::RegionHeader::role`]: the acceptor owns the region.
 pub const ROLE_ACCEPTOR: u32 = 1;
 
-/// [`Offer::transport`] and [`Ready::transport`]: shared memory.
+/// Value of [`Offer::transport`] and [`Ready::transport`]: shared memory.
 pub const TRANSPORT_SHM: u32 = 1;
-/// [`Offer::transport`] and [`Ready::transport`]: records on the socket.
+/// Value of [`Offer::transport`] and [`Ready::transport`]: the socket carries the records.
 pub const TRANSPORT_SOCKET: u32 = 2;
 
-/// [`Offer::flags`]: two eventfds follow the region, as doorbells.
+/// Bit of [`Offer::flags`]: the descriptors of two eventfds, the doorbells, follow the region's.
 pub const OFFER_DOORBELLS: u32 = 1;
 
-/// On the control socket: a notification to check the shared memory. One byte (SPEC 6.6).
+/// Message of the control socket, one byte: a doorbell, so the peer checks the shared memory (SPEC
+/// 6.6).
 pub const CONTROL_DOORBELL: u8 = 1;
-/// On the control socket: the descriptor of a segment. This byte and four of number (SPEC 5.4).
+/// Message of the control socket: this byte, then four bytes of segment number, with the segment's
+/// descriptor attached (SPEC 5.4).
 pub const CONTROL_SEGMENT: u8 = 2;
 
-/// Identity and features of its sender: the first frame of each side.
+/// HELLO, the first frame that each side sends: identity and features of its sender.
 ///
 /// ```text
 ///  0   "PARTYWAL"   8  version min  10 version max  12 length
@@ -86,9 +88,9 @@ pub const CONTROL_SEGMENT: u8 = 2;
 pub struct Hello {
     /// Always [`HELLO_TAG`].
     pub tag: [u8; 8],
-    /// The oldest version that the sender implements.
+    /// The oldest version that the frame's sender implements.
     pub version_min: U16,
-    /// The newest version that the sender implements.
+    /// The newest version that the frame's sender implements.
     pub version_max: U16,
     /// Length of the frame in bytes.
     pub length: U32,
@@ -96,29 +98,31 @@ pub struct Hello {
     pub features: U64,
     /// The service that the connection is for: `SERVICE_…`.
     pub service: U32,
-    /// Why the sender cannot share memory, or 0: a number of SPEC 2.6.
+    /// Why the sender cannot share memory: a number of SPEC 2.6, or 0 if it can.
     pub fallback_reason: U32,
-    /// Bytes of its peer's memory that the sender of this frame maps at most.
+    /// How many bytes of the peer's memory the sender of the frame maps at most.
     pub map_max: U64,
     /// Length of the longest message that the sender of this frame receives, in bytes.
     pub message_max: U64,
-    /// Entries in the sender's release ring: its peer never has more blocks in flight.
+    /// Number of entries in the sender's release ring: its peer never has more blocks in flight.
     pub peer_blocks_max: U64,
-    /// Segments of its peer that the sender maps at a time at most.
+    /// How many of its peer's segments the sender maps at the same time at most.
     pub segments_max: U32,
     /// The sender's process id in its own namespace; for an operator, never acted on.
     pub pid: U32,
     /// Random; the acceptor's nonce becomes the session id.
     pub nonce: [u8; 16],
-    /// Sessions: credit of each new stream towards the sender of this frame, in bytes; otherwise 0.
+    /// In a session: the credit in bytes with which the sender of the frame begins each stream; in
+    /// other services 0.
     pub stream_window: U64,
-    /// Sessions: streams of its peer that the sender accepts at a time; otherwise 0.
+    /// In a session: how many streams of its peer the sender accepts at the same time; in other
+    /// services 0.
     pub streams_max: U32,
     /// A reserved field, always 0.
     pub zero: [u8; 36],
 }
 
-/// The transport that its sender offers: the second frame of each side.
+/// OFFER, the second frame that each side sends: the transport that its sender offers.
 ///
 /// ```text
 ///  0  "PWOFFER\0"  8 zero  12 length  16 transport  20 reason  24 flags  28 zero  32 region size
@@ -135,21 +139,21 @@ pub struct Offer {
     pub zero0: U32,
     /// Length of the frame in bytes.
     pub length: U32,
-    /// `TRANSPORT_…`: with [`TRANSPORT_SHM`] the descriptor of the region is attached.
+    /// One of `TRANSPORT_…`. With [`TRANSPORT_SHM`] the region's descriptor accompanies the frame.
     pub transport: U32,
-    /// Why the transport is not shared memory, or 0: a number of SPEC 2.6.
+    /// Why the sender does not offer shared memory: a number of SPEC 2.6, or 0 if it does.
     pub reason: U32,
     /// A union of `OFFER_…` bits.
     pub flags: U32,
     /// A reserved field, always 0.
     pub zero1: U32,
-    /// Size of the region in bytes; 0 without one.
+    /// Size of the region in bytes; 0 if the frame offers no region.
     pub region_size: U64,
     /// A reserved field, always 0.
     pub zero2: [u8; 24],
 }
 
-/// Its sender has accepted the peer's OFFER: the third frame of each side.
+/// READY, the third frame that each side sends: it has accepted the peer's OFFER.
 ///
 /// ```text
 ///  0  "PWREADY\0"  8 zero  12 length  16 transport  20 reason  24 zero (8)  32
@@ -165,15 +169,15 @@ pub struct Ready {
     pub zero0: U32,
     /// Length of the frame in bytes.
     pub length: U32,
-    /// `TRANSPORT_…` that the sender chooses.
+    /// The transport that the sender chooses, one of `TRANSPORT_…`.
     pub transport: U32,
-    /// Why the transport is not shared memory, or 0: a number of SPEC 2.6.
+    /// Why the sender does not choose shared memory: a number of SPEC 2.6, or 0 if it does.
     pub reason: U32,
     /// A reserved field, always 0.
     pub zero1: [u8; 8],
 }
 
-/// A refusal; the text follows.
+/// REJECT, a refusal, without the text that follows it.
 ///
 /// ```text
 ///  0  "PWREJECT"  8 zero  12 length  16 code  20 text length  24 text ...
@@ -238,29 +242,30 @@ pub const REJECT_HEAD_BYTES: usize = size_of::<RejectHead>();
 /// A frame that was decoded and checked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Frame<'a> {
-    /// The first frame of each side.
+    /// HELLO, the first frame of each side.
     Hello(Hello),
-    /// The second frame.
+    /// OFFER, the second frame of each side.
     Offer(Offer),
-    /// The third frame.
+    /// READY, the third frame of each side.
     Ready(Ready),
-    /// A refusal: code, and text as received (not trusted to be UTF-8).
+    /// REJECT: its code, and its text as received, which need not be UTF-8.
     Reject(u32, &'a [u8]),
-    /// A HELLO whose version range does not overlap ours: smallest and largest.
+    /// A HELLO whose version range does not overlap the range of this crate: its smallest and
+    /// largest version.
     OtherVersion(u16, u16),
 }
 
-/// The length of a frame, from its first 16 bytes.
+/// The length of a whole frame in bytes, read from its first 16 bytes.
 ///
 /// # Errors
-/// [`Violation::Frame`] if no frame begins like this, or the length is impossible.
+/// [`Violation::Frame`] if no frame begins with these bytes, or the length is impossible.
 pub fn frame_length(preamble: &[u8; PREAMBLE_BYTES]) -> Result<usize, Violation> {
     let mut tag = [0; 8];
     tag.copy_from_slice(&preamble[..8]);
     let length = u32::from_le_bytes([preamble[12], preamble[13], preamble[14], preamble[15]]);
     let minimum = match tag {
-        // A later version may send a longer HELLO, never less than the preamble; unknown bytes are
-        // skipped.
+        // A later version may send a longer HELLO, but never one shorter than the preamble. This
+        // version skips the unknown bytes.
         HELLO_TAG => PREAMBLE_BYTES,
         OFFER_TAG => OFFER_BYTES,
         READY_TAG => READY_BYTES,
@@ -323,7 +328,8 @@ fn parse_hello(bytes: &[u8]) -> Result<Frame<'_>, Violation> {
     if version_min > VERSION_MAX || version_max < VERSION_MIN {
         return Ok(Frame::OtherVersion(version_min, version_max));
     }
-    // A newer peer that also implements version 1 may append fields; the known ones come first.
+    // A newer peer that also implements version 1 may append fields; the fields of version 1 come
+    // first.
     let Ok((hello, _newer)) = Hello::read_from_prefix(bytes) else {
         return Err(Violation::Frame { what: "HELLO length", found: bytes.len() as u64 });
     };
@@ -337,14 +343,14 @@ fn exactly<T: FromBytes>(bytes: &[u8], what: &'static str) -> Result<T, Violatio
     T::read_from_bytes(bytes).map_err(|_| Violation::Frame { what, found: bytes.len() as u64 })
 }
 
-/// Length of a frame type, for its own length field.
+/// Size of the frame type `T`, as the value of its own length field.
 #[expect(clippy::cast_possible_truncation, reason = "frames are at most 1024 bytes")]
 const fn length_of<T>() -> U32 {
     U32::new(size_of::<T>() as u32)
 }
 
 impl Hello {
-    /// A HELLO of our version with all other fields zero.
+    /// A HELLO with this crate's tag, versions and length, and all other fields 0.
     #[must_use]
     pub const fn new() -> Self {
         Self {
@@ -375,7 +381,8 @@ impl Default for Hello {
 }
 
 impl Offer {
-    /// An OFFER of `transport`. Without shared memory, `region_size` is 0 and `reason` is set.
+    /// An OFFER of `transport`. If that is not shared memory, `region_size` is 0 and `reason` says
+    /// why.
     #[must_use]
     pub const fn new(transport: u32, reason: u32, flags: u32, region_size: u64) -> Self {
         Self {
@@ -393,7 +400,7 @@ impl Offer {
 }
 
 impl Ready {
-    /// A READY for `transport`. Without shared memory, `reason` is set.
+    /// A READY that chooses `transport`. If that is not shared memory, `reason` says why.
     #[must_use]
     pub const fn new(transport: u32, reason: u32) -> Self {
         Self {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The file of one end of a link: the region that outlives its process (SPEC 13).
+//! The file of one end of a link: a region that outlives the process that owns it (SPEC 13).
 //!
 //! ```text
 //!  0       header page    header.rs    LinkHeader; written once, before the file gets its name
@@ -15,12 +15,12 @@
 //! ```
 //!
 //! `frame.rs` defines the frames that two ends exchange between their records (SPEC 15). The ring
-//! holds, and sockets carry, records with their own checksum: `record.rs`, and `compact.rs` for
-//! those without a prefix (SPEC 14).
+//! holds, and sockets carry, records with their own checksum (SPEC 14): `record.rs` defines them,
+//! and `compact.rs` those without a prefix.
 //!
 //! Every image that changes has a pair of slots (`slot.rs`), so a process killed between any two
-//! stores leaves the previous image. Invalid content of a file is a [`FileFault`]. This module
-//! reads no file, does not know which process lives, and repairs nothing.
+//! stores leaves the previous image intact. Invalid content of a file is a [`FileFault`]. This
+//! module reads no file, does not know which process lives, and repairs nothing.
 
 mod checksum;
 pub mod compact;
@@ -47,20 +47,20 @@ pub use state::{Report, StateImage};
 
 use crate::segment::ASLEEP_ROOM;
 
-/// Offset of the owner page.
+/// Offset of the owner page in a link's file, in bytes.
 pub const OWNER_OFFSET: u64 = 4096;
-/// Offset of the state page.
+/// Offset of the state page in a link's file, in bytes.
 pub const STATE_OFFSET: u64 = 8192;
-/// Offset of the control page.
+/// Offset of the control page in a link's file, in bytes.
 pub const LINK_CONTROL_OFFSET: u64 = 12288;
-/// Lowest offset of ring, release ring and slab.
+/// Lowest offset in a link's file at which ring, release ring or slab may begin, in bytes.
 pub const PARTS_OFFSET: u64 = 16384;
 
-/// Distance between the two slots of the owner page, and of the state page.
+/// Distance between the two slots of the owner page, and of the state page, in bytes.
 pub const PAGE_SLOT_STRIDE: u64 = 2048;
-/// Offset of the first slot in the control page.
+/// Offset in the control page of the first slot for the consumed position, in bytes.
 pub const CONSUMED_SLOT: u64 = 16;
-/// Distance between the two slots of the control page.
+/// Distance between the two slots of the control page, in bytes.
 pub const CONSUMED_SLOT_STRIDE: u64 = 48;
 
 /// Offset in the control page of the id of the stream whose records are in the ring.
@@ -74,16 +74,16 @@ pub const DELIVERED_STREAM: u64 = 120;
 
 const _: () = assert!(CONSUMED_SLOT + 2 * CONSUMED_SLOT_STRIDE == DELIVERED);
 
-/// The images in force in a file, all of them checked.
+/// All images in force in a link's file: header, owner, state and consumed position, each checked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Image {
-    /// The header, written once.
+    /// The header of the file, written once.
     pub header: LinkHeader,
     /// The positions of ring, release ring and slab.
     pub geometry: LinkGeometry,
-    /// The current or last owner.
+    /// The process that owns the file, or owned it last.
     pub owner: OwnerRecord,
-    /// The state of the two streams.
+    /// The state of both streams, the sent and the received one.
     pub state: StateImage,
     /// The position up to which the peer's stream was consumed.
     pub consumed: Consumed,
@@ -91,10 +91,11 @@ pub struct Image {
 
 impl Image {
     /// Checks the first [`PARTS_OFFSET`] bytes of a file of `file_bytes`, in the order of SPEC
-    /// 13.6. With `names`, it must be the file of that link. Fewer bytes mean a shorter file.
+    /// 13.6. If `names` is given, the file must be that of the link with these names. If fewer than
+    /// [`PARTS_OFFSET`] bytes are given, the file is truncated.
     ///
     /// # Errors
-    /// The first broken rule.
+    /// A [`FileFault`], the first rule that the file breaks.
     pub fn check(
         pages: &[u8],
         file_bytes: u64,
@@ -112,8 +113,8 @@ impl Image {
         Ok(Self { header, geometry, owner, state, consumed })
     }
 
-    /// The position up to which the peer's stream was consumed, and its record digest. It comes
-    /// from the state, or from later consumption of the same stream (SPEC 13.5).
+    /// The position up to which the peer's stream was consumed, and its record digest. The source
+    /// is the state, or the consumed record if it is later and of the same stream (SPEC 13.5).
     #[must_use]
     pub fn consumed_to(&self) -> (u64, u32) {
         self.consumed.with(&self.state)

@@ -2,8 +2,8 @@
 //! Why a connection does not use shared memory, or was refused: numbers and sentences (SPEC 2.5,
 //! 2.6).
 //!
-//! The wire carries the numbers; the sentences are for an operator. An unknown number from a newer
-//! peer is kept unchanged.
+//! The wire carries the numbers; the sentences are for an operator. A number that this version does
+//! not know, from a newer peer, is kept unchanged.
 
 use core::fmt;
 
@@ -11,7 +11,7 @@ use core::fmt;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum FallbackReason {
-    /// The configuration of one side asks for the socket.
+    /// The configuration of one side demands the socket.
     Policy,
     /// The address is a TCP address, or the socket cannot pass descriptors.
     Remote,
@@ -19,13 +19,13 @@ pub enum FallbackReason {
     Memfd,
     /// The memory of a region could not be allocated.
     Memory,
-    /// A process is at its limit of open descriptors, or a security module dropped them.
+    /// A process is at its limit of open descriptors, or a security module dropped descriptors.
     Descriptors,
     /// The region is larger than the peer accepts.
     Limits,
     /// Mapping the peer's region failed.
     Map,
-    /// A number that this version does not know.
+    /// A number from a newer peer, with a meaning that this version does not know.
     Other(u32),
 }
 
@@ -45,7 +45,7 @@ impl FallbackReason {
         }
     }
 
-    /// The reason with this number; `None` for 0.
+    /// The reason with this number; `None` for 0, which means no fallback.
     #[must_use]
     pub const fn from_number(number: u32) -> Option<Self> {
         Some(match number {
@@ -87,7 +87,7 @@ impl fmt::Display for FallbackReason {
 pub enum Refusal {
     /// There is no common protocol version.
     Version,
-    /// The credentials are not admitted.
+    /// The listener does not admit the connector's credentials (user, group or process).
     Admission,
     /// There is no transport that both sides allow.
     Transport,
@@ -95,9 +95,9 @@ pub enum Refusal {
     Violation,
     /// The listener does not offer the requested service.
     Service,
-    /// Too many handshakes are in progress.
+    /// The listener has too many handshakes in progress.
     Busy,
-    /// A number that this version does not know.
+    /// A number from a newer peer, with a meaning that this version does not know.
     Other(u32),
 }
 
@@ -116,7 +116,7 @@ impl Refusal {
         }
     }
 
-    /// The refusal with this number.
+    /// The refusal with this number on the wire.
     #[must_use]
     pub const fn from_number(number: u32) -> Self {
         match number {
@@ -142,5 +142,42 @@ impl fmt::Display for Refusal {
             Self::Busy => "too many connections are being set up",
             Self::Other(number) => return write!(f, "code {number}, unknown to this version"),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error_numbers::NumberTable;
+    use crate::walk_variants;
+
+    const NEWER: u32 = 4_000_000_000;
+
+    #[test]
+    fn every_reason_and_refusal_has_the_number_of_the_specification() {
+        let newer = NumberTable::of_row(NEWER, "of a newer peer");
+        let mut table = NumberTable::of_section("2.6 Fallback reasons").with(0, "", &newer);
+        walk_variants!(table, |reason: &FallbackReason| reason.number(), FallbackReason {
+            Policy = FallbackReason::Policy => "policy",
+            Remote = FallbackReason::Remote => "remote",
+            Memfd = FallbackReason::Memfd => "memfd",
+            Memory = FallbackReason::Memory => "memory",
+            Descriptors = FallbackReason::Descriptors => "descriptors",
+            Limits = FallbackReason::Limits => "limits",
+            Map = FallbackReason::Map => "map",
+            Other = FallbackReason::Other(NEWER) => "of a newer peer",
+        });
+        table.assert_all_met(0..=u32::MAX);
+        let mut table = NumberTable::of_section("2.5 Codes of REJECT").with(0, "", &newer);
+        walk_variants!(table, |refusal: &Refusal| refusal.number(), Refusal {
+            Version = Refusal::Version => "version",
+            Admission = Refusal::Admission => "admission",
+            Transport = Refusal::Transport => "transport",
+            Violation = Refusal::Violation => "violation",
+            Service = Refusal::Service => "service",
+            Busy = Refusal::Busy => "busy",
+            Other = Refusal::Other(NEWER) => "of a newer peer",
+        });
+        table.assert_all_met(0..=u32::MAX);
     }
 }

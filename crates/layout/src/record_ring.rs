@@ -17,9 +17,9 @@
 //! A position counts bytes since the ring was made and never wraps; its offset in the ring is
 //! `position mod size`. Records start at multiples of [`SLOT_BYTES`] and never wrap around the end.
 //!
-//! `word0` is stored last, with Release: a consumer that sees it sees the whole record. A word is
-//! accepted at position `p` iff `word0 & !0x3e == p | 1`. An older record, payload that once lay
-//! there, and a record of another position all fail that test.
+//! `word0` is stored last, with Release: a consumer that sees `word0` sees the whole record. A word
+//! is accepted at position `p` iff `word0 & !0x3e == p | 1`. An older record, old payload at the
+//! same offset, and a record of another position all fail that test.
 //!
 //! This file defines bytes only. Channels and sessions define what a kind *means* to them.
 
@@ -43,14 +43,14 @@ pub const RING_BYTES_MAX: u64 = 1 << 30;
 pub struct Position(pub u64);
 
 impl Position {
-    /// The position `bytes` further on.
+    /// The position that lies `bytes` after `self`.
     #[must_use]
     pub const fn plus(self, bytes: u64) -> Self {
         Self(self.0 + bytes)
     }
 
-    /// Number of bytes from `earlier` to `self`. The caller has checked that `earlier` is not
-    /// beyond `self`.
+    /// Number of bytes from `earlier` to `self`. The caller has checked that `earlier` is not after
+    /// `self`.
     #[must_use]
     pub const fn since(self, earlier: Self) -> u64 {
         self.0 - earlier.0
@@ -62,7 +62,8 @@ impl Position {
 pub struct RingSize(u64);
 
 impl RingSize {
-    /// A ring of `bytes`, or `None` unless that is a power of two of at least four slots.
+    /// The size of a ring of `bytes`; `None` unless `bytes` is a power of two and at least four
+    /// slots.
     ///
     /// Regions must announce at least [`RING_BYTES_MIN`]; smaller rings serve models and tests.
     #[must_use]
@@ -74,13 +75,13 @@ impl RingSize {
         }
     }
 
-    /// The size in bytes.
+    /// The size of the ring in bytes.
     #[must_use]
     pub const fn bytes(self) -> u64 {
         self.0
     }
 
-    /// Where in the ring `position` lies.
+    /// The offset in the ring at which `position` lies, in bytes.
     #[must_use]
     pub const fn offset(self, position: Position) -> u64 {
         position.0 & (self.0 - 1)
@@ -92,25 +93,26 @@ impl RingSize {
         self.0 - self.offset(position)
     }
 
-    /// The largest footprint one record may have (SPEC 4.4): a quarter of the ring.
+    /// The largest footprint of one record in bytes (SPEC 4.4): a quarter of the ring.
     #[must_use]
     pub const fn record_max(self) -> u64 {
         self.0 / 4
     }
 
-    /// The largest payload one inline record may carry, in bytes.
+    /// The largest payload of one record in the ring, in bytes.
     #[must_use]
     pub const fn payload_max(self) -> u64 {
         self.record_max() - HEADER_BYTES
     }
 
-    /// The largest footprint of all records of one batch together (SPEC 4.5): half the ring.
+    /// The largest footprint in bytes of all records of one batch together (SPEC 4.5): half the
+    /// ring.
     #[must_use]
     pub const fn batch_max(self) -> u64 {
         self.0 / 2
     }
 
-    /// Number of bytes after which a consumer must report its progress (SPEC 4.6).
+    /// Number of consumed bytes after which a consumer must publish its position (SPEC 4.6).
     #[must_use]
     pub const fn publish_every(self) -> u64 {
         self.0 / 8
@@ -134,38 +136,38 @@ pub const KIND_MASK: u64 = 0x3e;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Kind {
-    /// A whole message, inline.
+    /// A whole message, whose bytes are the payload of the record.
     Data = 1,
-    /// A whole message in slab memory; the payload is a [`BlobBody`]. On a socket the message's
-    /// bytes follow the record and are not counted in positions.
+    /// The first part of a message for which the sender has no memory: total length, then bytes.
     Blob = 2,
-    /// The first part of a message too large for the memory that is left: total length, then bytes.
+    /// The first part of a message for which no block and no single record is large enough: total
+    /// length, then bytes.
     FragmentFirst = 3,
-    /// A middle part of such a message.
+    /// A middle part of a message in fragments.
     FragmentMid = 4,
-    /// The last part, which completes the message.
+    /// The last part of a message in fragments, which completes the message.
     FragmentLast = 5,
-    /// The sender aborted the message; the receiver drops its fragments.
+    /// The sender aborted a message in fragments; the receiver drops the parts received so far.
     FragmentAbort = 6,
-    /// A further slab segment exists; the payload is a [`SegmentBody`].
+    /// The sender has a further slab segment; the payload is a [`SegmentBody`].
     Segment = 7,
-    /// A segment will not be used again; the payload is a [`SegmentBody`].
+    /// The sender will not use a segment again; the payload is a [`SegmentBody`].
     SegmentRetire = 8,
     /// A stream opens (sessions).
     Open = 9,
-    /// The sender will send no more on this stream; on a channel: at all.
+    /// The sender will send no more on this stream; on a channel, no more at all.
     CloseWrite = 10,
-    /// A stream ends at once, with a code (sessions).
+    /// One or both directions of a stream end at once, with a code (sessions).
     Reset = 11,
-    /// More may be sent on a stream (sessions).
+    /// The receiver of a stream lets its peer send more on the stream (sessions).
     Credit = 12,
-    /// The sender asks for no further streams (sessions).
+    /// The sender of the record asks its peer to open no further streams (sessions).
     GoAway = 13,
     /// A ping, which the peer answers, or the answer to one (sessions).
     Ping = 14,
     /// The answerer's last record of a stream (sessions).
     End = 15,
-    /// A whole message of a link, without a prefix (links; elsewhere it does not exist).
+    /// A whole message of a link, without a prefix. Only links have this kind.
     CompactRecord = 16,
     /// Padding up to the end of the ring.
     Pad = 31,
@@ -199,7 +201,7 @@ impl Kind {
     }
 }
 
-/// The word that makes a record of `kind` at `position` exist.
+/// The first word of a record of `kind` at `position`: storing it publishes the record.
 #[inline]
 #[must_use]
 pub const fn word0(position: Position, kind: Kind) -> u64 {
@@ -217,7 +219,7 @@ pub const fn word1(len: u32, stream: u32) -> u64 {
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub struct WireHeader {
-    /// Position, kind and the committed bit.
+    /// The position divided by 64, the kind, and the committed bit.
     pub word0: U64,
     /// Payload length in bytes.
     pub len: U32,
@@ -232,7 +234,7 @@ const _: () = {
     assert!(core::mem::offset_of!(WireHeader, stream) == 12);
 };
 
-/// A header that was loaded once and checked: safe to use as a length and an index.
+/// A header that was loaded once and checked, so its length and its position are safe to use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RecordHeader {
     /// Position of the record.
@@ -248,11 +250,11 @@ pub struct RecordHeader {
 impl RecordHeader {
     /// Reads the two header words found where the record at `position` must begin.
     ///
-    /// Returns `Ok(None)` if nothing is published there yet. Both words must have been loaded
-    /// *once* into private memory before this is called.
+    /// Returns `Ok(None)` if no record is published at `position` yet. Both words must have been
+    /// loaded *once* into private memory before the call.
     ///
     /// # Errors
-    /// A [`Violation`] when the words can be no record at this position: another position, an
+    /// A [`Violation`] if no record at `position` can have these words: another position, an
     /// unknown kind, a length that leaves the ring or exceeds a quarter of it, or a misplaced PAD.
     #[inline]
     pub fn check(
@@ -264,7 +266,8 @@ impl RecordHeader {
         Self::check_in(size, position, first, second, false)
     }
 
-    /// As [`check`](Self::check), in the ring of a link: there kind 16 exists, too.
+    /// Does what [`check`](Self::check) does, for the ring of a link, in which kind 16 (compact
+    /// record) exists, too.
     ///
     /// # Errors
     /// The errors of [`check`](Self::check).
@@ -292,7 +295,7 @@ impl RecordHeader {
         Self::of_words(position, first, second, is_link)?.check_place(size).map(Some)
     }
 
-    /// Whether a record of this length may lie here, in a ring of this size.
+    /// Returns the header if a ring of `size` may hold a record of its length at its position.
     #[inline]
     fn check_place(self, size: RingSize) -> Result<Self, Violation> {
         let Self { position, kind, len, .. } = self;
@@ -309,11 +312,11 @@ impl RecordHeader {
         Ok(self)
     }
 
-    /// Checks a header without a ring, for socket transports.
+    /// Checks a header that came from a socket, where no ring bounds it.
     ///
     /// # Errors
-    /// [`Violation::Word`] for a word of another position or an uncommitted one,
-    /// [`Violation::Kind`] for a kind that does not exist, or in links only.
+    /// [`Violation::Word`] for a word of another position, or one without the committed bit;
+    /// [`Violation::Kind`] for a kind that does not exist, or exists only in links.
     #[inline]
     pub fn check_words(position: Position, first: u64, second: u64) -> Result<Self, Violation> {
         Self::of_words(position, first, second, false)
@@ -339,14 +342,14 @@ impl RecordHeader {
         Ok(Self { position, kind, len, stream })
     }
 
-    /// The ring bytes that the record takes.
+    /// The ring bytes that the record takes: header and payload, rounded up to whole slots.
     #[inline]
     #[must_use]
     pub const fn footprint(&self) -> u64 {
         footprint(self.len as u64)
     }
 
-    /// The header as bytes, for a socket.
+    /// The header as bytes, as a socket carries it.
     #[must_use]
     pub const fn to_wire(&self) -> WireHeader {
         WireHeader {
@@ -374,9 +377,9 @@ pub struct BlobBody {
     pub segment: U32,
     /// A reserved field, always 0.
     pub zero: U32,
-    /// Where in the segment the message begins, in bytes.
+    /// Offset in the segment at which the message begins, in bytes.
     pub offset: U64,
-    /// How long the message is, in bytes.
+    /// Length of the message in bytes.
     pub length: U64,
 }
 
@@ -387,7 +390,8 @@ const _: () = {
     assert!(core::mem::offset_of!(BlobBody, length) == 24);
 };
 
-/// The credit of the other direction, which may follow a [`BlobBody`] in a session (SPEC 5.2).
+/// The credit of the stream's other direction, which may follow a [`BlobBody`] in a session (SPEC
+/// 5.2).
 pub type BlobCredit = U64;
 
 /// The body of SEGMENT and SEGMENT_RETIRE records (SPEC 5.4).
@@ -414,7 +418,7 @@ const _: () = {
     assert!(core::mem::offset_of!(SegmentBody, size) == 8);
 };
 
-/// Size of the total length that precedes the bytes of a first fragment.
+/// Size in bytes of the message's total length, which begins the payload of a first fragment.
 pub const FRAGMENT_PREFIX_BYTES: u64 = 8;
 
 const _: () = assert!(SLOT_BYTES > KIND_MASK, "kind and committed bit lie below a position");

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Seeded faults: rules that can be disabled one at a time, to check that a test notices.
 //!
-//! Only a build with `--cfg partywall_faults` has them. There the environment selects one:
-//! `PARTYWALL_FAULT=NAME`, for this process and its children. One build serves all faults, and
-//! without a name it behaves as any other.
+//! Only a build with `--cfg partywall_faults` contains the faults. The environment selects one of
+//! them: `PARTYWALL_FAULT=NAME`, for this process and its children. One build serves all faults;
+//! without a name in the environment no rule is disabled.
 
-/// Whether the rule of this name is disabled. In any other build it is a constant `false`.
+/// Whether the rule of this name is disabled: never, in a build without `--cfg partywall_faults`.
 #[cfg(not(partywall_faults))]
 #[inline(always)]
 #[must_use]
@@ -13,7 +13,7 @@ pub const fn seeded_fault(_name: &str) -> bool {
     false
 }
 
-/// Whether the rule of this name is disabled.
+/// Whether the environment variable `PARTYWALL_FAULT` disables the rule of this name.
 #[cfg(partywall_faults)]
 #[must_use]
 pub fn seeded_fault(name: &str) -> bool {

@@ -32,14 +32,14 @@ pub const FORMAT_VERSION: u32 = 1;
 /// Size of the header page, and of the control page, in bytes.
 pub const PAGE_BYTES: u64 = 4096;
 
-/// Distance between words that different processes read: two cache lines, because processors fetch
-/// them in pairs.
+/// Distance in bytes between words that different processes write or read: two cache lines, because
+/// processors fetch lines in pairs.
 pub const LINE_BYTES: u64 = 128;
 
 /// Sizes of regions and segments are multiples of this many bytes.
 pub const GRAIN_BYTES: u64 = 64 * 1024;
 
-/// Offset of the control page in the region.
+/// Offset of the control page in the region, in bytes.
 pub const CONTROL_OFFSET: u64 = PAGE_BYTES;
 
 /// Offset of `consumed` in the control page.
@@ -58,8 +58,8 @@ pub const RECEIVING_COUNTERS: u64 = 5 * LINE_BYTES;
 /// Value of `asleep_records` of an owner that will never read records again (SPEC 6.5).
 pub const GONE: u64 = u64::MAX;
 
-/// Flag of a sleeper word: its owner polls by itself, so ordinary commits need not notify it (SPEC
-/// 6.4).
+/// Flag of a sleeper word: the sleeper's owner polls by itself, so ordinary commits need not notify
+/// it (SPEC 6.4).
 pub const QUIET: u64 = 1 << 63;
 
 /// Counters of the sender, as indices of words from [`SENDING_COUNTERS`].
@@ -72,17 +72,17 @@ pub mod sending {
     pub const BLOBS: u64 = 2;
     /// Messages copied through the ring because no block was free.
     pub const OVERFLOWS: u64 = 3;
-    /// Wake-ups of the peer because of records.
+    /// Number of times that the sender notified its peer of records.
     pub const DOORBELLS: u64 = 4;
-    /// Times this side slept for lack of room.
+    /// Number of times that the sender slept because there was no room.
     pub const SLEEPS: u64 = 5;
-    /// Bytes of slab and segments at this moment.
+    /// Size of slab and segments at this moment, in bytes.
     pub const MEMORY: u64 = 6;
-    /// Blocks in flight at this moment.
+    /// Number of blocks in flight at this moment.
     pub const BLOCKS_OUT: u64 = 7;
     /// Position after the last committed record.
     pub const TAIL: u64 = 8;
-    /// The number of these counters.
+    /// Number of counters that a sender has.
     pub const COUNT: u64 = 9;
 }
 
@@ -92,15 +92,15 @@ pub mod receiving {
     pub const MESSAGES: u64 = 0;
     /// Number of payload bytes received.
     pub const BYTES: u64 = 1;
-    /// Messages received in place, from the slab or a segment.
+    /// Messages whose payload the receiver read from the slab or a segment.
     pub const BLOBS: u64 = 2;
-    /// Wake-ups of the peer because of room.
+    /// Number of times that the receiver notified its peer of room.
     pub const DOORBELLS: u64 = 3;
-    /// Times this side slept for lack of records.
+    /// Number of times that the receiver slept because there were no records.
     pub const SLEEPS: u64 = 4;
-    /// Times records arrived while this side spun.
+    /// Number of times that records arrived while the receiver spun, so that it did not sleep.
     pub const SPINS_PAID: u64 = 5;
-    /// The number of these counters.
+    /// Number of counters that a receiver has.
     pub const COUNT: u64 = 6;
 }
 
@@ -110,8 +110,8 @@ const _: () = {
     assert!(RECEIVING_COUNTERS + LINE_BYTES <= PAGE_BYTES);
 };
 
-/// Identifies the rules of this format. Two sides with different hashes cannot use each other's
-/// memory, even if the version is the same.
+/// Hash of the rules of this memory format. Two sides with different hashes cannot use each other's
+/// memory, even if both have the same version.
 pub const LAYOUT_HASH: u64 = {
     let rules: [u64; 16] = [
         FORMAT_VERSION as u64,
@@ -197,10 +197,11 @@ const _: () = {
     assert!(core::mem::offset_of!(RegionHeader, zero) == 104);
 };
 
-/// The positions of a region's parts, in bytes from its start. Every value has been checked.
+/// The offsets and sizes of a region's parts, in bytes from the region's start. Every value has
+/// been checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Geometry {
-    /// Size of the whole region: a multiple of [`GRAIN_BYTES`].
+    /// Size of the whole region in bytes: a multiple of [`GRAIN_BYTES`].
     pub region_bytes: u64,
     /// Offset of the record ring.
     pub ring_offset: u64,
@@ -222,10 +223,11 @@ pub const RELEASE_ENTRIES_MIN: u64 = 8;
 pub const RELEASE_ENTRIES_MAX: u64 = 1 << 20;
 
 impl Geometry {
-    /// Lays out a region with the given ring and release ring and *at least* `slab_bytes` of slab.
-    /// The remainder up to the next multiple of [`GRAIN_BYTES`] also goes to the slab.
+    /// Lays out a region with a record ring of `ring_bytes`, a release ring of `peer_blocks_max`
+    /// entries, and *at least* `slab_bytes` of slab. The remainder up to the next multiple of
+    /// [`GRAIN_BYTES`] also goes to the slab.
     ///
-    /// `None` if a size is not within the bounds of SPEC 3.2.
+    /// Returns `None` if a size is not within the bounds of SPEC 3.2.
     #[must_use]
     pub const fn new(ring_bytes: u64, peer_blocks_max: u64, slab_bytes: u64) -> Option<Self> {
         let Some(ring) = RingSize::new(ring_bytes) else { return None };
@@ -335,7 +337,8 @@ impl Geometry {
         Ok(geometry)
     }
 
-    /// Checks that the parts are in order, on page boundaries, and within the region.
+    /// Checks that ring, release ring and slab follow each other on page boundaries, within the
+    /// region.
     fn check_order(&self) -> Result<(), Violation> {
         let parts = [
             ("ring offset", self.ring_offset, self.ring.bytes()),

@@ -22,24 +22,24 @@ pub const METADATA_BYTES_MAX: usize = 1008;
 /// The stream number of the session itself.
 pub const SESSION: u32 = 0;
 
-/// RESET: its sender sends no more.
+/// Bit of [`ResetBody::directions`]: the sender of the RESET sends no more.
 pub const SENDING: u32 = 1;
-/// RESET: its sender receives no more.
+/// Bit of [`ResetBody::directions`]: the sender of the RESET receives no more.
 pub const RECEIVING: u32 = 1 << 1;
 
-/// The first reserved code of RESET.
+/// The first code of RESET that is reserved to the protocol; the application may use those below.
 pub const RESERVED_CODES: u32 = 0xffff_ff00;
 /// Code of RESET: the stream never reached the application.
 pub const REFUSED: u32 = 0xffff_ff01;
 /// Code of RESET: the application dropped the stream.
 pub const DROPPED: u32 = 0xffff_ff02;
 
-/// PING: its sender requests a response.
+/// Value of [`PingBody::answer`]: the record asks for a response.
 pub const ASK: u64 = 0;
-/// PING: the record is the response.
+/// Value of [`PingBody::answer`]: the record is the response.
 pub const ANSWER: u64 = 1;
 
-/// The number of the stream with this `index` among those its side opened.
+/// The number of the stream that its opener opened as its `index`-th, counted from 0.
 #[inline]
 #[must_use]
 pub const fn number(index: u32, is_acceptor: bool) -> u32 {
@@ -57,7 +57,7 @@ pub const fn index(number: u32) -> Option<(u32, bool)> {
     Some(((number - 1) / 2, number % 2 == 0))
 }
 
-/// Streams that one side can open at most: their numbers must fit.
+/// How many streams one side can open at most: each needs a number of 32 bits.
 pub const STREAMS_MAX: u32 = (u32::MAX - 1) / 2;
 
 /// The body of a RESET record (SPEC 11.3).
@@ -66,7 +66,7 @@ pub const STREAMS_MAX: u32 = (u32::MAX - 1) / 2;
 )]
 #[repr(C)]
 pub struct ResetBody {
-    /// The reason; values below [`RESERVED_CODES`] belong to the application.
+    /// The reason for the RESET; values below [`RESERVED_CODES`] belong to the application.
     pub code: U32,
     /// [`SENDING`], [`RECEIVING`] or both.
     pub directions: U32,
@@ -78,7 +78,7 @@ pub struct ResetBody {
 )]
 #[repr(C)]
 pub struct CreditBody {
-    /// Total cost of all messages consumed so far.
+    /// Total cost in bytes of all messages of the stream that the receiver has consumed.
     pub credited: U64,
 }
 
@@ -88,7 +88,7 @@ pub struct CreditBody {
 )]
 #[repr(C)]
 pub struct GoAwayBody {
-    /// The reason, chosen by the application.
+    /// The reason for the GO_AWAY, chosen by the application.
     pub code: U32,
     /// A reserved field, always 0.
     pub zero: U32,
@@ -100,7 +100,7 @@ pub struct GoAwayBody {
 )]
 #[repr(C)]
 pub struct PingBody {
-    /// One of [`ASK`] and [`ANSWER`].
+    /// Either [`ASK`], for a request, or [`ANSWER`], for a response.
     pub answer: U64,
     /// A value that the response repeats.
     pub token: U64,
@@ -116,14 +116,14 @@ const _: () = {
     assert!(core::mem::offset_of!(PingBody, token) == 8);
 };
 
-/// The longest of the bodies above, in bytes.
+/// The longest body of RESET, CREDIT, GO_AWAY and PING, in bytes.
 pub const BODY_BYTES_MAX: usize = size_of::<PingBody>();
 
 impl ResetBody {
-    /// Reads and checks the body of `record`.
+    /// Reads and checks the body of `record`, a RESET, from `bytes`.
     ///
     /// # Errors
-    /// [`Violation::Body`] if its length or its directions are invalid.
+    /// [`Violation::Body`] if the length of the body or its directions are invalid.
     pub fn read(record: &RecordHeader, bytes: &[u8]) -> Result<Self, Violation> {
         let body: Self = exactly(record, bytes)?;
         match body.directions.get() {
@@ -134,30 +134,31 @@ impl ResetBody {
 }
 
 impl CreditBody {
-    /// Reads and checks the body of `record`.
+    /// Reads and checks the body of `record`, a CREDIT, from `bytes`.
     ///
     /// # Errors
-    /// [`Violation::Body`] if its length is invalid.
+    /// [`Violation::Body`] if the length of the body is invalid.
     pub fn read(record: &RecordHeader, bytes: &[u8]) -> Result<Self, Violation> {
         exactly(record, bytes)
     }
 }
 
 impl GoAwayBody {
-    /// Reads and checks the body of `record`.
+    /// Reads and checks the body of `record`, a GO_AWAY, from `bytes`.
     ///
     /// # Errors
-    /// [`Violation::Body`] if its length is invalid.
+    /// [`Violation::Body`] if the length of the body is invalid.
     pub fn read(record: &RecordHeader, bytes: &[u8]) -> Result<Self, Violation> {
         exactly(record, bytes)
     }
 }
 
 impl PingBody {
-    /// Reads and checks the body of `record`.
+    /// Reads and checks the body of `record`, a PING, from `bytes`.
     ///
     /// # Errors
-    /// [`Violation::Body`] if its length is invalid, or it is neither request nor response.
+    /// [`Violation::Body`] if the length of the body is invalid, or the body is neither request nor
+    /// response.
     pub fn read(record: &RecordHeader, bytes: &[u8]) -> Result<Self, Violation> {
         let body: Self = exactly(record, bytes)?;
         match body.answer.get() {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A strategy and its gateway to an exchange: orders one way, reports the other, an epoch for each
-//! trading day.
+//! A trading strategy and its gateway to an exchange: the strategy sends orders, the gateway
+//! replies with reports, and each trading day is an epoch.
 //!
 //! ```sh
 //! mkdir -m 700 /tmp/gateway /tmp/strategy
@@ -8,9 +8,9 @@
 //! cargo run --example order_gateway -- strategy unix:/tmp/orders.sock /tmp/strategy 20261123 100
 //! ```
 //!
-//! Kill either at any moment and start it again with the same words: no order is executed twice,
-//! none is missing, and each has one report. If the strategy is started with another day, both
-//! report the orders of the day before that were not executed.
+//! Kill either process at any moment and start it again with the same arguments: no order is
+//! executed twice, none is missing, and each has one report. If the strategy is started with
+//! another day, both processes report the orders of the previous day that were not executed.
 
 use std::time::{Duration, Instant};
 
@@ -31,7 +31,7 @@ fn main() -> Result<()> {
     }
 }
 
-/// Executes orders as they come, for ever.
+/// Executes orders as they arrive, until an error ends the process.
 fn gateway(address: &str, directory: &str) -> Result<()> {
     let place = Storage::directory(directory);
     let server = Server::bind(address, place, "gateway", Config::default())?;
@@ -45,10 +45,11 @@ fn gateway(address: &str, directory: &str) -> Result<()> {
                 if order.attempt() > 1 {
                     println!("order {number} was here before, and was not reported");
                 }
-                // The report is sent, and the order is done: both, or none.
+                // The reply is sent and the order acknowledged together: after a crash both have
+                // happened, or neither.
                 order.reply(&number.to_le_bytes())?;
             }
-            // It may come back: the next call waits for it.
+            // The strategy may start again: the next call waits for it.
             Ok(None) => println!("the strategy has finished"),
             Err(RecvError::TimedOut) => {}
             Err(error) => return Err(error.into()),
@@ -66,14 +67,14 @@ fn strategy(address: &str, directory: &str, day: u64, orders: u64) -> Result<()>
     }
     ensure!(link.epoch()? == day, "the link is on day {} already", link.epoch()?);
     tell_what_was_left(&link)?;
-    // Each order takes one slot, and so does each report: the link itself knows how many there were
-    // on this day.
+    // Each order takes one slot, and so does each report, so the link's positions give the number
+    // of orders and reports of this day.
     let mut sent = link.sent_position()?.position / SLOT_BYTES;
     let mut reported = link.acked_position()?.map_or(0, |place| place.position / SLOT_BYTES);
     println!("{sent} orders of day {day} were sent before, {reported} reports were received");
     while reported < orders {
-        // A sender that never receives would in the end wait for room, and the gateway for room for
-        // its answers.
+        // If the strategy never received, its ring would fill with unacknowledged orders, and the
+        // gateway's ring with reports.
         if sent < orders && sent - reported < UNREPORTED_MAX {
             link.send(&sent.to_le_bytes())?;
             sent += 1;
@@ -94,9 +95,9 @@ fn strategy(address: &str, directory: &str, day: u64, orders: u64) -> Result<()>
     Ok(())
 }
 
-/// Orders in flight at a time.
+/// Maximum number of orders that wait for their reports.
 const UNREPORTED_MAX: u64 = 1000;
-/// Bytes that a message of 8 bytes takes in a stream.
+/// Bytes of the stream that a message of 8 bytes takes.
 const SLOT_BYTES: u64 = 64;
 
 fn tell_what_was_left(link: &Link) -> Result<()> {

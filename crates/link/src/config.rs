@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The configuration of one end of a link, with a bound for everything.
+//! The configuration of one end of a link. Each limit has a setting with a default.
 
 use std::fmt;
 use std::sync::Arc;
@@ -17,15 +17,17 @@ use super::store::Sizes;
 use partywall::{Address, Admission, Peer, TransportPolicy};
 use partywall_wait::Wait;
 
-/// When a received message counts as acknowledged, if its process is killed.
+/// When a received message counts as acknowledged, which decides whether a killed process receives
+/// it again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum Delivery {
-    /// When it is acknowledged. A message that was not is received again, with a higher
-    /// [`attempt`](super::Message::attempt).
+    /// When the application acknowledges it. A message that was not acknowledged is received again,
+    /// with a higher [`attempt`](super::Message::attempt).
     #[default]
     AtLeastOnce,
-    /// When it is received. A message that the process worked on is not received again.
+    /// When the application receives it. If the process is killed while it handles the message, the
+    /// message is not received again.
     AtMostOnce,
 }
 
@@ -98,9 +100,9 @@ impl Config {
     /// Size in bytes of the ring that keeps messages until the peer has acknowledged them: a power
     /// of two from 4 KiB to 1 GiB. An existing file keeps its size. The default is 1 MiB.
     ///
-    /// A message takes its length and 40 bytes, rounded up to 64; 16 bytes instead of 40 while the
-    /// peer reads it in shared memory and it is no reply. A message that with 40 bytes would take
-    /// more than a quarter of the ring goes into the slab.
+    /// A message takes its length and 40 bytes, rounded up to 64. The 40 bytes become 16 while the
+    /// peer reads the ring in shared memory and the message is no reply. A message that with 40
+    /// bytes would take more than a quarter of the ring goes into the slab.
     #[must_use]
     pub const fn ring_bytes(mut self, bytes: u64) -> Self {
         self.ring_bytes = bytes;
@@ -108,16 +110,16 @@ impl Config {
     }
 
     /// Size in bytes of the slab, for messages too long for the ring, from 0 to 1 TiB. It limits
-    /// the longest message. An existing file keeps its size. The default is 4 MiB.
+    /// the length of the longest message. An existing file keeps its size. The default is 4 MiB.
     #[must_use]
     pub const fn slab_bytes(mut self, bytes: u64) -> Self {
         self.slab_bytes = bytes;
         self
     }
 
-    /// The largest ring and slab of the peer that this end accepts, in bytes: so much may be
-    /// received here and not acknowledged. A peer with more is refused. The default is 64 MiB and 1
-    /// GiB.
+    /// The largest ring and slab of the peer that this end accepts, in bytes: so much may arrive
+    /// here without being acknowledged. A peer with a larger ring or slab is refused. The default
+    /// is 64 MiB and 1 GiB.
     #[must_use]
     pub const fn peer_max(mut self, ring_bytes: u64, slab_bytes: u64) -> Self {
         self.peer_ring_max = ring_bytes;
@@ -125,22 +127,22 @@ impl Config {
         self
     }
 
-    /// Transport of messages, if the address is that of a Unix socket. They go through shared
-    /// memory if both ends belong to the same user and can map it, else through the socket. With
-    /// [`TransportPolicy::SharedMemory`] a connection without shared memory is closed. Messages are
-    /// kept in the same way over either, and each connection is judged anew. Default:
-    /// [`TransportPolicy::Auto`].
+    /// Transport of messages over a Unix socket's address. Messages go through shared memory if
+    /// both ends belong to the same user and can map each other's memory, else through the socket.
+    /// With [`TransportPolicy::SharedMemory`] a connection without shared memory is closed. The
+    /// choice is made anew for each connection and does not affect which messages are kept.
+    /// Default: [`TransportPolicy::Auto`].
     ///
     /// A link in [`Storage::Memory`](super::Storage::Memory) that may share its memory allocates
-    /// all of it at once, and takes two descriptors more.
+    /// all of it at once, and uses two more descriptors.
     #[must_use]
     pub const fn transport(mut self, policy: TransportPolicy) -> Self {
         self.transport = policy;
         self
     }
 
-    /// Wait strategy of a thread in `send`, `recv` and the like. [`Wait::Poll`] is the same as
-    /// [`Wait::Park`] here. The default is [`Wait::Adaptive`].
+    /// Wait strategy of a thread that blocks on the link, as in `send` and `recv`. For a link,
+    /// [`Wait::Poll`] is the same as [`Wait::Park`]. The default is [`Wait::Adaptive`].
     #[must_use]
     pub const fn wait(mut self, wait: Wait) -> Self {
         self.wait = wait;
@@ -154,8 +156,8 @@ impl Config {
         self
     }
 
-    /// The group whose threads drive the link, or all links of the server. The default is a group
-    /// of its own for each link of a client, and one for all links of a server.
+    /// The group whose threads drive the link, or all links of the server. By default, each link of
+    /// a client has its own group, and all links of a server share one.
     #[must_use]
     pub fn group(mut self, group: &Group) -> Self {
         self.group = Some(group.clone());
@@ -163,7 +165,7 @@ impl Config {
     }
 
     /// Bytes that a client sends to the server's application with each connection, at most 4 KiB.
-    /// The default is nothing.
+    /// Empty by default.
     #[must_use]
     pub fn login(mut self, bytes: impl Into<Vec<u8>>) -> Self {
         self.login = bytes.into();
@@ -177,9 +179,9 @@ impl Config {
         self
     }
 
-    /// Number of owners of the link that may receive a message before
-    /// [`is_poison`](super::Message::is_poison) reports that the message may be crashing them.
-    /// The default is 5.
+    /// Number of owners of the link that may receive the same message before
+    /// [`is_poison`](super::Message::is_poison) reports that the message may be crashing them. The
+    /// default is 5.
     #[must_use]
     pub const fn attempts_max(mut self, attempts: u32) -> Self {
         self.attempts_max = attempts;
@@ -193,17 +195,19 @@ impl Config {
         self
     }
 
-    /// Connections of a server that have not sent their ATTACH yet, at most. Further ones wait in
-    /// the backlog, and replace a connection that was silent for 100 ms. The default is 64.
+    /// Maximum number of a server's connections that have not sent their ATTACH yet. Further
+    /// connections wait in the backlog, and replace one that was silent for 100 ms. The default is
+    /// 64.
     #[must_use]
     pub const fn handshakes_max(mut self, count: usize) -> Self {
         self.handshakes_max = count;
         self
     }
 
-    /// The shortest and the longest time between two attempts of a client to connect. Each is twice
-    /// the one before, with a random part. It is at most 10 ms in the first 10 s after a connection
-    /// broke, and at most 50 ms while messages are unacknowledged. The default is 1 ms and 1 s.
+    /// The shortest and the longest pause between two attempts of a client to connect. Each pause
+    /// is twice the previous one, with a random part. It is at most 10 ms in the first 10 s after a
+    /// connection broke, and at most 50 ms while messages are unacknowledged. The default is 1 ms
+    /// and 1 s.
     #[must_use]
     pub const fn retry(mut self, min: Duration, max: Duration) -> Self {
         self.retry_min = min;
@@ -212,23 +216,25 @@ impl Config {
     }
 
     /// Time without an answer of the network after which a TCP connection is closed, from 1 s to 9
-    /// h. Messages are kept meanwhile. Other transports report the end at once. The default is 20
-    /// s.
+    /// h. The link keeps its messages meanwhile. Other transports report the end of a connection at
+    /// once. The default is 20 s.
     #[must_use]
     pub const fn dead_after(mut self, silence: Duration) -> Self {
         self.dead_after = silence;
         self
     }
 
-    /// Links of a server at a time, at most; clients of further ones are refused. Each link takes
-    /// its ring and slab from memory or from the file system. The default is 16,384.
+    /// Maximum number of links that a server has at a time; clients of further links are refused.
+    /// Each link takes its ring and slab from memory or from the file system. The default is
+    /// 16,384.
     #[must_use]
     pub const fn links_max(mut self, count: usize) -> Self {
         self.links_max = count;
         self
     }
 
-    /// Connections that may wait for a server to accept them. The default is 128.
+    /// Maximum number of connections that the system queues until a server accepts them. The
+    /// default is 128.
     #[must_use]
     pub const fn backlog(mut self, count: i32) -> Self {
         self.backlog = count;
@@ -242,10 +248,10 @@ impl Config {
         self
     }
 
-    /// Rule for admitting a peer. By default, every peer that can reach the address; on an abstract
-    /// address, which has no permissions, only our own user. TCP carries no credentials: with a
-    /// rule, TCP peers are refused. A callback of the rule runs while the link is locked, and must
-    /// not use the link.
+    /// Rule for admitting a peer. By default, every peer that can reach the address is admitted; on
+    /// an abstract address, which has no permissions, only our own user. TCP carries no
+    /// credentials, so with a rule all TCP peers are refused. A callback of the rule runs while the
+    /// link is locked, and must not use the link.
     #[must_use]
     pub fn admit(mut self, admission: Admission) -> Self {
         self.admission = Some(admission);
@@ -260,13 +266,12 @@ impl Config {
         self
     }
 
-    /// Has a server ask `decide` about each connection, before it opens the link. The thread that
-    /// drives the group calls it, and drives nothing else meanwhile: a call that waits for a link
-    /// of the same group would wait for itself. By default, over Unix sockets every client is
-    /// accepted, over TCP none.
+    /// Makes a server ask `decide` about each connection before it opens the link. The thread that
+    /// drives the group calls `decide`, and drives nothing else meanwhile: if `decide` blocks on a
+    /// link of the same group, it deadlocks. By default, every client is accepted over Unix
+    /// sockets, and none over TCP.
     ///
-    /// Over TCP a client's names are proven by nothing but the login, so let `decide` check a
-    /// secret.
+    /// Over TCP nothing but the login proves a client's names, so let `decide` check a secret.
     ///
     /// ```
     /// use partywall_link::{Config, LoginAnswer};
@@ -286,16 +291,16 @@ impl Config {
         self
     }
 
-    /// Lets a server without [`on_login`](Self::on_login) listen over TCP. A process that reaches
-    /// the port can then claim to be any client, and take its messages. By default, the server
-    /// [refuses](super::BindError::Anonymous) such an address.
+    /// Lets a server without [`on_login`](Self::on_login) listen over TCP. Any process that reaches
+    /// the port can then claim to be any client, and receive that client's messages. By default,
+    /// the server [refuses](super::BindError::Anonymous) such an address.
     #[must_use]
     pub const fn allow_anonymous_tcp(mut self, allow: bool) -> Self {
         self.allow_anonymous_tcp = allow;
         self
     }
 
-    /// Returns the sizes, if they are possible.
+    /// The sizes of a new store; an error if they are impossible.
     pub(super) fn sizes(&self) -> Result<Sizes, ConfigError> {
         let wrong = |setting, found: u64, wanted| ConfigError { setting, found, wanted };
         // A link does not use the release ring, so it gets the smallest one.
@@ -316,22 +321,23 @@ impl Config {
         Ok(sizes)
     }
 
-    /// The rule for admitting a peer. An abstract address has no permissions: there the default is
-    /// our own user.
+    /// The rule for admitting a peer. An abstract address has no permissions, so its default admits
+    /// only our own user.
     pub(super) fn admission(&self, is_abstract: bool) -> Option<Admission> {
         let own = || is_abstract.then(Admission::own_user);
         self.admission.clone().or_else(own)
     }
 
-    /// Whether memory is to be shared with a peer at this address.
+    /// Whether the link may share memory with a peer at this address.
     pub(super) fn shares(&self, address: &Address) -> bool {
         let is_unix = matches!(address, Address::Path(_) | Address::Abstract(_));
         is_unix && self.transport != TransportPolicy::Socket
     }
 
-    /// The largest peer memory that this end maps, in bytes.
+    /// The size in bytes of the largest peer memory that this end maps.
     pub(super) fn peer_bytes_max(&self) -> u64 {
-        // The other parts of a file, and the rounding to whole pages.
+        // A file also contains pages before the ring and the slab, and is rounded up to whole
+        // pages.
         let parts = self.peer_ring_max.saturating_add(self.peer_slab_max);
         parts.saturating_add(PARTS_OFFSET).saturating_add(FILLED_UP_MAX)
     }
@@ -348,8 +354,8 @@ impl Config {
 
     /// Refuses a peer that may have more in flight than this end accepts.
     ///
-    /// A file is rounded up to whole pages. A peer whose configuration is exactly the maximum may
-    /// have those as well.
+    /// A file's slab is rounded up to whole pages, so a peer whose configured sizes equal the
+    /// maximum may exceed it by the rounding.
     pub(super) fn judge_window(&self, asked: Window) -> Result<(), Refusal> {
         let filled_up = LinkGeometry::new(self.peer_ring_max, 8, self.peer_slab_max);
         let slab_max = filled_up.map_or(self.peer_slab_max, |filled| filled.slab_bytes);
@@ -363,30 +369,31 @@ impl Config {
     }
 }
 
-/// A client that wants to attach. It states its names itself; the system vouches for `peer`.
+/// A client that asks to attach. The client states the names in `key`; the system vouches for
+/// `peer`.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct LoginRequest {
     /// The server's end of the link: `local` is the server, `remote` the client.
     pub key: Key,
-    /// Bytes of the client's application: [`Config::login`](super::Config::login).
+    /// Bytes from the client's application: its [`Config::login`](super::Config::login).
     pub login: Vec<u8>,
     /// Transport of the connection.
     pub transport: Transport,
-    /// Identity of the client: credentials on Unix sockets, only the address over TCP.
+    /// Identity of the client: credentials on Unix sockets, over TCP only the address.
     pub peer: Peer,
 }
 
 /// Whether a client may attach.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LoginAnswer {
-    /// The client may attach. Its application gets these bytes, at most 4 KiB.
+    /// The client may attach. The client's application gets these bytes, at most 4 KiB.
     Accept(Vec<u8>),
-    /// The client may not attach. It gets this reason for its operator, and tries again.
+    /// The client may not attach. It gets this reason for its operator, and tries again later.
     Reject(String),
 }
 
-/// The callback for logins.
+/// The callback that decides about logins.
 #[derive(Clone)]
 pub(super) struct OnLogin(pub(super) Arc<dyn Fn(&LoginRequest) -> LoginAnswer + Send + Sync>);
 
@@ -396,7 +403,7 @@ impl fmt::Debug for OnLogin {
     }
 }
 
-/// Bytes of a release ring, and of rounding up to whole pages, at most.
+/// Upper bound in bytes for the release ring of a file plus its rounding up to whole pages.
 const FILLED_UP_MAX: u64 = 1 << 20;
 
 impl fmt::Debug for Config {

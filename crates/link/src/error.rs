@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Errors of links in use, one small enum per operation.
+//! Errors of open links, one small enum per operation.
 //!
-//! A lost connection is no error: messages that were sent are kept, and the peer may come back.
-//! Errors of files are in `store/error.rs`. An error text names its cause, so `source` returns
-//! none.
+//! A lost connection is no error: the link keeps sent messages, and the peer may reconnect. Errors
+//! of link files are in `store/error.rs`. An error text already contains its cause, so `source`
+//! returns `None`.
 
 use std::io;
 use std::sync::Arc;
@@ -13,27 +13,27 @@ use super::store::KeyError;
 use super::store::StorageError;
 use partywall::AddressError;
 
-/// The link does nothing more in this process.
+/// Reason why the link does nothing more in this process.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Stopped {
-    /// The link was closed in this process.
+    /// This process closed the link.
     #[error("the link was closed in this process: open it again")]
     Closed,
-    /// A later owner of the same end has attached.
+    /// A later owner of the local end has attached to the peer.
     #[error(
         "a later owner of this end has taken its place: find out who opened the same link, and let only one go on"
     )]
     Fenced,
-    /// The two ends contradict each other.
+    /// The stores of the two ends contradict each other, so the link is in quarantine.
     #[error(
         "the link is in quarantine, and keeps all bytes: look with `partywall link inspect`, and decide"
     )]
     Quarantined,
-    /// This process is a forked child.
+    /// This process is a forked child of the process that opened the link.
     #[error("this link belongs to the parent process: open another one after fork()")]
     Forked,
-    /// A system call failed that should not.
+    /// A system call failed unexpectedly.
     #[error("waiting failed: {0}")]
     System(Arc<io::Error>),
 }
@@ -44,14 +44,14 @@ impl From<io::Error> for Stopped {
     }
 }
 
-/// Reason why a message was not sent. It will not arrive.
+/// Reason why a message was not sent. The peer will not receive the message.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SendError {
-    /// There was no room before the deadline.
+    /// The deadline passed before ring or slab had room for the message.
     #[error("no room came before the deadline: the peer has not acknowledged what was sent before")]
     TimedOut,
-    /// The message exceeds what the link can ever keep.
+    /// The message is longer than the longest message that ring and slab can keep.
     #[error(
         "a message of {len} bytes exceeds the {max} that this link can keep: raise Config::slab_bytes (of a new file)"
     )]
@@ -61,16 +61,16 @@ pub enum SendError {
         /// The longest possible message in bytes.
         max: u64,
     },
-    /// A batch takes more than half the ring.
+    /// The batch takes more than half the ring.
     #[error(
         "a batch of {len} bytes takes more than half the ring of this link: send it in parts, or raise \
          Config::ring_bytes (of a new file)"
     )]
     BatchTooLarge {
-        /// Length of all its messages in bytes.
+        /// Length of all messages of the batch in bytes.
         len: u64,
     },
-    /// The link takes no more messages.
+    /// The link accepts no more messages, for the reason given.
     #[error(transparent)]
     Stopped(#[from] Stopped),
 }
@@ -79,10 +79,10 @@ pub enum SendError {
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TrySendError {
-    /// There is no room now: the peer has not acknowledged what was sent before.
+    /// Ring or slab has no room at the moment: the peer has not acknowledged earlier messages.
     #[error("there is no room now")]
     Full,
-    /// The message can never be sent.
+    /// The message can never be sent, for the reason given.
     #[error(transparent)]
     Never(#[from] SendError),
 }
@@ -91,10 +91,10 @@ pub enum TrySendError {
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RecvError {
-    /// No message came before the deadline.
+    /// The deadline passed before a message arrived.
     #[error("no message came before the deadline")]
     TimedOut,
-    /// The link delivers no more messages.
+    /// The link delivers no more messages, for the reason given.
     #[error(transparent)]
     Stopped(#[from] Stopped),
 }
@@ -103,10 +103,10 @@ pub enum RecvError {
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TryRecvError {
-    /// There is no message now.
+    /// No message has arrived yet.
     #[error("no message is there now")]
     Empty,
-    /// The link delivers no more messages.
+    /// The link delivers no more messages, for the reason given.
     #[error(transparent)]
     Stopped(#[from] Stopped),
 }
@@ -115,17 +115,17 @@ pub enum TryRecvError {
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AckError {
-    /// A later message was acknowledged, and this one with it.
+    /// A later message was already acknowledged, which acknowledged this message too.
     #[error("the message is acknowledged already: a later one was acknowledged")]
     Consumed,
-    /// Its epoch is over, and it is in the [reports](crate::Link::reports); or the link delivers
-    /// again what was not acknowledged, as after [`rewind`](crate::Link::rewind), and the message
-    /// comes again.
+    /// The message belongs to a past epoch, so it is in the [reports](crate::Link::reports). Or the
+    /// link redelivers unacknowledged messages, as after [`rewind`](crate::Link::rewind), and this
+    /// message will be received again.
     #[error(
         "the message cannot be acknowledged any more: its epoch is over, and it is in the reports, or it will be received again"
     )]
     Stale,
-    /// The link cannot be used any more.
+    /// The link does nothing more, for the reason given.
     #[error(transparent)]
     Stopped(#[from] Stopped),
 }
@@ -134,25 +134,26 @@ pub enum AckError {
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReplyError {
-    /// The request cannot be acknowledged.
+    /// The request cannot be acknowledged, for the reason given.
     #[error(transparent)]
     Ack(#[from] AckError),
-    /// The reply cannot be sent.
+    /// The reply cannot be sent, for the reason given.
     #[error(transparent)]
     Send(#[from] SendError),
 }
 
-/// Reason why a wait ended without its event.
+/// Reason why a wait ended before its event.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum WaitError {
-    /// The deadline passed first.
+    /// The deadline passed before the event.
     #[error("not before the deadline{}{last}", if last.is_empty() { "" } else { "; the last attempt to attach: " })]
     TimedOut {
-        /// Result of the last attempt to attach; empty if there was none, or it succeeded.
+        /// Error text of the last attempt to attach; empty if there was no attempt, or it
+        /// succeeded.
         last: String,
     },
-    /// The event cannot come any more.
+    /// The event cannot happen any more, for the reason given.
     #[error(transparent)]
     Stopped(#[from] Stopped),
 }
@@ -161,28 +162,28 @@ pub enum WaitError {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SwitchError {
-    /// The text is no address.
+    /// The text is no valid address.
     #[error(transparent)]
     Address(#[from] AddressError),
-    /// This is a server's end; only a client can switch.
+    /// The link is a server's end; only a client can switch to another address.
     #[error(
         "this is the server's end of the link: its client goes over, to any address of Server::listen_also"
     )]
     Served,
-    /// The link cannot be used any more.
+    /// The link does nothing more, for the reason given.
     #[error(transparent)]
     Stopped(#[from] Stopped),
 }
 
-/// A setting is not possible.
+/// A setting has an impossible value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("Config::{setting} is {found}, but must be {wanted}")]
 pub struct ConfigError {
-    /// Name of the setting.
+    /// Name of the setting, as in [`Config`](crate::Config).
     pub setting: &'static str,
-    /// Value of the setting.
+    /// The rejected value.
     pub found: u64,
-    /// The values that are possible.
+    /// The possible values, in words.
     pub wanted: &'static str,
 }
 
@@ -190,31 +191,32 @@ pub struct ConfigError {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {
-    /// A name is not possible.
+    /// A name is empty or too long.
     #[error(transparent)]
     Key(#[from] KeyError),
-    /// A setting is not possible.
+    /// A setting has an impossible value.
     #[error(transparent)]
     Config(#[from] ConfigError),
-    /// The text is no address.
+    /// The text is no valid address.
     #[error(transparent)]
     Address(#[from] AddressError),
-    /// The file was not opened.
+    /// The link file was not opened, for the reason given.
     #[error(transparent)]
     File(#[from] StorageError),
-    /// The application has a handle of this link already.
+    /// This process already has a handle of the same link.
     #[error("this link of the server is in use: use the handle that there is, or drop it first")]
     AlreadyOpen,
-    /// The server has as many links as it may.
+    /// The server already has as many links as [`Config::links_max`](crate::Config::links_max)
+    /// allows, which is given.
     #[error("the server has {0} links, as many as it may: close some, or raise Config::links_max")]
     TooMany(usize),
-    /// The memory of the link contradicts itself.
+    /// The records of the link contradict its state; the text says where.
     #[error("the link cannot continue: {0}")]
     Damaged(String),
-    /// No descriptors are left for waiting.
+    /// The system refuses the descriptors (epoll, eventfd, timer) on which threads block.
     #[error("waiting cannot be set up: {0}")]
     Setup(io::Error),
-    /// This process is a forked child.
+    /// This process is a forked child of the process that made the server or the group.
     #[error("this server or client belongs to the parent process: make another one after fork()")]
     Forked,
 }
@@ -229,16 +231,16 @@ impl From<io::Error> for OpenError {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BindError {
-    /// The server's name is not possible.
+    /// The server's name is empty or too long.
     #[error(transparent)]
     Key(#[from] KeyError),
-    /// A setting is not possible.
+    /// A setting has an impossible value.
     #[error(transparent)]
     Config(#[from] ConfigError),
-    /// The text is no address, or its host name cannot be resolved.
+    /// The text is no valid address, or its host name cannot be resolved.
     #[error(transparent)]
     Address(#[from] AddressError),
-    /// The directory cannot hold links.
+    /// The directory is not fit for link files, for the reason given.
     #[error(transparent)]
     Directory(#[from] StorageError),
     /// Other hosts can reach the address, and the configuration does not allow that.
@@ -259,13 +261,13 @@ pub enum BindError {
         /// The address that was refused.
         address: String,
     },
-    /// The system does not allow it.
+    /// The system refuses to bind or to listen.
     #[error(transparent)]
     System(#[from] partywall_sys::BindError),
-    /// No descriptors are left for waiting.
+    /// The system refuses the descriptors (epoll, eventfd, timer) on which threads block.
     #[error("waiting cannot be set up: {0}")]
     Setup(io::Error),
-    /// This process is a forked child.
+    /// This process is a forked child of the process that made the group.
     #[error("this server belongs to the parent process: bind another one after fork()")]
     Forked,
 }
@@ -280,13 +282,13 @@ impl From<io::Error> for BindError {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AcceptError {
-    /// No link was attached before the deadline.
+    /// No new link was attached before the deadline.
     #[error("no link was attached before the deadline")]
     TimedOut,
-    /// A system call for waiting failed.
+    /// The system call on which the thread blocks failed.
     #[error("waiting failed: {0}")]
     Wait(io::Error),
-    /// This process is a forked child.
+    /// This process is a forked child of the process that made the server.
     #[error("this server belongs to the parent process: bind another one after fork()")]
     Forked,
 }
@@ -306,9 +308,9 @@ impl From<AckFault> for AckError {
     }
 }
 
-/// A message that was not taken, for a caller that may wait.
+/// Reason why a message was refused, for a caller that may block.
 pub(super) enum Refused {
-    /// There may be room later.
+    /// Ring or slab may have room later.
     Full,
     Never(SendError),
 }

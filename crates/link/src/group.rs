@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Links that are driven together, by a thread that waits for one of them or by one that polls them
-//! all.
+//! A group of links that are driven together, by a thread that blocks on one of them or by one that
+//! polls all of them.
 //!
 //! ```text
 //!   links, servers ──▶ group: one epoll set, one set of timers
@@ -21,14 +21,14 @@ use super::drive::{Before, Entered, Monitor, MonitorGuard, Reactor};
 use partywall_wait::has_passed;
 use partywall_wait::{SpinOutcome, Spinner, Wait};
 
-/// Names a link of its group.
+/// The id of a link within its group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct MemberId(pub(super) u64);
 
-/// Links that are driven together. Clones are the same group.
+/// A group of links that are driven together. Clones refer to the same group.
 ///
-/// The library starts no thread: connections are made, bytes read and acknowledgements sent while
-/// some thread waits for a link of the group or polls the group.
+/// The library starts no thread: connections are made, bytes read and acknowledgements sent only
+/// while some thread blocks on a link of the group or polls the group.
 ///
 /// ```
 /// use partywall_link::{Client, Config, Group, Storage};
@@ -56,20 +56,21 @@ pub(super) struct GroupInner {
     next_id: Mutex<u64>,
 }
 
-/// A link, as its group sees it.
+/// A link, as its group uses it.
 pub(super) trait Member: Send + Sync {
     fn id(&self) -> MemberId;
-    /// Whether the application should check the link. `is_reported`: this answer goes to the
-    /// application.
+    /// Whether the link has events, so that the application should check it. If `is_reported`, the
+    /// result is passed to the application, and events other than messages count as returned.
     fn has_events(&self, is_reported: bool) -> bool;
 }
 
 #[derive(Default)]
 struct EventList {
     links: VecDeque<Weak<dyn Member>>,
-    /// Threads that have taken the list, and put back the links that still have events.
+    /// Number of threads that have taken the list, and will put back the links that still have
+    /// events.
     readers: u32,
-    /// One of them found nothing because others had the list.
+    /// Whether a thread found the list empty because other threads had taken it.
     has_missed: bool,
 }
 
@@ -77,18 +78,18 @@ impl Entered for EventList {}
 
 impl Group {
     /// Makes a group without links, whose threads wait adaptively in [`poll`](Self::poll).
-    ///
     /// # Errors
-    /// No descriptor is left. A group takes two, and two more when its descriptor is first asked
-    /// for.
+    /// The process has no free descriptors. A group takes two, and two more when its descriptor is
+    /// first requested.
     pub fn new() -> io::Result<Self> {
         Self::with_wait(Wait::Adaptive)
     }
 
-    /// Makes a group without links, whose threads wait by this strategy in [`poll`](Self::poll).
+    /// Makes a group without links, whose threads use the wait strategy `wait` in
+    /// [`poll`](Self::poll).
     ///
     /// # Errors
-    /// Those of [`new`](Self::new).
+    /// The errors of [`new`](Self::new).
     pub fn with_wait(wait: Wait) -> io::Result<Self> {
         let reactor = Reactor::new()?;
         let events = Monitor::new(Arc::clone(&reactor), EventList::default());
@@ -98,12 +99,12 @@ impl Group {
         })
     }
 
-    /// Drives the group until a link has events, at most until `deadline`, and returns their
-    /// number. A link has events if it has messages that were not received, or if something else
-    /// changed since [`ready`](Self::ready) returned it: room, an event, a connection.
+    /// Drives the group until a link has events, at most until `deadline`, and returns the number
+    /// of links with events. A link has events if it has unreceived messages, or if its room, its
+    /// events or its connection changed since [`ready`](Self::ready) last returned it.
     ///
     /// # Errors
-    /// There is none on a sound system.
+    /// The error of epoll, which a sound system never reports.
     pub fn poll(&self, deadline: Option<Instant>) -> io::Result<usize> {
         let inner = &self.inner;
         let mut is_spinning = true;
@@ -122,16 +123,17 @@ impl Group {
         }
     }
 
-    /// Does what can be done now without waiting, and returns the number of links with events.
+    /// Drives the group as far as is possible without blocking, and returns the number of links
+    /// with events.
     ///
     /// # Errors
-    /// Those of [`poll`](Self::poll).
+    /// The errors of [`poll`](Self::poll).
     pub fn try_poll(&self) -> io::Result<usize> {
         self.inner.reactor.try_turn(Before::SleepingExternally)?;
         Ok(self.inner.count_events())
     }
 
-    /// The links with events. A link with messages is returned until all of them are received; any
+    /// Returns the links with events. A link is returned until all its messages are received; any
     /// other change is returned once.
     #[must_use]
     pub fn ready(&self) -> Vec<MemberId> {
@@ -139,14 +141,14 @@ impl Group {
         links.iter().map(|link| link.id()).collect()
     }
 
-    /// Time at which [`try_poll`](Self::try_poll) should be called although the descriptor is not
-    /// readable.
+    /// Time at which the application should call [`try_poll`](Self::try_poll) even if the
+    /// descriptor is not readable.
     #[must_use]
     pub fn next_timer(&self) -> Option<Instant> {
         self.inner.reactor.next_timer()
     }
 
-    /// Number of times that a thread waited for the sockets of this group.
+    /// Number of times that a thread polled the sockets of this group.
     #[must_use]
     pub fn turns(&self) -> u64 {
         self.inner.reactor.turns()
@@ -154,9 +156,9 @@ impl Group {
 }
 
 impl AsFd for Group {
-    /// Returns a descriptor that becomes readable when [`try_poll`](Group::try_poll) has work or
-    /// [`ready`](Group::ready) has links, also if another thread found them. One call does not do
-    /// all the work if much is ready, so an edge-triggered loop polls the descriptor again before
+    /// Returns a descriptor that becomes readable when [`try_poll`](Group::try_poll) has work, or
+    /// [`ready`](Group::ready) has links that this or another thread found. One call of `try_poll`
+    /// may not handle everything, so an edge-triggered loop has to poll the descriptor again before
     /// it sleeps.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.inner.reactor.as_fd()
@@ -177,7 +179,8 @@ impl GroupInner {
         id
     }
 
-    /// Appends a link that is not on the list.
+    /// Appends a link to the list of links with events; the caller ensures that the list does not
+    /// contain it.
     pub(super) fn tell(&self, link: Weak<dyn Member>) {
         let mut events = self.events.lock();
         events.links.push_back(link);
@@ -188,9 +191,10 @@ impl GroupInner {
         self.links_with_events(false).len()
     }
 
-    /// The links that still have events; the others leave the list.
+    /// Returns the links that still have events, and removes the others from the list.
     fn links_with_events(&self, is_reported: bool) -> Vec<Arc<dyn Member>> {
-        // A link that reports is locked before the list, and never the other way round.
+        // A link that reports an event locks itself first and then the list. So the list is
+        // released before any link is locked.
         let listed = {
             let mut events = self.events.lock();
             events.has_missed |= events.readers > 0;
@@ -210,8 +214,8 @@ impl GroupInner {
         let has_missed = events.has_missed;
         events.has_missed &= events.readers > 0;
         if !links.is_empty() {
-            // Another thread may have found the list empty meanwhile, and sleep here or in an
-            // external loop.
+            // Another thread may have found the list empty meanwhile, and now sleep in `poll` or in
+            // an external loop: wake it.
             events.changed();
             if has_missed {
                 self.reactor.wake_external_loop();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Links: pairs of named streams of messages that outlive connections and, kept in files,
+//! Links: pairs of named streams of messages that outlive connections and, when kept in files,
 //! processes.
 //!
 //! ```text
@@ -9,9 +9,9 @@
 //!        header │ owner │ state │ control │ ring │ release ring │ slab    (SPEC 13)
 //! ```
 //!
-//! Each end of a link owns one file. Ring and slab hold the messages that it sends until the peer
-//! has acknowledged them (SPEC 14). A file survives that either process, or both, are killed at any
-//! instant. It does not survive that the machine loses power.
+//! Each end of a link owns one file. Ring and slab hold the messages that this end sends, until the
+//! peer has acknowledged them (SPEC 14). The file remains intact if either process, or both, are
+//! killed at any instant. It does not survive a power failure of the machine.
 //!
 //! ```text
 //!   Server  Client         handle/server.rs client.rs    storage.rs: files or memory
@@ -27,16 +27,16 @@
 //!   retained/ kept messages     store/ files and what they have in force     protocol/ frames
 //! ```
 //!
-//! `tokio/` has the same names as futures. Its task drives a group as any external event loop
+//! `tokio/` offers the same types with futures. Its task drives a group as any external event loop
 //! would.
 //!
-//! See [`Link`] for what it does, and the guide for how to use it. [`inspect()`] and
-//! [`inspect_link`] read files without changing them.
+//! [`Link`] describes what a link does, and the guide shows how to use it. [`inspect()`] and
+//! [`inspect_link`] read link files without changing them.
 //!
 //! # Invariants
 //!
-//! - A file has one owner at a time, in whatever process. Only proof that the owner is dead takes
-//!   the file from an owner that has not left.
+//! - A file has one owner at a time, in whatever process. A new owner needs the previous owner's
+//!   record that it left, or proof that the previous owner is dead.
 //! - A file that is refused stays unchanged, to the last byte.
 
 #![cfg_attr(not(test), warn(clippy::unwrap_used, clippy::cast_possible_truncation))]
@@ -47,6 +47,7 @@ mod config;
 mod drive;
 mod end;
 mod error;
+mod error_code;
 mod group;
 mod handle;
 mod link_state;
@@ -84,12 +85,12 @@ pub use store::{
     inspect, inspect_link, reset,
 };
 
-/// The examples of README.md, compiled and run as documentation tests; in no build.
+/// Compiles and runs the examples of README.md as documentation tests; no build contains this type.
 #[cfg(doctest)]
 #[doc = include_str!("../../../README.md")]
 struct Readme;
 
-/// The examples of the guide's chapter on links.
+/// Compiles and runs the examples of the guide's chapter on links.
 #[cfg(all(doctest, feature = "tokio"))]
 #[doc = include_str!("../../../docs/guide/src/links.md")]
 struct Links;

@@ -5,13 +5,14 @@ use std::fmt;
 
 use partywall::Peer;
 
-/// Present status of a link. In all of these but `Closed`, messages that were sent are kept.
+/// Present status of a link. In every status except `Closed`, the link keeps its unacknowledged
+/// messages.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Status {
-    /// There is no connection. A client makes one while a thread waits for the link or its group.
+    /// There is no connection. A client makes one while a thread blocks on the link or its group.
     Detached,
-    /// A connection is being made.
+    /// A connection is being made, but does not carry records yet.
     Attaching,
     /// A connection carries records.
     Attached {
@@ -20,11 +21,12 @@ pub enum Status {
         /// Identity of the peer.
         peer: Peer,
     },
-    /// A later owner of this end has taken its place.
+    /// A later owner of the local end has replaced this process.
     Fenced,
-    /// The two ends contradict each other, and keep all bytes until an operator decides.
+    /// The stores of the two ends contradict each other. Both ends keep all bytes until an operator
+    /// decides.
     Quarantined,
-    /// The link was closed in this process, or belongs to the parent of this process.
+    /// This process closed the link, or is a forked child of the process that opened it.
     Closed,
 }
 
@@ -32,7 +34,7 @@ pub enum Status {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Transport {
-    /// Shared memory: each end reads what the other writes.
+    /// Shared memory: each end reads the memory that the other end writes.
     SharedMemory,
     /// A Unix stream socket.
     Unix,
@@ -67,17 +69,17 @@ impl fmt::Display for Status {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stats {
-    /// Messages that were sent.
+    /// Number of messages that were sent.
     pub messages_sent: u64,
-    /// Bytes of those messages.
+    /// Total length in bytes of the sent messages.
     pub bytes_sent: u64,
-    /// Messages that were delivered; each delivery counts.
+    /// Number of deliveries to the application; a redelivered message counts again.
     pub messages_received: u64,
-    /// Bytes of those messages.
+    /// Total length in bytes of the delivered messages.
     pub bytes_received: u64,
     /// Number of times that the link was attached.
     pub connections: u64,
-    /// Acknowledgements that were frames of their own. Those that went with messages are not
+    /// Number of acknowledgements in frames of their own; acknowledgements within messages are not
     /// counted.
     pub acknowledgements: u64,
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Where the memory of links comes from: files in a directory, or this process.
+//! Where the memory of a link lies: in files of a directory, or in this process.
 
 use std::path::{Path, PathBuf};
 
@@ -7,27 +7,26 @@ use super::error::{ConfigError, OpenError};
 use super::link_state::LinkState;
 use super::store::{Directory, Key, OwnFile, Sizes, StorageError, StoreParts};
 
-/// Where messages of links are kept, and so what they survive.
+/// Where a link keeps its messages, which determines what they survive.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Storage {
-    /// In the memory of this process. A link survives broken connections, and ends with its
-    /// process.
+    /// In the memory of this process. The link survives broken connections, but not its process.
     Memory,
-    /// In files in this directory, which must exist, belong to this user, and be writable for no
-    /// other user. A link survives that its processes are killed. It does not survive that the
-    /// machine loses power.
+    /// In files in the named directory, which must exist, belong to this user, and be writable for
+    /// no other user. The link survives that its processes are killed. It does not survive a power
+    /// failure of the machine.
     Directory(PathBuf),
 }
 
 impl Storage {
-    /// Makes a [`Directory`](Self::Directory).
+    /// Returns [`Directory`](Self::Directory) with this path.
     pub fn directory(path: impl AsRef<Path>) -> Self {
         Self::Directory(path.as_ref().to_owned())
     }
 }
 
-/// A [`Storage`] that was checked and opened.
+/// A [`Storage`] whose directory was checked and opened.
 #[derive(Debug)]
 pub(super) enum OpenStorage {
     Memory,
@@ -42,8 +41,8 @@ impl OpenStorage {
         })
     }
 
-    /// Opens the state of a link, which continues where it was. `shares`: in memory that a peer can
-    /// map, if possible.
+    /// Opens the state of a link, which continues where its last owner left off. If `shares`,
+    /// memory that a peer can map is used where possible.
     pub(super) fn core(
         &self,
         key: &Key,
@@ -57,7 +56,8 @@ impl OpenStorage {
             Self::Memory => {
                 let names = [key.local(), key.remote(), key.link()];
                 let in_memfd = shares.then(|| StoreParts::in_memfd(sizes, names, INLINE_MAX));
-                // Without such memory the link uses its socket.
+                // If no memfd can be made, the link uses the heap and sends its records over the
+                // socket.
                 let parts = in_memfd.and_then(Result::ok);
                 let parts = parts.or_else(|| StoreParts::on_heap(sizes, INLINE_MAX));
                 parts.ok_or(ConfigError {
@@ -71,5 +71,6 @@ impl OpenStorage {
     }
 }
 
-/// Every message that fits goes into the ring: on a socket the slab saves no copy.
+/// The inline limit of a link on the heap: every message that fits goes into the ring, because over
+/// a socket the slab saves no copy.
 const INLINE_MAX: usize = usize::MAX;

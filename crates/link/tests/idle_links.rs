@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Idle links wake no thread, and busy ones do not pay for them, whatever their number.
+//! Idle links wake no thread, and do not slow down busy links, whatever their number.
 //!
-//! `cargo xtask torture --idle` does the same with 10,000, and judges times, too.
+//! `cargo xtask torture --idle` runs the same test with 10,000 links, and also checks times.
 
 mod support_many_links;
 
@@ -10,7 +10,8 @@ use support_many_links::figures::Figures;
 use support_many_links::many::{self, Kind};
 use support_many_links::{client, cost};
 
-/// The second process: the clients' ends. Ends by itself when the first one hangs up.
+/// The second process, which has the clients' ends. It ends when the first process closes the
+/// control connection.
 #[test]
 fn many_links_client() {
     client::main();
@@ -25,8 +26,8 @@ fn idle_links_cost_no_turns() {
         None => (Duration::from_secs(1), 50),
     };
     let limit = usize::try_from(cost::raise_limit()).unwrap();
-    // Each link takes a socket. A shared one takes two doorbells and, in memory, a descriptor of
-    // the memory; a file for each that is kept, which takes 64 KiB at either end.
+    // Each link takes a socket. A link over shared memory also takes two doorbells and, in memory,
+    // a descriptor of the memory. A link in a file takes one descriptor and 64 KiB at either end.
     let free = limit - OTHERS;
     let all = asked.unwrap_or(500);
     let runs = [
@@ -40,8 +41,8 @@ fn idle_links_cost_no_turns() {
         let many = many::run(count, kind, rest, rounds);
         println!("{few}\n{many}");
         for idle in many.idle {
-            // It polls before it sleeps, and wakes at the deadline; one for each link would be
-            // hundreds.
+            // The group polls once before it sleeps, and wakes at the deadline. One wake-up for
+            // each link would give hundreds.
             assert!(idle.turns < 20 && idle.sleeps < 20 && idle.events == 0, "{many}");
         }
         costs_at_most_twice(&few, &many);
@@ -51,7 +52,7 @@ fn idle_links_cost_no_turns() {
     }
 }
 
-/// Turns are counted here; no time is measured.
+/// Compares the number of turns; the test measures no time.
 fn costs_at_most_twice(few: &Figures, many: &Figures) {
     let ([few, many], words) = ([few.active, many.active], format!("{few}\n{many}"));
     assert_eq!(few.messages, many.messages);
@@ -59,5 +60,5 @@ fn costs_at_most_twice(few: &Figures, many: &Figures) {
     assert!(many.reported <= 2 * few.reported, "{words}");
 }
 
-/// Descriptors that are not of links.
+/// Number of descriptors reserved for everything except links.
 const OTHERS: usize = 200;

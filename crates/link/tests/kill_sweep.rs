@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! An end of a link that dies at any of the instructions of what it does leaves what was before or
-//! what is after.
+//! An end of a link that dies at any instruction of an operation leaves the state before the
+//! operation or the state after it.
 //!
-//! Each act is stepped through, instruction by instruction; some of what its file was is judged,
-//! and some workers are killed for real. `cargo xtask torture --sweep` judges all of it:
-//! `PARTYWALL_SWEEP_KILLS` says how many workers of each act, and `PARTYWALL_SWEEP_ACT` chooses one
-//! act.
-// Elsewhere a step between load-linked and store-conditional breaks the pair, for ever.
+//! The tracer steps through each operation instruction by instruction. It checks a sample of the
+//! link file's contents, and really kills some workers. `cargo xtask torture --sweep` checks every
+//! content. `PARTYWALL_SWEEP_KILLS` sets the number of killed workers for each operation, and
+//! `PARTYWALL_SWEEP_ACT` selects one operation.
+// On other architectures, single-stepping between load-linked and store-conditional makes the store
+// fail forever.
 #![cfg(target_arch = "x86_64")]
 
 mod support_ends;
@@ -16,7 +17,7 @@ use support_sweep::act::Act;
 use support_sweep::sweep::{self, Settings};
 use support_sweep::worker;
 
-/// The second process: one end of the link. The process ends by itself if it is not killed.
+/// The second process: one end of the link, which runs until it is killed.
 #[test]
 fn sweep_worker() {
     worker::main();
@@ -25,15 +26,15 @@ fn sweep_worker() {
 #[test]
 fn kill_at_any_instruction_keeps_the_link_whole() {
     let settings = Settings::from_variables();
-    // The worker runs on the processor of the thread that traces it: a step is then a switch
-    // between two threads, and wakes no processor.
+    // The worker runs on the processor of the tracing thread, so a step is a switch between two
+    // threads and wakes no other processor.
     let cpus = partywall_sys::cpu::affinity().unwrap();
     partywall_sys::cpu::set_affinity(cpus[cpus.len() - 1]).unwrap();
     let (mut boundaries, mut images, mut judged, mut kills) = (0, 0, 0, 0);
     for act in Act::chosen() {
         let figures = sweep::run(act, settings).unwrap_or_else(|why| panic!("{act}: {why}"));
         println!("{figures}");
-        // Every operation on a link changes its file more than once.
+        // Every operation on a link changes its file at least twice.
         assert!(figures.boundaries > 20 && figures.images >= 2, "{figures}");
         boundaries += figures.boundaries;
         images += figures.images;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The file of a link has one owner at a time. A second one gets an error that names the owner. The
-//! next one comes when the owner has left or is dead for certain, whatever forked children it
-//! leaves behind, and never because time passed.
+//! A link file has one owner at a time. A second opener gets an error that names the owner. The
+//! next owner needs the previous one to have left, or to be certainly dead, whatever forked
+//! children it leaves behind; time never decides.
 
 mod support_link;
 
@@ -18,11 +18,10 @@ use support_link::{DIRECTORY, directory, inspection_of, open};
 
 const ROLE: &str = "PARTYWALL_LINK_ROLE";
 
-/// More than so many owners follow each other in a race.
+/// The race goes on until the file has had more owners than this number.
 const OWNERS: u64 = 100;
 
-/// The second process: an owner, of one kind or another. The process ends by itself if it is not
-/// killed.
+/// The second process: an owner whose behaviour a variable selects. It runs until it is killed.
 #[test]
 fn owner() {
     let Some(role) = variable(ROLE) else { return };
@@ -39,18 +38,19 @@ fn owner() {
     }
 }
 
-/// Owns, forks a child that lives on and tries to write, and waits to be killed.
+/// Owns the file, forks a child that stays alive and tries to write, and waits to be killed.
 fn fork_and_stay(directory: &Path) {
     let mut own = open(directory).unwrap();
     let child = partywall_testkit::fork::fork();
     assert!(child >= 0);
     if child == 0 {
-        // Until the test is over: it removes its directory.
+        // The test removes its directory at the end, which ends the child.
         let until = Instant::now() + TIMEOUT;
         while Instant::now() < until && directory.exists() {
             if directory.join("write").exists() {
                 let attempt = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-                    // The pages are not there: not even the panic of a guard, but SIGSEGV.
+                    // A forked child does not have the pages: the attempt ends in SIGSEGV, before
+                    // any guard could panic.
                     own.consumed.commit(1, 64, 0);
                 }));
                 say(directory, "written", u32::from(attempt.is_ok()));
@@ -64,8 +64,8 @@ fn fork_and_stay(directory: &Path) {
     std::thread::sleep(TIMEOUT);
 }
 
-/// Opens as often as it can. Each owner writes its number over that of the former owner, and must
-/// find it again.
+/// Opens the file repeatedly. Each owner replaces the number of the former owner by its own, and
+/// must find its own number again.
 fn race(directory: &Path) {
     let log = fs::File::options().read(true).write(true).open(directory.join("log")).unwrap();
     let until = Instant::now() + TIMEOUT;
@@ -96,7 +96,7 @@ fn word(log: &fs::File, offset: u64) -> u64 {
     u64::from_le_bytes(bytes)
 }
 
-/// Leaves a number in the directory, whole.
+/// Writes a number into a file of the directory, and renames the file when it is complete.
 fn say(directory: &Path, name: &str, number: u32) {
     let unfinished = directory.join(format!("{name}.unfinished"));
     let mut file = fs::File::create(&unfinished).unwrap();
@@ -119,7 +119,7 @@ fn start(role: &str, directory: &Path) -> Second {
     Second::start("owner", &[(ROLE, role), (DIRECTORY, directory.to_str().unwrap())])
 }
 
-/// The process and the moment that an open is refused with.
+/// The process id and time of the owner that the refusal names.
 fn refused(directory: &Path) -> (u32, SystemTime) {
     match open(directory) {
         Err(StorageError::Busy { pid, since, .. }) => (pid, since),
@@ -141,7 +141,7 @@ fn a_second_owner_in_the_same_process_is_refused() {
     let (pid, since) = refused(directory.path());
     assert_eq!(pid, std::process::id());
     assert!(since >= before && since <= SystemTime::now());
-    // Any part of the file that is in use, even the ring alone, keeps it owned.
+    // Any part of the file's memory that is in use, even the ring alone, keeps the file owned.
     let ring = own.ring;
     drop((own.state, own.consumed, own.control, own.release_ring, own.slab));
     refused(directory.path());
@@ -198,7 +198,7 @@ fn a_forked_child_keeps_the_lock_and_nothing_else() {
     refused(directory.path());
     let before = fs::read(support_link::file(directory.path())).unwrap();
     say(directory.path(), "write", 1);
-    // The child gets an error, or dies of the missing pages: one of the two has to happen.
+    // The child gets an error, or dies because its pages are missing: one of the two has to happen.
     let until = soon();
     while !child.is_dead() && !directory.path().join("written").exists() {
         assert!(Instant::now() < until, "the child does nothing");
@@ -215,15 +215,15 @@ fn a_forked_child_keeps_the_lock_and_nothing_else() {
 #[test]
 fn an_owner_that_cannot_be_seen_from_here_keeps_its_lock() {
     let directory = directory();
-    // Owner 1, process 4242 of another boot.
+    // Owner 1 of the vector is process 4242 of an earlier boot.
     let image = concat!(env!("CARGO_MANIFEST_DIR"), "/../../spec/links/link-used.bin");
     let path = support_link::place(directory.path(), &fs::read(image).unwrap(), 65_536);
     let elsewhere = fs::File::options().write(true).open(path).unwrap();
     assert!(byte_lock::try_lock(&elsewhere, 1).unwrap());
     assert_eq!(refused(directory.path()).0, 4242);
     assert_eq!(inspection_of(directory.path()).owner.status, OwnerStatus::Unknown);
-    // Closing it is not enough: a process that another test starts has a copy of it until it runs
-    // its program.
+    // Closing the descriptor does not release the lock: a process that another test starts holds a
+    // copy of the descriptor until its `exec`.
     byte_lock::unlock(&elsewhere, 1).unwrap();
     assert_eq!(inspection_of(directory.path()).owner.status, OwnerStatus::Dead);
     assert_eq!(open(directory.path()).unwrap().incarnation, 2);
@@ -240,7 +240,8 @@ fn a_lock_without_a_record_is_never_skipped() {
     let error = open(directory.path()).unwrap_err();
     assert!(matches!(error, StorageError::Opening { .. }), "{error}");
     assert!(fs::read(&path).unwrap() == before);
-    // Not closed, as below.
+    // Unlocked explicitly, because a closed descriptor may have a copy in a process that another
+    // test starts.
     byte_lock::unlock(&opener, 2).unwrap();
     assert_eq!(open(directory.path()).unwrap().incarnation, 2);
 }
@@ -254,8 +255,8 @@ fn of_many_that_race_for_a_dead_owners_file_one_wins() {
     let mut kills = 0;
     let log = fs::File::open(directory.path().join("log")).unwrap();
     let (until, latest) = (Instant::now() + Duration::from_secs(4), soon());
-    // On a busy machine a racer may be killed before it has begun: it goes on until there were
-    // owners enough.
+    // On a busy machine a racer may be killed before it starts, so the race goes on until the file
+    // had enough owners.
     while Instant::now() < until || (word(&log, 8) <= OWNERS && Instant::now() < latest) {
         let index = usize::try_from(chance.below(3)).unwrap();
         let next = Instant::now() + Duration::from_micros(chance.size(30_000) as u64);

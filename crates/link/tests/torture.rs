@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Whichever end of a link is killed, stopped or cut off, at whatever instant: every message that
-//! was sent is consumed once and in order, every request is answered once, and what an epoch leaves
-//! behind is reported.
+//! Whichever end of a link is killed, stopped or cut off, at whatever instant: every sent message
+//! is consumed once and in order, every request is answered once, and messages that an epoch drops
+//! are reported.
 //!
-//! `cargo xtask torture` runs the same for longer. `PARTYWALL_TORTURE_KILLS`, `_CUTS`, `_SEED` and
-//! `_MINUTES` choose.
+//! `cargo xtask torture` runs these tests for longer. `PARTYWALL_TORTURE_KILLS`, `_CUTS`, `_SEED`
+//! and `_MINUTES` choose the number of kills and cuts, the seed and the duration.
 
 mod support_torture;
 
 use support_torture::{director, end, settings::Settings};
 
-/// The second process: one end of the link. The process ends by itself if it is not killed.
+/// The second process: one end of the link, which runs until it is killed.
 #[test]
 fn torture_end() {
     if let Some(role) = partywall_testkit::variable(end::ROLE) {
@@ -28,8 +28,8 @@ fn no_kill_loses_or_repeats_a_message() {
     assert!(figures.shared > 0, "{figures}");
 }
 
-/// In a long run every recovery must be in time; in a short one, next to other tests, the times say
-/// nothing.
+/// In a long run every recovery must be in time. In a short one, next to other tests, the times
+/// mean nothing and are not checked.
 #[test]
 fn no_cut_loses_or_repeats_a_message() {
     let settings = Settings::from_variables();

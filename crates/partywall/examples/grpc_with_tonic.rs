@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! gRPC over shared memory, with tonic at both ends. The service is written by hand, where an
-//! application would generate it. Ends by itself.
+//! gRPC over shared memory, with tonic at both ends. The service is written by hand; an application
+//! would generate it. The example ends by itself.
 //!
 //! `cargo run -p partywall --features tonic --example grpc_with_tonic`
 
@@ -20,7 +20,7 @@ use tonic::{Request, Response, Status};
 use tonic_prost::ProstCodec;
 use tower_service::Service;
 
-/// Question and answer of the service.
+/// The request and the response of the service.
 #[derive(Clone, PartialEq, prost::Message)]
 struct Text {
     #[prost(string, tag = "1")]
@@ -29,7 +29,7 @@ struct Text {
 
 type Boxed<T, E> = Pin<Box<dyn Future<Output = Result<T, E>> + Send>>;
 
-/// The method `Greet`.
+/// The method `Greet` of the service.
 struct Greet;
 
 impl UnaryService<Text> for Greet {
@@ -46,7 +46,7 @@ impl UnaryService<Text> for Greet {
     }
 }
 
-/// The service `app.Greeter`.
+/// The gRPC service `app.Greeter`.
 #[derive(Clone)]
 struct Greeter;
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! An axum application over shared memory, which knows the process of whoever calls. Ends by
-//! itself.
+//! An axum application over shared memory, whose handlers know the process of each caller. The
+//! example ends by itself.
 //!
 //! `cargo run -p partywall --features axum,hyper --example http_with_axum`
 

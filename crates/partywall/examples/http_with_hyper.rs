@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! HTTP/1.1 and HTTP/2 over shared memory, with hyper at both ends. Ends by itself.
+//! HTTP/1.1 and HTTP/2 over shared memory, with hyper at both ends. The example ends by itself.
 //!
 //! `cargo run -p partywall --features hyper --example http_with_hyper`
 

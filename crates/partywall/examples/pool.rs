@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A pool that outlives its server: that goes and comes back, the pool tells what it sees, and
-//! whoever asks decides whether to ask again. Ends by itself.
+//! A pool that outlives its server. The server stops and starts again, the pool reports events, and
+//! the caller decides whether to repeat a request. The example ends by itself.
 //!
 //! `cargo run -p partywall --features tokio --example pool`
 
@@ -23,13 +23,13 @@ async fn main() -> Result<(), Box<dyn Error>> {
                     println!("attempt {attempt}: {answer}");
                     break;
                 }
-                // The stream may have gone to a session that was just ending. The pool repeats
-                // nothing.
+                // The stream may have been opened in a session that was ending. The pool does not
+                // repeat the request.
                 Err(error) => println!("attempt {attempt}: {error}"),
             }
         }
         server.abort();
-        // The listener is gone when its task is.
+        // The listener is closed once the server's task has ended.
         let _ = server.await;
     }
     pool.close().await;
@@ -37,14 +37,14 @@ async fn main() -> Result<(), Box<dyn Error>> {
 }
 
 async fn ask(pool: &Pool) -> Result<String, Box<dyn Error>> {
-    let mut stream = pool.open(b"").await?; // waits for a session, if it has to
+    let mut stream = pool.open(b"").await?; // waits until the pool has a session
     stream.send(b"who is there?").await?;
     Ok(String::from_utf8(
         stream.recv().await?.ok_or("the server finished without an answer")?.to_vec(),
     )?)
 }
 
-/// Answers every stream with the number of its life, until aborted.
+/// Answers every stream with the number of this server, `life`, until the task is aborted.
 fn serve(address: &str, life: u32) -> Result<JoinHandle<()>, Box<dyn Error>> {
     use tokio::io::AsyncWriteExt;
     let mut incoming = Incoming::new(Listener::bind(address)?);
@@ -52,7 +52,7 @@ fn serve(address: &str, life: u32) -> Result<JoinHandle<()>, Box<dyn Error>> {
         loop {
             let (mut stream, caller) = incoming.accept().await;
             let answer = format!("the server in life {life}, to {caller}");
-            // Whoever asked may be gone by now.
+            // Errors are ignored, because the caller may have left.
             let _ = stream.write_all(answer.as_bytes()).await;
             let _ = stream.shutdown().await;
         }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The examples of the guide, compiled and run as documentation tests; in no build.
+//! Compiles and runs the examples of the guide as documentation tests; no other build includes this
+//! module.
 #![allow(dead_code, reason = "only the documentation of these items is used")]
 
 #[doc = include_str!("../../../docs/guide/src/getting-started.md")]

@@ -31,6 +31,7 @@
 //!  channel/     sending and receiving messages            session/     streams over a connection
 //!  transport/   the interface of a transport              tokio/ blocking/   fronts of sessions
 //!    shm/  shared memory     socket/  records on a socket     protocol/  another protocol
+//!  error_code   the stable number of every error
 //! ```
 //!
 //! The crate starts no thread but one for each session of `blocking`, installs no signal handler,
@@ -46,6 +47,7 @@ compile_error!("Partywall maps memory by 64-bit offsets: 32-bit machines are not
 mod base;
 pub mod blocking;
 mod channel;
+mod error_code;
 #[cfg(doctest)]
 mod guide;
 mod handshake;
@@ -70,6 +72,7 @@ pub use error::{
     AcceptError, BindError, Closed, ConfigError, ConnectError, Fault, HandshakeError, Limit,
     RecvError, SendError, TooLarge, TryRecvError, TrySendError,
 };
+pub use error_code::ErrorCode;
 pub use handshake::{Listener, connect, connect_with};
 #[cfg(feature = "axum")]
 pub use http::axum;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Which connection replaces which (SPEC 12.2).
+//! Decides which connection of a link replaces which (SPEC 12.2).
 //!
 //! ```text
 //!  ATTACH   ──▶ admit: Accept, Stale, Fenced     nothing is stored, nothing replaced
@@ -7,38 +7,38 @@
 //!  CONFIRM  ──▶ the nonce, and admit once more: only now the server's connection is replaced
 //! ```
 //!
-//! The server admits twice because a newer connection may have been confirmed between ATTACH and
-//! CONFIRM. It replaces nothing before CONFIRM because bytes of an old connection, replayed or
-//! late, look like an ATTACH. Only a client that has just read the server's fresh nonce can echo
-//! it.
+//! The server calls `admit` twice, because a newer connection may have been confirmed between
+//! ATTACH and CONFIRM. It replaces no connection before CONFIRM, because bytes of an old connection
+//! that are replayed or late look like an ATTACH. Only a client that has just read the server's
+//! fresh nonce can echo that nonce.
 
 use crate::identity::{ConnectionNumber, Identity, Incarnation, StoreId};
 
-/// The peer as this side knows it and stores it.
+/// The peer, as the local side stores it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Peer {
-    /// The id of its store.
+    /// The store id of the peer.
     pub store_id: StoreId,
-    /// The highest incarnation of it that was met.
+    /// The highest incarnation of the peer that the local side has met.
     pub incarnation: Incarnation,
 }
 
-/// How a peer compares with the one that is known.
+/// How a peer that attaches compares with the stored peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum PeerOrder {
-    /// The same owner of the same store, or the first peer ever.
+    /// The peer is the same owner of the same store, or the first peer ever.
     Same,
-    /// A later owner of the same store.
+    /// The peer is a later owner of the same store.
     Newer,
-    /// Another store: the former was lost.
+    /// The peer has another store, so its former store was lost.
     Stranger,
-    /// An owner before the known one, which has this number: it was replaced, or its file is an
-    /// older copy.
+    /// The peer is an earlier owner of the store than the known one, whose incarnation is given:
+    /// the earlier owner was replaced, or its file is an older copy.
     Older(Incarnation),
 }
 
 impl Peer {
-    /// Compares `claim` with the peer known so far.
+    /// Compares the identity that a peer claims with the peer known so far.
     #[must_use]
     pub fn compare(known: Option<&Self>, claim: &Identity) -> PeerOrder {
         let Some(known) = known else { return PeerOrder::Same };
@@ -51,38 +51,39 @@ impl Peer {
         if claim.incarnation == known.incarnation { PeerOrder::Same } else { PeerOrder::Newer }
     }
 
-    /// The peer to be stored once `claim` was confirmed.
+    /// The peer to store once the connection of `claim` is confirmed.
     #[must_use]
     pub const fn of(claim: &Identity) -> Self {
         Self { store_id: claim.store_id, incarnation: claim.incarnation }
     }
 }
 
-/// Names a connection: the client, and which of its connections.
+/// Identifies a connection by its client and the number of the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Connection {
-    /// The client that made it.
+    /// The client that made the connection.
     pub peer: Peer,
-    /// The number of its connection.
+    /// The client's number of the connection.
     pub connection_number: ConnectionNumber,
 }
 
-/// The connection that a server has confirmed last in its life, even if it has ended since.
+/// The connection that a server process confirmed last, even if that connection has ended since.
 pub type Present = Option<Connection>;
 
-/// A server's answer to a connection that wants to attach.
+/// The server's answer to a client that asks to attach.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Admission {
-    /// Answer it, and replace the present one when it confirms.
+    /// The server answers ATTACHED, and replaces the present connection once the client confirms.
     Accept,
-    /// REFUSE: it is not newer than the present one, which has this number; the client continues
-    /// above that.
+    /// The server refuses, because the connection number is not above that of the present
+    /// connection, which is given. The client tries again with a higher number.
     Stale(ConnectionNumber),
-    /// REFUSE: a later owner, of this number, has attached before.
+    /// The server refuses, because a later owner of the client's store, with the given incarnation,
+    /// has already attached.
     Fenced(Incarnation),
 }
 
-/// Decides about a connection that wants to attach, and once more when it confirms.
+/// Decides about a client that asks to attach; the server calls it again when that client confirms.
 ///
 /// ```
 /// use partywall_reconcile::attach::{admit, Admission, Connection, Peer};
@@ -111,12 +112,12 @@ pub fn admit(known: Option<&Peer>, present: Present, claim: &Identity) -> Admiss
     }
 }
 
-/// A random number made for one connection, which the peer must echo.
+/// A random number drawn for one connection, which the peer must echo.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Nonce(pub u64);
 
 impl Nonce {
-    /// Whether `echo` proves that the peer has read what was sent on this very connection.
+    /// Whether `echo` proves that the peer has read a frame of this very connection.
     #[must_use]
     pub fn is_echoed_by(self, echo: Self) -> bool {
         self == echo

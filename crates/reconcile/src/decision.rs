@@ -11,11 +11,11 @@
 //!  sender: reconcile(own view, receiver's view) ──decision──▶ receiver: check, apply, one commit
 //! ```
 //!
-//! [`reconcile`] is total: any two views have a decision. It reads the sender's records through one
-//! closure, so a transport, a tool and a model can call it alike.
+//! [`reconcile`] is total: every pair of views has a decision. It reads the sender's records only
+//! through the closure `digest_at`, so transports, tools and the model can all call it.
 //!
-//! The sender decides because it has the records. The receiver believes it only as far as
-//! [`Decision::check`] goes, and only if its state is still the one of its view.
+//! The sender decides, because it has the records. The receiver accepts the decision only if
+//! [`Decision::check`] succeeds, and only if its own state is still the one of its view.
 
 use crate::identity::{Epoch, StreamId};
 use crate::position::{AckedOffset, Position, Range, RecordDigest};
@@ -25,8 +25,9 @@ use crate::views::{ReceiverView, SenderView};
 
 /// Decides how a direction resumes.
 ///
-/// `digest_at` is called at most once, for a position from base to tail. It returns the digest
-/// there, or `None` if no record begins or ends there. At its own base a sender always knows one.
+/// `digest_at` is called at most once, for a position from base to tail. It returns the digest at
+/// that position, or `None` if no record begins or ends there. It must return a digest for the
+/// base.
 ///
 /// ```
 /// use partywall_reconcile::{AckedOffset, Decision, Epoch, Position, ReceiverView};
@@ -79,7 +80,8 @@ fn same_stream(
     received: Position,
     digest_at: impl FnOnce(Position) -> Option<RecordDigest>,
 ) -> Decision {
-    // Records are stored before they are sent, so no receiver can hold one beyond the tail.
+    // A sender stores records before it sends them, so no receiver can have a record beyond the
+    // tail.
     if received > sender.tail() {
         return Decision::Impossible(Impossible::ReceiverAhead);
     }
@@ -107,34 +109,34 @@ fn gap(
 /// How one direction resumes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Decision {
-    /// At this position, which the receiver had reached.
+    /// At this position, up to which the receiver had consumed.
     Resume(Position),
-    /// At the end of this range: the sender no longer has its records.
+    /// At the end of this range: the sender no longer has the records of the range.
     Gap {
         /// The positions that the receiver will not get.
         range: Range,
-        /// The digest at its end.
+        /// The digest at the end of the range.
         digest: RecordDigest,
     },
     /// With another stream, because the sender's store was lost.
     Lost {
-        /// The stream that the receiver knew.
+        /// The stream that the receiver consumed before.
         of: StreamId,
-        /// From where the receiver had consumed it to where it had received it.
+        /// The positions of that stream that the receiver received but did not consume.
         range: Range,
-        /// Where the new stream resumes: at its base.
+        /// The position where the new stream resumes: its base.
         resume: Position,
         /// The digest at `resume`.
         digest: RecordDigest,
     },
-    /// Not at all: the views contradict each other.
+    /// Not at all: the two views contradict each other.
     Impossible(Impossible),
-    /// Not yet: the side that is behind adopts this epoch first.
+    /// Not yet: the side with the lower epoch adopts this epoch first.
     NewEpoch(Epoch),
 }
 
 impl Decision {
-    /// The position of the connection's first record, unless records cannot flow.
+    /// The position of the connection's first record; `None` if no records can flow.
     #[must_use]
     pub const fn resume_at(&self) -> Option<Position> {
         match self {
@@ -145,13 +147,14 @@ impl Decision {
         }
     }
 
-    /// Whether the sender with this view may decide so about the receiver with that view.
+    /// Checks that a sender with the view `sender` may decide so about a receiver with the view
+    /// `receiver`.
     ///
     /// # Errors
-    /// [`Unfit::Contradiction`]: a violation by the sender; the connection is closed, nothing was
-    /// changed.
+    /// [`Unfit::Contradiction`]: a violation by the sender. The caller closes the connection; no
+    /// state was changed.
     pub fn check(&self, sender: &SenderView, receiver: &ReceiverView) -> Result<(), Unfit> {
-        // Only the sender knows its records, so their digests are taken from its decision.
+        // Only the sender knows its records, so the check takes their digests from the decision.
         let digest = match (self, receiver.consumed()) {
             (Self::Resume(_), Some(acked_offset)) => Some(acked_offset.digest),
             (Self::Resume(_), None) => Some(RecordDigest::START),
@@ -165,28 +168,30 @@ impl Decision {
         if expected == *self { Ok(()) } else { Err(Unfit::Contradiction) }
     }
 
-    /// Whether the sender can still follow an earlier decision, now that it keeps records from
-    /// `base` on.
+    /// Whether the sender can still follow its own decision, now that it keeps records from `base`
+    /// on.
     ///
-    /// It may have trimmed since, because an old connection acknowledged. `continuous`: that
-    /// connection was with the very incarnation that attaches, so the receiver knows the trimmed
-    /// records. If it was with another one, the receiver may have forgotten them: attach again.
+    /// The sender may have trimmed records since, because an old connection acknowledged them.
+    /// `continuous`: that old connection was with the same incarnation that attaches now, so the
+    /// receiver has consumed the trimmed records. If it was with another incarnation, the receiver
+    /// may have forgotten them, and both sides have to attach again.
     #[must_use]
     pub fn stands(&self, base: Position, continuous: bool) -> bool {
         self.resume_at().is_some_and(|resume| resume >= base || continuous)
     }
 
-    /// The receiver's state after it applied this decision: one commit stores all of it.
+    /// Returns the receiver's state after it has applied this decision: one commit stores all of
+    /// it.
     ///
-    /// `given` is the view that the decision answers, `now` the receiver's present one.
-    /// `continuous`: whatever was consumed in between came from the very incarnation of the sender
-    /// that decided. Then a receiver may have moved on, and drops the records it knows by their
-    /// position.
+    /// `given` is the view that the decision answers, `now` the receiver's present view.
+    /// `continuous`: everything that was consumed between the two views came from the same
+    /// incarnation of the sender that decided. Then the receiver may have consumed more, and drops
+    /// records that it already has by their positions.
     ///
     /// # Errors
-    /// [`Unfit::Contradiction`] as [`check`](Self::check); [`Unfit::Moved`]: attach again, with a
-    /// new view. [`Unfit::NoStream`]: decisions that are impossible or for another epoch are not
-    /// applied.
+    /// [`Unfit::Contradiction`] as for [`check`](Self::check). [`Unfit::Moved`]: the receiver
+    /// attaches again with a new view. [`Unfit::NoStream`]: a decision that is impossible or names
+    /// another epoch cannot be applied.
     pub fn apply(
         &self,
         sender: &SenderView,
@@ -208,7 +213,8 @@ impl Decision {
         Ok(Applied { consumed, skip: self.skip(sender) })
     }
 
-    /// The skip that the receiver makes when it applies this decision of `sender`.
+    /// The range that the receiver skips when it applies this decision of `sender`; `None` if it
+    /// skips nothing.
     #[must_use]
     pub fn skip(&self, sender: &SenderView) -> Option<Skip> {
         let (epoch, into) = (sender.epoch(), sender.stream());
@@ -221,7 +227,8 @@ impl Decision {
         }
     }
 
-    /// Whether a receiver that was at `then` can have come to `at` on the stream that is resumed.
+    /// Whether a receiver whose acked offset was `then` can have come to the acked offset `at` on
+    /// the resumed stream.
     fn goes_on(&self, then: Option<AckedOffset>, at: Option<AckedOffset>) -> bool {
         match (self, then, at) {
             (Self::Resume(_), Some(then), Some(at)) => {
@@ -232,22 +239,22 @@ impl Decision {
     }
 }
 
-/// The changes that a receiver stores in one commit.
+/// The changes that a receiver stores in one commit when it applies a decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Applied {
-    /// How far it has now consumed.
+    /// The acked offset after the commit.
     pub consumed: AckedOffset,
-    /// The skip it made: stored in place of the former one, and reported.
+    /// The skip that the receiver made: it replaces the stored skip, and is reported.
     pub skip: Option<Skip>,
 }
 
-/// Why a decision is not applied. Nothing was changed.
+/// Why a receiver does not apply a decision. No state was changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Unfit {
-    /// It does not follow from the two views: a violation by the sender.
+    /// The decision does not follow from the two views: a violation by the sender.
     Contradiction,
-    /// The receiver is no longer where its view said it was: attach again.
+    /// The receiver has consumed more, or another stream, since its view: both sides attach again.
     Moved,
-    /// It begins no stream.
+    /// The decision begins no stream, so there is nothing to apply.
     NoStream,
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Leaving an epoch: what becomes of its streams, and which ranges are reported (SPEC 12.4).
+//! Leaving an epoch: what a side keeps of its streams, and which ranges are reported (SPEC 12.4).
 //!
 //! ```text
 //!  epoch 1                        epoch 2
@@ -8,13 +8,14 @@
 //!             └── [consumed, tail) is Undelivered on both sides
 //! ```
 //!
-//! Only the receiver knows `consumed`, only the sender knows `tail`, so a side reports exactly when
-//! it has seen the peer's past of the same epoch. A past never changes except for `settled`, which
-//! is stored with the reports; so an old one that arrives late is still true.
+//! Only the receiver knows `consumed`, and only the sender knows `tail`. So a side's report is
+//! exact once it has seen the peer's past of the same epoch. A past never changes, except that
+//! `settled` is set in the commit that stores its reports. So an old past that arrives late is
+//! still true.
 //!
-//! Pasts are compared when both sides are in one epoch, or by the side that is behind while it
-//! adopts the higher one. The side ahead waits, because the peer may still send in the epoch it is
-//! in.
+//! Pasts are compared when both sides are in the same epoch, or by the side with the lower epoch
+//! while it adopts the higher one. The side with the higher epoch waits, because the peer may still
+//! send messages of the lower epoch.
 
 use crate::identity::{Epoch, StreamId};
 use crate::position::Position;
@@ -25,7 +26,8 @@ use crate::report::{Cause, Direction, Report, Reports, Span};
 pub struct SentPast {
     /// The id of the stream.
     pub stream: StreamId,
-    /// Acknowledged at least up to here, as far as its sender knew.
+    /// The highest acknowledged position that the sender knows; the receiver may have acknowledged
+    /// more.
     pub acked: Position,
     /// The end of the stream.
     pub tail: Position,
@@ -36,37 +38,38 @@ pub struct SentPast {
 pub struct ReceivedPast {
     /// The id of the stream.
     pub stream: StreamId,
-    /// Consumed up to here.
+    /// The position up to which the receiver has consumed.
     pub consumed: Position,
 }
 
-/// The streams of one epoch, as a side left them. Each side keeps those of the last epoch it left.
+/// The streams of one epoch, as a side left them. Each side keeps the past of the last epoch that
+/// it left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Past {
     /// The number of the epoch.
     pub epoch: Epoch,
-    /// Its own stream; `None` if it was never in that epoch.
+    /// The stream that the side sent; `None` if the side was never in that epoch.
     pub sending: Option<SentPast>,
-    /// The peer's stream; `None` if the side knew none.
+    /// The stream that the side received; `None` if the side knew none in that epoch.
     pub receiving: Option<ReceivedPast>,
-    /// Whether its reports were stored.
+    /// Whether the reports of that epoch were stored.
     pub settled: bool,
 }
 
-/// The changes that a side stores in one commit.
+/// The changes that a side stores in one commit when it leaves or settles an epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settlement {
-    /// Replaces the former past.
+    /// The past that replaces the stored one.
     pub past: Option<Past>,
     /// The reports for the application.
     pub reports: Reports,
 }
 
-/// Leaves an epoch because the application of this side begins another; nothing is known of the
-/// peer.
+/// Leaves an epoch because the local application begins another one, when nothing is known of the
+/// peer's past.
 ///
-/// `live` is the past that the present epoch leaves, `past` that of the epoch before. If the latter
-/// was never settled, it is reported now, as far as it is known.
+/// `live` is the past that the present epoch leaves; `past` is that of the epoch before. If `past`
+/// was never settled, it is reported now, as far as its ranges are known.
 #[must_use]
 pub fn leave(live: Past, past: Option<Past>) -> Settlement {
     let mut reports = Reports::default();
@@ -76,7 +79,7 @@ pub fn leave(live: Past, past: Option<Past>) -> Settlement {
     Settlement { past: Some(Past { settled: false, ..live }), reports }
 }
 
-/// Leaves an epoch because the peer is in a higher one; `peer` is its past.
+/// Leaves an epoch because the peer is in a higher one; `peer` is the peer's past.
 #[must_use]
 pub fn adopt(live: Past, past: Option<Past>, peer: Option<Past>) -> Settlement {
     let mut reports = Reports::default();
@@ -90,10 +93,10 @@ pub fn adopt(live: Past, past: Option<Past>, peer: Option<Past>) -> Settlement {
     Settlement { past: settled.past, reports }
 }
 
-/// Compares the pasts of two sides that are in the same epoch, and reports what will never be
-/// consumed.
+/// Compares the pasts of two sides that are in the same epoch, and reports the ranges that will
+/// never be consumed.
 ///
-/// A second call changes nothing.
+/// A second call with the same pasts changes and reports nothing.
 ///
 /// ```
 /// use partywall_reconcile::{epoch, Epoch, Past, Position, ReceivedPast, SentPast, StreamId};
@@ -115,7 +118,8 @@ pub fn settle(mine: Option<Past>, peer: Option<Past>) -> Settlement {
         report_own(&mine, peer, &mut reports);
     }
     let mut past = mine.map(|mine| Past { settled: true, ..mine });
-    // The peer left an epoch that this side was never in, so this side consumed nothing of it.
+    // The peer left an epoch that the local side was never in, so the local side consumed nothing
+    // of it.
     if let Some(peer) = peer.filter(|peer| mine.is_none_or(|mine| mine.epoch < peer.epoch)) {
         reports.add(undelivered(Direction::Incoming, peer.epoch, peer.sending, None));
         past = Some(Past { epoch: peer.epoch, sending: None, receiving: None, settled: true });
@@ -123,14 +127,14 @@ pub fn settle(mine: Option<Past>, peer: Option<Past>) -> Settlement {
     Settlement { past, reports }
 }
 
-/// Reports both directions of an epoch that this side left.
+/// Reports both directions of an epoch that the local side left.
 fn report_own(mine: &Past, peer: Option<Past>, reports: &mut Reports) {
     let epoch = mine.epoch;
     let both = peer.filter(|peer| peer.epoch == epoch);
     let sent = both.and_then(|peer| peer.sending);
     let received = both.and_then(|peer| peer.receiving);
-    // A peer that left a lower epoch last was never in this one. One that left a higher one since,
-    // or whose store is new, may have consumed messages and not remember it.
+    // If the peer left a lower epoch last, it was never in this epoch. If it left a higher epoch
+    // since, or has a new store, it may have consumed messages that it no longer remembers.
     let knows = peer.is_some_and(|peer| peer.epoch <= epoch);
     let outgoing = undelivered(Direction::Outgoing, epoch, mine.sending, received);
     reports.add(outgoing.map(|report| Report {
@@ -140,8 +144,8 @@ fn report_own(mine: &Past, peer: Option<Past>, reports: &mut Reports) {
     reports.add(undelivered(Direction::Incoming, epoch, sent, mine.receiving));
 }
 
-/// The range of one direction that will never be consumed. Both ends compute the same from their
-/// pasts.
+/// The range of one direction that will never be consumed. Both sides compute the same range from
+/// the two pasts.
 fn undelivered(
     direction: Direction,
     epoch: Epoch,
@@ -158,8 +162,8 @@ fn undelivered(
         {
             (sent.stream, received.consumed, Some(sent.tail), true)
         }
-        // A receiver that remembers the epoch consumed nothing: exact, unless the sender has an
-        // acknowledgement.
+        // The receiver remembers the epoch and consumed nothing: the range is exact, unless the
+        // sender has an acknowledgement.
         (Some(sent), None) => {
             (sent.stream, sent.acked, Some(sent.tail), sent.acked == Position::START)
         }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The identity of an end of a link, and the numbers it names (SPEC 12.1).
+//! The identity of an end of a link, and the numbers that identify stores, owners, connections,
+//! epochs and streams (SPEC 12.1).
 //!
 //! ```text
 //!  store id           a store           random, made with the store: another store has another one
@@ -9,42 +10,45 @@
 //!  stream id          one direction     random, made when its sender begins it
 //! ```
 //!
-//! Nothing here makes the numbers. Store ids and stream ids have no order; the others only rise.
+//! This file draws no random numbers. Store ids and stream ids have no order; the other numbers
+//! only rise.
 
 use core::num::NonZeroU64;
 
-/// Names the file or memory of one end: a random number made with it.
+/// Identifies the file or memory of one end: a random number, drawn when the store is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct StoreId(pub u128);
 
-/// Counts the owners of a store; the first is 1.
+/// The number of an owner among the owners of a store; the first owner is 1.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Incarnation(pub u64);
 
-/// Counts the connections of one incarnation of a client.
+/// The number of a connection among the connections of one incarnation of a client.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ConnectionNumber(pub u64);
 
 impl ConnectionNumber {
-    /// The number of the next connection, above both this one and `other`.
+    /// The next connection number, above both `self` and `other`.
     ///
-    /// `None` after the last number there is: the owner then opens its store again.
+    /// `None` after the highest number: the owner then has to open its store again, as a new
+    /// incarnation.
     #[must_use]
     pub fn next_above(self, other: Self) -> Option<Self> {
         self.max(other).0.checked_add(1).map(Self)
     }
 }
 
-/// A period in the life of a link, such as a trading day. Both directions begin anew with it.
+/// A period in the life of a link, such as a trading day. Both directions begin anew with each
+/// epoch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Epoch(pub u64);
 
-/// Names one stream of one direction: a random number other than 0, made by its sender.
+/// Identifies one stream of one direction: a random number other than 0, drawn by its sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct StreamId(pub NonZeroU64);
 
 impl StreamId {
-    /// The stream of that number; `None` for 0, which means "no stream".
+    /// The stream id with this number; `None` for 0, which means "no stream".
     #[must_use]
     pub const fn new(number: u64) -> Option<Self> {
         match NonZeroU64::new(number) {
@@ -57,12 +61,12 @@ impl StreamId {
 /// The identity that ATTACH and ATTACHED carry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Identity {
-    /// The id of the store.
+    /// The store id of the side.
     pub store_id: StoreId,
-    /// The number of its owner.
+    /// The incarnation: the number of the side's owner.
     pub incarnation: Incarnation,
-    /// The connection; a server repeats the client's number.
+    /// The number of the connection; a server repeats the client's number.
     pub connection_number: ConnectionNumber,
-    /// The epoch the side is in.
+    /// The epoch in which the side is.
     pub epoch: Epoch,
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! How two ends of a link resume, whatever happened to them: views in, decisions out (SPEC 12).
+//! Decides how the two ends of a link resume after any failure: views in, decisions out (SPEC 12).
 //!
 //! ```text
 //!  position.rs    positions, digests, acked offsets and the watermarks of one direction
@@ -12,9 +12,9 @@
 //!  report.rs      what the application learns of skipped and dropped messages
 //! ```
 //!
-//! This crate has no `unsafe`, allocates nothing, and asks nothing of an operating system or a
-//! clock. The links and the model of `tests/model` call the same functions. Everything that comes
-//! from the peer is checked before it is believed; no function panics, whatever its arguments.
+//! This crate has no `unsafe` code, allocates nothing, and uses neither system calls nor a clock.
+//! The links and the model of `tests/model` call the same functions. Everything that comes from the
+//! peer is checked before it is believed; no function panics, whatever its arguments.
 #![cfg_attr(not(test), warn(clippy::unwrap_used, clippy::arithmetic_side_effects))]
 #![no_std]
 #![forbid(unsafe_code)]

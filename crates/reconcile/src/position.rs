@@ -10,22 +10,23 @@
 //!  base ─trim─▶ acked ─acknowledge─▶ … consumed ─consume─▶ received ─arrive─▶ … tail ─append─▶
 //! ```
 //!
-//! `base ≤ acked ≤ consumed ≤ received ≤ tail` holds in every state. Each side checks its own part
-//! at each move, and the peer's claims against it. A move either happens or changes nothing.
+//! `base ≤ acked ≤ consumed ≤ received ≤ tail` holds in every state. Each side checks its own
+//! positions at each move, and the peer's claims against them. A move either succeeds or changes
+//! nothing.
 //!
-//! A position never repeats within a stream. Nothing here knows how long a record may be.
+//! A position never repeats within a stream. This file sets no limit on the length of a record.
 
 use crate::identity::StreamId;
 
-/// An absolute position in one stream, in bytes of footprint since its start.
+/// An absolute position in one stream: bytes of ring footprint since the start of the stream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Position(pub u64);
 
 impl Position {
-    /// Where every stream begins.
+    /// The position at which every stream begins.
     pub const START: Self = Self(0);
 
-    /// The position `bytes` further on, or `None` beyond the last one there is.
+    /// The position `bytes` further on; `None` if it would exceed the highest position.
     ///
     /// ```
     /// use partywall_reconcile::Position;
@@ -40,14 +41,14 @@ impl Position {
         }
     }
 
-    /// How many bytes `self` lies beyond `earlier`; 0 if it does not.
+    /// The number of bytes from `earlier` to `self`; 0 if `self` is before `earlier`.
     #[must_use]
     pub const fn since(self, earlier: Self) -> u64 {
         self.0.saturating_sub(earlier.0)
     }
 }
 
-/// The bytes from one position up to, and without, another.
+/// The bytes from one position up to another, which is excluded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Range {
     from: Position,
@@ -55,7 +56,7 @@ pub struct Range {
 }
 
 impl Range {
-    /// The bytes `from..to`, or `None` if they run backwards.
+    /// The range `from..to`; `None` if `to` is before `from`.
     ///
     /// ```
     /// use partywall_reconcile::{Position, Range};
@@ -67,7 +68,7 @@ impl Range {
         if from.0 <= to.0 { Some(Self { from, to }) } else { None }
     }
 
-    /// The bytes `from..to`, or none at `from` if they would run backwards.
+    /// The range `from..to`; the empty range at `from` if `to` is before `from`.
     #[must_use]
     pub const fn clamped(from: Position, to: Position) -> Self {
         Self { from, to: if from.0 <= to.0 { to } else { from } }
@@ -98,7 +99,8 @@ impl Range {
     }
 }
 
-/// Identifies the record that ends at a position, by its crc32c; 0 at the start of a stream.
+/// The crc32c of the record that ends at a position, which identifies the record; 0 at the start of
+/// a stream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct RecordDigest(pub u32);
 
@@ -107,27 +109,28 @@ impl RecordDigest {
     pub const START: Self = Self(0);
 }
 
-/// A position of a named stream, with the digest there: how far a receiver has acknowledged.
+/// A position of a named stream, with its digest, up to which a receiver has acknowledged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct AckedOffset {
     /// The id of the stream.
     pub stream: StreamId,
     /// Everything below this position is acknowledged.
     pub position: Position,
-    /// The digest of the record that ends there.
+    /// The digest of the record that ends at the position.
     pub digest: RecordDigest,
 }
 
-/// An acknowledgement that a reply stores when it is published.
+/// An acknowledgement that becomes valid together with a reply, when the reply is published.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Prepared {
-    /// The acked offset once the reply is published.
+    /// The acked offset that is valid once the reply is published.
     pub acked_offset: AckedOffset,
-    /// Where the reply begins, in this side's own stream.
+    /// The position at which the reply begins, in the stream that the receiver itself sends.
     pub reply_at: Position,
 }
 
-/// How far this side had acknowledged when it ended, perhaps in the middle of a commit (SPEC 12.5).
+/// The acked offset of the local side when its last process ended, perhaps in the middle of a
+/// commit (SPEC 12.5).
 ///
 /// ```text
 ///  acknowledge alone      stored := acked offset
@@ -135,13 +138,14 @@ pub struct Prepared {
 ///                         stored := acked offset             │ any time before it is trimmed
 /// ```
 ///
-/// The caller makes [`Prepared`] of the last own published record that carries an acked offset of
-/// the stored one's stream. The record carries the digest too: after a crash it is nowhere else,
-/// because the record that it identifies is the peer's. `ack_at` gives the `ack_pos` of the own
-/// published record at a position, if there is one.
+/// The caller takes [`Prepared`] from the last published record of its own stream that carries an
+/// acked offset of the same stream as `stored`. That record carries the digest too. After a crash
+/// the digest is nowhere else, because the record that it identifies is the peer's. `ack_at`
+/// returns the `ack_pos` of the published record at a position of the own stream, if one begins
+/// there.
 ///
-/// The highest acknowledgement that the peer saw is *not* used. If this store was replaced by an
-/// older copy, that would silently skip messages which the application here has forgotten.
+/// The highest acknowledgement that the peer saw is *not* used. If the local store was replaced by
+/// an older copy, using it would silently skip messages that the application has forgotten.
 ///
 /// ```
 /// use partywall_reconcile::{AckedOffset, Position, Prepared, RecordDigest, StreamId, recover};
@@ -172,8 +176,8 @@ pub fn recover(
     }
 }
 
-/// Whether an ACK is due, on a transport where the sender cannot read the acked offset itself (SPEC
-/// 12.5).
+/// Whether the receiver should send an ACK, on a transport where the sender cannot read the acked
+/// offset itself (SPEC 12.5).
 ///
 /// ```text
 ///  acked ────────── consumed ───── received
@@ -181,10 +185,10 @@ pub fn recover(
 ///  └ anything, and nothing is left to consume: due
 /// ```
 ///
-/// `acked` is the last position sent on this connection, in the view, an ACK or a record. `window`
-/// is the sender's, in bytes. `drained`: no received message is left to consume. An ACK needs no
-/// room for data, so a sender whose window is full gets one at the latest when its receiver has
-/// consumed everything.
+/// `acked` is the last position that the receiver reported on this connection, in the view, an ACK
+/// or a record. `window` is the sender's window in bytes. `drained`: every received message is
+/// consumed. An ACK needs no room for data, so a sender whose window is full gets one at the latest
+/// when its receiver has consumed everything.
 ///
 /// ```
 /// use partywall_reconcile::{Position, is_ack_due};
@@ -212,7 +216,7 @@ pub const fn ack_due_at(window: u64, acked: Position) -> Position {
     Position(acked.0.saturating_add(if quarter == 0 { 1 } else { quarter }))
 }
 
-/// The sender's watermarks of its stream.
+/// The watermarks of a stream at its sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Outgoing {
     stream: StreamId,
@@ -222,14 +226,14 @@ pub struct Outgoing {
 }
 
 impl Outgoing {
-    /// A new stream: empty, at position 0.
+    /// A new stream, which is empty and begins at position 0.
     #[must_use]
     #[inline]
     pub const fn new(stream: StreamId) -> Self {
         Self { stream, base: Position::START, acked: Position::START, tail: Position::START }
     }
 
-    /// A stream as it was found in a file; `None` unless base ≤ acked ≤ tail.
+    /// A stream whose watermarks were read from a file; `None` unless base ≤ acked ≤ tail.
     #[must_use]
     #[inline]
     pub const fn found(
@@ -251,32 +255,32 @@ impl Outgoing {
         self.stream
     }
 
-    /// The position of the first record that is kept.
+    /// The position of the first record that the sender keeps.
     #[must_use]
     #[inline]
     pub const fn base(&self) -> Position {
         self.base
     }
 
-    /// How far the receiver has acknowledged, as far as this side knows.
+    /// The position up to which the receiver is known to have acknowledged.
     #[must_use]
     #[inline]
     pub const fn acked(&self) -> Position {
         self.acked
     }
 
-    /// The position of the next record.
+    /// The position at which the next record will begin.
     #[must_use]
     #[inline]
     pub const fn tail(&self) -> Position {
         self.tail
     }
 
-    /// Takes `footprint` bytes for a record, and returns its position.
+    /// Reserves `footprint` bytes for a record, and returns the record's position.
     ///
     /// # Errors
-    /// [`Full`], if more than `window` bytes would be kept: acknowledged records have to be trimmed
-    /// first.
+    /// [`Full`], if the sender would then keep more than `window` bytes: acknowledged records have
+    /// to be trimmed first.
     pub fn append(&mut self, footprint: u64, window: u64) -> Result<Position, Full> {
         let end = self.tail.plus(footprint).ok_or(Full)?;
         if end.since(self.base) > window {
@@ -288,7 +292,7 @@ impl Outgoing {
     /// Applies an acknowledgement of `stream` up to `position`: from an ACK, the peer's memory, or
     /// a view.
     ///
-    /// An older acknowledgement changes nothing.
+    /// An acknowledgement below the present one changes nothing.
     ///
     /// # Errors
     /// [`AckUnfit`]; nothing was changed.
@@ -303,10 +307,10 @@ impl Outgoing {
         Ok(())
     }
 
-    /// Frees acknowledged records up to `position`, and returns the range that they took.
+    /// Frees acknowledged records up to `position`, and returns the freed range.
     ///
     /// # Errors
-    /// [`NotAcked`] beyond the last acknowledgement; nothing was changed.
+    /// [`NotAcked`] if `position` is above the acknowledged position; nothing was changed.
     pub fn trim(&mut self, position: Position) -> Result<Range, NotAcked> {
         if position > self.acked {
             return Err(NotAcked);
@@ -317,41 +321,43 @@ impl Outgoing {
     }
 }
 
-/// There is no room in the window, or no position left.
+/// The window has no room for the record, or the stream has reached the highest position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Full;
 
-/// The receiver may still need these records.
+/// The receiver may still need the records below the given position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NotAcked;
 
-/// Why an acknowledgement is not applied.
+/// Why a sender does not apply an acknowledgement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AckUnfit {
-    /// It is of another stream, from before an epoch or a loss, and is dropped.
+    /// The acknowledgement names another stream, from before an epoch or a loss; the sender drops
+    /// it.
     OtherStream,
-    /// It is of records that were never written: a violation.
+    /// The acknowledgement covers records that were never written: a violation by the peer.
     BeyondTail,
 }
 
-/// The receiver's watermarks of a stream.
+/// The watermarks of a stream at its receiver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Incoming {
     consumed: Position,
     received: Position,
 }
 
-/// How a record that arrives relates to those before it.
+/// How an arriving record relates to the records received before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Arrival {
-    /// It is the next one.
+    /// The record is the next one.
     Next,
-    /// It arrived before: drop it.
+    /// The record was received before; the receiver drops it.
     Known,
 }
 
 impl Incoming {
-    /// A receiver that has consumed up to a position and holds nothing beyond it.
+    /// The watermarks of a receiver that has consumed up to `consumed`, and received nothing
+    /// beyond.
     #[must_use]
     #[inline]
     pub const fn at(consumed: Position) -> Self {
@@ -372,10 +378,11 @@ impl Incoming {
         self.received
     }
 
-    /// Takes a record that lies at `position`, on the present connection.
+    /// Counts a record that arrives at `position`, on the present connection.
     ///
     /// # Errors
-    /// [`OutOfOrder`], a violation: it leaves a gap, overlaps records before it, or has no end.
+    /// [`OutOfOrder`], a violation: the record leaves a gap, overlaps earlier records, or ends
+    /// beyond the highest position.
     #[inline]
     pub fn arrive(&mut self, position: Position, footprint: u64) -> Result<Arrival, OutOfOrder> {
         let end = position.plus(footprint).ok_or(OutOfOrder)?;
@@ -389,10 +396,11 @@ impl Incoming {
         if end <= self.received { Ok(Arrival::Known) } else { Err(OutOfOrder) }
     }
 
-    /// Consumes up to `position`.
+    /// Moves the consumed position to `position`.
     ///
     /// # Errors
-    /// [`NotReceived`] if that goes back, or beyond what has arrived; nothing was changed.
+    /// [`NotReceived`] if `position` is below the consumed position, or above the received one;
+    /// nothing was changed.
     #[inline]
     pub fn consume(&mut self, position: Position) -> Result<(), NotReceived> {
         if position < self.consumed || position > self.received {
@@ -403,13 +411,14 @@ impl Incoming {
     }
 }
 
-/// A record is not at the position of the next one.
+/// A record does not begin at the position of the next record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OutOfOrder;
 
-/// No received message ends there.
+/// No received message ends at the given position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NotReceived;
 
-/// This part of the window is acknowledged before the receiver is drained.
+/// The denominator of the window's part after which an ACK is due, even if messages are left to
+/// consume.
 const QUARTER: u64 = 4;

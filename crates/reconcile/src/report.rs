@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Reports for the application: every range that was skipped or dropped, once on each living side.
+//! Reports for the application: each skipped or dropped range is reported once at each living side.
 //!
 //! ```text
 //!  Undelivered   the epoch ended before the range was consumed
@@ -9,55 +9,58 @@
 //! ```
 //!
 //! A report is stored in the same commit as the change that it reports, and kept until the
-//! application took it.
+//! application has taken it.
 
 use crate::identity::{Epoch, StreamId};
 use crate::position::Position;
 
-/// A direction, as the side that reports sees it.
+/// A direction, as seen by the side that reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Direction {
-    /// The stream that this side sends.
+    /// The stream that the reporting side sends.
     Outgoing,
-    /// The stream that this side receives.
+    /// The stream that the reporting side receives.
     Incoming,
 }
 
 /// Why a range was skipped or dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Cause {
-    /// An epoch ended before the range was consumed.
+    /// The epoch of the range ended before its messages were consumed.
     Undelivered,
-    /// The sender had trimmed the range when a receiver with an older or new store asked for it.
+    /// The sender no longer had the range when a receiver with an older copy of its file, or a new
+    /// store, asked for it.
     Gap,
-    /// The sender's store was lost, with the range that the receiver had not yet consumed.
+    /// The sender's store was lost, and with it the range that the receiver had not yet consumed.
     Lost,
-    /// The views contradict each other; all bytes are kept until an operator decides.
+    /// The views of the two sides contradict each other; both keep all bytes until an operator
+    /// decides.
     Quarantined(Impossible),
 }
 
-/// Why a link is quarantined.
+/// Why a link is in quarantine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Impossible {
     /// The receiver has records that the sender has not written: the sender's file is an older
     /// copy.
     ReceiverAhead,
-    /// No record of the sender ends where the receiver has consumed to.
+    /// No record of the sender ends at the position up to which the receiver has consumed.
     NoBoundary,
-    /// Another record of the sender ends there.
+    /// A different record of the sender ends at the position up to which the receiver has consumed.
     OtherRecord,
 }
 
-/// The positions that a report is about.
+/// The range of positions that a report is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Span {
     /// The first position of the range.
     pub from: Position,
-    /// The position behind the last; `None` if neither side knows it.
+    /// The position after the last byte; `None` if neither side knows it.
     pub to: Option<Position>,
-    /// The range reaches at least up to here.
+    /// The range reaches at least up to this position.
     pub known_to: Position,
-    /// Whether both ends are known. If not, the range may begin with records that were consumed.
+    /// Whether both ends of the range are known. If not, the range may begin with records that were
+    /// consumed.
     pub exact: bool,
 }
 
@@ -69,23 +72,23 @@ impl Span {
     }
 }
 
-/// One range for the application.
+/// One skipped or dropped range, as reported to the application.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Report {
-    /// Sent or received by the side that reports.
+    /// Whether the reporting side sent or received the range.
     pub direction: Direction,
-    /// Why it was skipped or dropped.
+    /// Why the range was skipped or dropped.
     pub cause: Cause,
-    /// The epoch of the stream.
+    /// The epoch in which the range was sent.
     pub epoch: Epoch,
-    /// The stream, if the side knows its number.
+    /// The stream of the range, if the reporting side knows its id.
     pub stream: Option<StreamId>,
     /// The positions of the range.
     pub span: Span,
 }
 
 impl Report {
-    /// Whether this report includes `other`.
+    /// Whether the range of this report includes that of `other`, for the same stream and cause.
     #[must_use]
     pub fn covers(&self, other: &Self) -> bool {
         let same = (self.direction, self.cause, self.epoch, self.stream)
@@ -106,8 +109,8 @@ pub struct Reports {
 }
 
 impl Reports {
-    /// The most that one commit can have: two of the epoch before, three of the present one, and
-    /// one to spare.
+    /// The maximum number of reports in one commit: two of the epoch before, three of the present
+    /// epoch, and one spare.
     pub const MAX: usize = 6;
 
     /// Adds `report`, unless its span is empty.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Ranges that a receiver skipped without consuming them, and when each side reports them (SPEC
-//! 12.3).
+//! Ranges that a receiver skipped without consuming them, and when each side reports such a range
+//! (SPEC 12.3).
 //!
 //! ```text
 //!  receiver   one commit: consumed moves past the range · this skip is kept · its report is stored
@@ -9,9 +9,9 @@
 //!  sender     one commit: reported := skip · its report is stored   (once, by comparing them)
 //! ```
 //!
-//! The receiver's commit makes a skip happen, so the sender never reports one that was only
-//! decided. When it reported at the decision, a connection cut before CONFIRM made it report twice,
-//! with other ranges, or not at all.
+//! A skip takes effect with the receiver's commit, so the sender never reports a skip that was only
+//! decided. In the rejected design the sender reported at its decision. Then a connection cut
+//! before CONFIRM made it report twice, with different ranges, or not at all.
 
 use crate::identity::{Epoch, StreamId};
 use crate::position::{Position, Range};
@@ -20,21 +20,22 @@ use crate::report::{Cause, Direction, Report, Reports, Span};
 /// A range that a receiver skipped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Skip {
-    /// The epoch it happened in.
+    /// The epoch in which the receiver skipped the range.
     pub epoch: Epoch,
-    /// The stream of the range.
+    /// The stream to which the range belongs.
     pub of: StreamId,
     /// The stream that the receiver continued with: another one if the sender's store was lost.
     pub into: StreamId,
-    /// The positions that were not consumed. Of another stream: as far as was received, since its
-    /// end is unknown.
+    /// The positions that were not consumed. If `into` is another stream, the range ends where the
+    /// receiver had received, because the true end is unknown.
     pub range: Range,
-    /// Where `into` was continued. If it is another stream, everything before is skipped too.
+    /// The position at which `into` was resumed. If `into` is another stream, its positions below
+    /// `resume` are skipped too.
     pub resume: Position,
 }
 
 impl Skip {
-    /// The reports of this skip on the side for which it has `direction`.
+    /// The reports of this skip on the side for which the stream has `direction`.
     #[must_use]
     pub fn reports(&self, direction: Direction) -> Reports {
         let mut reports = Reports::default();
@@ -50,8 +51,8 @@ impl Skip {
             reports.add(Some(report(Cause::Gap, self.of, from, Some(to), to)));
         } else {
             reports.add(Some(report(Cause::Lost, self.of, from, None, to)));
-            // Only if both stores failed: the receiver had acknowledged the new stream, and forgot
-            // it.
+            // This happens only if both stores failed: the receiver had acknowledged messages of
+            // the new stream, and lost that knowledge.
             let (start, resume) = (Position::START, self.resume);
             reports.add(Some(report(Cause::Gap, self.into, start, Some(resume), resume)));
         }
@@ -59,12 +60,12 @@ impl Skip {
     }
 }
 
-/// The reports that a sender has to store for the skip in a receiver's view; `None` if it is not
-/// new.
+/// The reports that a sender has to store for the skip in a receiver's view; `None` if the sender
+/// has already reported that skip.
 ///
-/// `reported` is the skip it reported last; `mine` are its present stream and the one of the epoch
-/// before. The reports are stored in one commit with `reported := skip`. A receiver whose file is
-/// an older copy skips again, and perhaps further; only what is further is reported.
+/// `reported` is the last skip that the sender reported; `mine` are its present stream and that of
+/// the epoch before. The reports are stored in one commit with `reported := skip`. A receiver whose
+/// file is an older copy skips again, and perhaps further; only the additional range is reported.
 #[must_use]
 pub fn learn(
     skip: Option<Skip>,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The views that two sides send each other about a direction when they attach (SPEC 12.2).
+//! The views that two sides send each other about one direction when they attach (SPEC 12.2).
 //!
 //! ```text
 //!  sender's view     epoch, stream,    base ················· tail
@@ -8,8 +8,8 @@
 //!                                           digest
 //! ```
 //!
-//! Views come from the wire, so their constructors check everything that one view alone can
-//! contradict. [`reconcile`](crate::reconcile()) checks what two views contradict together.
+//! Views come from the peer, so their constructors check every contradiction within one view.
+//! [`reconcile`](crate::reconcile()) checks contradictions between two views.
 
 use core::fmt;
 
@@ -17,7 +17,7 @@ use crate::identity::{Epoch, StreamId};
 use crate::position::{AckedOffset, Incoming, Outgoing, Position, RecordDigest};
 use crate::skip::Skip;
 
-/// The records that the sender of a direction has.
+/// A sender's view of its stream: which records the sender has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct SenderView {
     epoch: Epoch,
@@ -43,39 +43,39 @@ impl SenderView {
         Ok(Self { epoch, stream, base, tail })
     }
 
-    /// The view of a sender in `epoch` whose stream this is.
+    /// The view of a sender in `epoch`, whose stream has the watermarks `outgoing`.
     #[must_use]
     pub const fn of(epoch: Epoch, outgoing: &Outgoing) -> Self {
         let (base, tail) = (outgoing.base(), outgoing.tail());
         Self { epoch, stream: outgoing.stream(), base, tail }
     }
 
-    /// The epoch of the side.
+    /// The epoch of the sender.
     #[must_use]
     pub const fn epoch(&self) -> Epoch {
         self.epoch
     }
 
-    /// The stream that it sends.
+    /// The id of the stream that the side sends.
     #[must_use]
     pub const fn stream(&self) -> StreamId {
         self.stream
     }
 
-    /// The position of the first record that it still has.
+    /// The position of the first record that the sender still has.
     #[must_use]
     pub const fn base(&self) -> Position {
         self.base
     }
 
-    /// The position of its next record.
+    /// The position of the sender's next record.
     #[must_use]
     pub const fn tail(&self) -> Position {
         self.tail
     }
 }
 
-/// How far the receiver of a direction has consumed and received.
+/// A receiver's view of a stream: how far the receiver has consumed and received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ReceiverView {
     epoch: Epoch,
@@ -85,10 +85,11 @@ pub struct ReceiverView {
 }
 
 impl ReceiverView {
-    /// The view of a receiver that consumed up to an acked offset, and received up to `received`.
+    /// The view of a receiver that has consumed up to the acked offset `consumed`, and received up
+    /// to `received`.
     ///
-    /// `consumed` is `None` before it knows any stream of this epoch. `skip` is the last range that
-    /// it skipped without consuming it, of whatever epoch.
+    /// `consumed` is `None` until the receiver knows a stream of this epoch. `skip` is the last
+    /// range that the receiver skipped without consuming it, in whatever epoch.
     ///
     /// # Errors
     /// [`Malformed::ConsumedBeyondReceived`], also if records were received but no stream is known;
@@ -111,7 +112,7 @@ impl ReceiverView {
         Ok(Self { epoch, consumed, received, skip })
     }
 
-    /// The view of a receiver that consumed up to an acked offset, and has the watermarks
+    /// The view of a receiver that has consumed up to an acked offset, and has the watermarks
     /// `incoming`.
     #[must_use]
     pub fn of(
@@ -133,37 +134,38 @@ impl ReceiverView {
         Self { epoch, consumed: None, received: Position::START, skip }
     }
 
-    /// The epoch of the side.
+    /// The epoch of the receiver.
     #[must_use]
     pub const fn epoch(&self) -> Epoch {
         self.epoch
     }
 
-    /// How far it consumed.
+    /// The acked offset of the receiver; `None` if it knows no stream of its epoch.
     #[must_use]
     pub const fn consumed(&self) -> Option<AckedOffset> {
         self.consumed
     }
 
-    /// How far it received.
+    /// The position up to which the receiver has received.
     #[must_use]
     pub const fn received(&self) -> Position {
         self.received
     }
 
-    /// The last range that it skipped.
+    /// The last range that the receiver skipped.
     #[must_use]
     pub const fn skip(&self) -> Option<Skip> {
         self.skip
     }
 }
 
-/// A view that contradicts itself. The connection is closed as violated; nothing was changed.
+/// Why a view contradicts itself. The caller closes the connection because of a violation; no state
+/// was changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Malformed {
     /// A sender's first record lies beyond its own tail.
     BaseBeyondTail,
-    /// A receiver has consumed beyond what it has received.
+    /// A receiver claims to have consumed beyond the position up to which it has received.
     ConsumedBeyondReceived,
     /// A digest is given at the start of a stream, where no record ends.
     DigestAtStart,

@@ -16,17 +16,17 @@
 //! V2 is first, E3 sees V1 and F does not enter. If E2 is first, V3 sees E1 and R waits for E4.
 //!
 //! The light barrier only keeps the compiler from moving accesses. The heavy barrier makes every
-//! thread of the process execute a full barrier, at whichever step it is, and so does the work of
-//! both (membarrier(2), "expedited"). Entering and leaving therefore take two plain stores and two
-//! loads.
+//! thread of the process execute a full barrier, at whichever step it is, so it does the work of
+//! both barriers (membarrier(2), "expedited"). Entering and leaving therefore take two plain stores
+//! and two loads.
 //!
 //! A thread that read `favoured` long ago may write its flag at any later time, and then finds that
 //! it is no longer favoured. It must not write the flag of another thread. So each thread that was
 //! ever favoured has a slot of its own. There are [`FAVOURED_MAX`] slots; further threads always
 //! take the mutex.
 //!
-//! This file has neither the mutex nor the value: its user, which has an operating system, has
-//! them.
+//! This file has neither the mutex nor the protected value. Its user has both, because a mutex
+//! needs an operating system.
 //!
 //! # Invariants
 //!
@@ -41,7 +41,7 @@ use partywall_layout::seeded_fault;
 /// Upper bound of the threads that are favoured in the life of a lock, one after the other.
 pub const FAVOURED_MAX: usize = 4;
 
-/// Which thread is favoured, and which threads are inside; see the module documentation.
+/// Which thread is favoured, and which threads are inside the lock; see the module documentation.
 #[derive(Debug)]
 pub struct Bias {
     /// The thread's number times [`FAVOURED_MAX`], plus its slot; 0 if no thread is favoured.
@@ -49,7 +49,7 @@ pub struct Bias {
     inside: [AtomicU64; FAVOURED_MAX],
 }
 
-/// Proof that the favoured thread is inside; holds the number of its slot.
+/// Proof that the favoured thread is inside the lock; holds the number of its slot.
 #[derive(Debug)]
 #[must_use = "the thread stays inside until `Bias::leave`"]
 pub struct Inside(NonZeroUsize);
@@ -66,14 +66,14 @@ impl Inside {
     }
 }
 
-/// Which thread owns which slot. The mutex protects it.
+/// Which thread owns which slot. The user's mutex protects this table.
 #[derive(Debug, Default)]
 pub struct Slots {
     threads: [u64; FAVOURED_MAX],
 }
 
 impl Slots {
-    /// The slot of `thread`, or a free one, which becomes its slot.
+    /// The slot of `thread`. A thread without a slot gets a free one, if there is one.
     fn of(&mut self, thread: u64) -> Option<usize> {
         if seeded_fault("one_slot_for_all") {
             return Some(0);
@@ -97,30 +97,30 @@ impl Bias {
         Self { favoured: AtomicU64::new(0), inside: core::array::from_fn(|_| AtomicU64::new(0)) }
     }
 
-    /// Enters if this thread is favoured. `thread` is its number, which is not 0 and is never given
-    /// to another thread.
+    /// Enters the lock if the calling thread is favoured. `thread` is its number, which is not 0
+    /// and is never given to another thread.
     ///
     /// # Panics
-    /// If the thread is inside already, because it would have the value twice.
+    /// If the thread is inside the lock already, because it would have the protected value twice.
     #[inline]
     #[must_use]
     pub fn enter(&self, thread: u64) -> Option<Inside> {
-        // ORDER: Relaxed: a hint. A favoured thread wrote the word itself; E3 finds a later write
-        // of another thread.
+        // ORDER: Relaxed: the word is only a hint. A favoured thread wrote `favoured` itself; E3
+        // finds a later write of another thread.
         let seen = self.favoured.load(Ordering::Relaxed);
         if seen / SLOTS != thread {
             return None;
         }
         let slot = (seen % SLOTS) as usize;
-        // ORDER: Relaxed: reads this thread's own last store.
+        // ORDER: Relaxed: this thread alone writes the flag, so the load reads its own last store.
         let is_inside = self.inside[slot].load(Ordering::Relaxed) != 0;
         assert!(!is_inside, "a thread locks what it has locked");
-        // ORDER: E1. Relaxed: the barriers order it, see the module documentation.
+        // ORDER: E1. Relaxed: the barriers order the store, see the module documentation.
         self.inside[slot].store(1, Ordering::Relaxed);
         if !seeded_fault("no_light_barrier") {
             light_barrier();
         }
-        // ORDER: E3. Acquire keeps the accesses to the value after it.
+        // ORDER: E3. Acquire keeps the accesses to the protected value after this load.
         if self.favoured.load(Ordering::Acquire) == seen {
             return Some(Inside::new(slot));
         }
@@ -128,48 +128,53 @@ impl Bias {
         None
     }
 
-    /// Whether another thread waits for the one that is inside, which may then leave and enter
-    /// again later.
+    /// Whether another thread waits for the thread inside. That thread may then leave the lock, and
+    /// enter again later.
     #[inline]
     #[must_use]
     pub fn is_wanted(&self, _inside: &Inside) -> bool {
-        // ORDER: Relaxed: a hint, see V1. No other thread is favoured before this one has left.
+        // ORDER: Relaxed: a hint that V1 may be done. No other thread is favoured before the
+        // calling thread has left.
         self.favoured.load(Ordering::Relaxed) == 0
     }
 
-    /// Leaves: the value is no longer this thread's.
+    /// Leaves the lock: the calling thread may no longer access the protected value.
     #[expect(clippy::needless_pass_by_value, reason = "a thread that left has no proof any more")]
     #[inline]
     pub fn leave(&self, inside: Inside) {
-        // ORDER: E4. Release pairs with the Acquire of V3: the waiting thread sees all accesses to
-        // the value.
+        // ORDER: E4. Release pairs with the Acquire of V3: the waiting thread sees all accesses of
+        // this thread to the value.
         self.inside[inside.slot()].store(0, Ordering::Release);
     }
 
     /// Favours `thread`, which holds the mutex and is about to unlock it. Does nothing if no slot
-    /// is left for it.
+    /// is left for `thread`.
     pub fn favour(&self, thread: u64, slots: &mut Slots) {
         if let Some(slot) = slots.of(thread) {
-            // ORDER: Relaxed: a hint for other threads, and this thread's own store.
+            // ORDER: Relaxed: for other threads the word is only a hint, and `thread`, which alone
+            // acts on it, is the caller.
             self.favoured.store(thread * SLOTS + slot as u64, Ordering::Relaxed);
         }
     }
 
-    /// Favours no thread from here on. When this returns, the thread that was favoured is outside.
+    /// Ends the bias: no thread is favoured any more. When the call returns, the thread that was
+    /// favoured has left the lock.
     ///
     /// The caller is `thread` and holds the mutex. `heavy_barrier` makes every thread of the
-    /// process execute a full barrier; `pause` is called between two polls with their count.
-    /// Returns whether another thread was favoured; only then are the two called.
+    /// process execute a full barrier; `pause` is called between two polls, with the number of
+    /// polls so far. Returns whether another thread was favoured; only then are `heavy_barrier` and
+    /// `pause` called.
     ///
     /// # Panics
-    /// If the caller itself is inside, because it would have the value twice.
+    /// If the caller itself is inside the lock, because it would have the value twice.
     pub fn take_over(
         &self,
         thread: u64,
         heavy_barrier: impl FnOnce(),
         mut pause: impl FnMut(u32),
     ) -> bool {
-        // ORDER: Relaxed: the word is written only while the mutex is locked, as it is now.
+        // ORDER: Relaxed: `favoured` is written only by the thread that holds the mutex, which is
+        // the caller.
         let seen = self.favoured.load(Ordering::Relaxed);
         if seen == 0 {
             return false;
@@ -179,11 +184,12 @@ impl Bias {
             // ORDER: Relaxed: both words are this thread's own stores, and no other thread may
             // write `favoured` while the mutex is locked.
             assert!(flag.load(Ordering::Relaxed) == 0, "a thread locks what it has locked");
-            // ORDER: Relaxed: a hint for other threads, and this thread's own store.
+            // ORDER: Relaxed: for other threads the word is only a hint, and the favoured thread is
+            // the caller itself.
             self.favoured.store(0, Ordering::Relaxed);
             return false;
         }
-        // ORDER: V1. Relaxed: the barriers order it, see the module documentation.
+        // ORDER: V1. Relaxed: the barriers order the store, see the module documentation.
         self.favoured.store(0, Ordering::Relaxed);
         if !seeded_fault("no_heavy_barrier") {
             heavy_barrier();

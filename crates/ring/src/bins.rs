@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The index of free chunks by size: a two-level segregated fit, which finds one in constant time.
+//! The index of free chunks by size: a two-level segregated fit, which finds a chunk in constant
+//! time.
 //!
 //! ```text
 //!  size in units   0 .. 15 | 16 .. 31 | 32 .. 63 | 64 .. 127 | ...   first level: powers of two
@@ -14,14 +15,15 @@
 
 use alloc::vec::Vec;
 
-/// The chunk number that stands for none.
+/// The chunk number that means "no chunk".
 pub const NONE: u32 = u32::MAX;
 
 const SECOND_BITS: u32 = 4;
 const SECOND: usize = 1 << SECOND_BITS;
-/// First levels for sizes below 2^36 units, which is far more than any memory.
+/// Number of first levels: enough for sizes below 2^36 units, which is far more than any memory.
 const FIRST: usize = 36 - SECOND_BITS as usize + 1;
-/// Upper bound of the chunks that are tried in the one list that *may* hold a fitting one.
+/// Upper bound of the chunks that are tried in the one list whose chunks may or may not be large
+/// enough.
 const TRIES_MAX: usize = 16;
 
 /// The free chunks, by size.
@@ -42,7 +44,8 @@ struct Link {
 }
 
 impl Bins {
-    /// An empty index. Chunks numbered below `chunks` need no further allocation.
+    /// An index without chunks. Inserting a chunk whose number is below `chunks` allocates no
+    /// memory.
     pub fn new(chunks: usize) -> Self {
         Self {
             first: 0,
@@ -52,7 +55,7 @@ impl Bins {
         }
     }
 
-    /// Adds `chunk`, which is `units` long and not in the index.
+    /// Adds `chunk`, which is `units` long and must not be in the index.
     pub fn insert(&mut self, chunk: u32, units: u64) {
         let (first, second) = bin_of(units);
         let next = self.heads[first][second];
@@ -68,7 +71,7 @@ impl Bins {
         self.first |= 1 << first;
     }
 
-    /// Removes `chunk`, which is in the index.
+    /// Removes `chunk`, which must be in the index.
     pub fn remove(&mut self, chunk: u32) {
         let Link { units, previous, next } = self.links[chunk as usize];
         let (first, second) = bin_of(units);
@@ -88,10 +91,10 @@ impl Bins {
         }
     }
 
-    /// A chunk of at least `units`, if one is found in constant time. It stays in the index.
+    /// A chunk of at least `units`, if one is found in constant time. The chunk stays in the index.
     ///
-    /// Every chunk of a list above that of `units` fits. Of the list of `units` the first few
-    /// chunks are tried, so that an exact fit is found.
+    /// Every chunk of a list above that of `units` fits. In the list of `units` itself the first
+    /// [`TRIES_MAX`] chunks are tried, so that an exact fit is usually found.
     pub fn find(&self, units: u64) -> Option<u32> {
         let (first, second) = bin_of(units);
         let mut chunk = self.heads[first][second];
@@ -108,7 +111,7 @@ impl Bins {
     }
 
     fn find_above(&self, first: usize, second: usize) -> Option<u32> {
-        // Lists of the same power of two, above `second`.
+        // The non-empty lists of the same power of two that hold larger chunks than list `second`.
         let same = u32::from(self.second[first]) & (u32::MAX << (second + 1));
         if same != 0 {
             return Some(self.heads[first][same.trailing_zeros() as usize]);
@@ -123,7 +126,7 @@ impl Bins {
     }
 }
 
-/// The list that holds chunks of `units`.
+/// First and second level of the list that holds chunks of `units`.
 const fn bin_of(units: u64) -> (usize, usize) {
     if units < SECOND as u64 {
         #[expect(clippy::cast_possible_truncation, reason = "less than 16")]

@@ -8,8 +8,9 @@
 //!   producer  apart
 //! ```
 //!
-//! The ring lies in the peer's region, which this side never writes and does not trust. Each header
-//! is loaded once and checked. Progress is reported in the word `consumed` of the own region.
+//! The ring lies in the peer's region, which this process never writes and does not trust. Each
+//! header is loaded once and checked. The consumer reports its progress in the word `consumed` of
+//! its own region.
 //!
 //! The consumer never waits, never notifies, and does not interpret payloads.
 
@@ -20,22 +21,22 @@ use partywall_layout::{RecordHeader, Violation};
 /// Distance in bytes at which [`Consumer::prefetch`] fetches ahead.
 const AHEAD_BYTES: u64 = 8 * SLOT_BYTES;
 
-/// The one reader of a record ring.
+/// The only reader of a record ring.
 #[derive(Debug)]
 pub struct Consumer {
     ring: PeerMem,
     size: RingSize,
-    /// The word `consumed` of the own control page, at offset 0 of this memory.
+    /// The word `consumed` of this process's own control page, at offset 0 of this memory.
     consumed: OwnMem,
     /// Position of the next record.
     position: Position,
-    /// The value stored in `consumed`.
+    /// The position last stored in `consumed`.
     reported: Position,
 }
 
 impl Consumer {
-    /// A consumer of the peer's `ring`. `consumed` is the cache line of the own control page that
-    /// reports this consumer's progress to the peer.
+    /// A consumer of the peer's `ring`. `consumed` is the cache line of this process's control page
+    /// that reports this consumer's progress to the peer.
     ///
     /// # Panics
     /// If the length of `ring` is not `size`.
@@ -45,15 +46,16 @@ impl Consumer {
         Self { ring, size, consumed, position: Position(0), reported: Position(0) }
     }
 
-    /// As [`new`](Self::new), but continues at `position`, where a record begins or will begin, and
-    /// stores it in `consumed`: all records before it are consumed.
+    /// Like [`new`](Self::new), but the consumer continues at `position`, where a record begins or
+    /// will begin. `position` is stored in `consumed`: all records before `position` are consumed.
     ///
     /// # Panics
     /// If the length of `ring` is not `size`, or no record can begin at `position`.
     #[must_use]
     pub fn at(ring: PeerMem, size: RingSize, mut consumed: OwnMem, position: Position) -> Self {
         assert!(position.0 % SLOT_BYTES == 0, "records begin with slots");
-        // ORDER (in `OwnMem::publish`): as in `report`.
+        // ORDER (in `OwnMem::publish`): Release, as in `report`: reads of earlier records are over
+        // before the producer sees the word.
         consumed.publish(0, position.0);
         Self { position, reported: position, ..Self::new(ring, size, consumed) }
     }
@@ -64,13 +66,14 @@ impl Consumer {
         self.position
     }
 
-    /// The header of the next record, if it is published; skips padding.
+    /// The header of the next record, if that is published; skips a PAD before it.
     ///
     /// The record remains the next one until [`advance`](Self::advance). After `None`, the producer
     /// may publish a record at any moment.
     ///
     /// # Errors
-    /// A [`Violation`] if the words there are no record. The ring cannot be read any further.
+    /// A [`Violation`] if the words at the next position are no record. The ring cannot be read any
+    /// further.
     #[inline]
     pub fn peek(&mut self) -> Result<Option<RecordHeader>, Violation> {
         loop {
@@ -89,16 +92,16 @@ impl Consumer {
         }
     }
 
-    /// Whether a word other than 0 lies where the next record must begin: the cheap poll of a
-    /// waiter.
+    /// Whether a word other than 0 lies where the next record must begin. It is the cheap poll of a
+    /// thread that waits.
     #[inline]
     #[must_use]
     pub fn is_ready(&self) -> bool {
         self.ring.peek(self.offset()) != 0
     }
 
-    /// Copies the payload of the record that [`peek`](Self::peek) returned, starting at its byte
-    /// `from`.
+    /// Copies the payload of the record that [`peek`](Self::peek) returned, starting at byte `from`
+    /// of the payload.
     ///
     /// # Panics
     /// If `from + into.len()` exceeds the payload's length.
@@ -110,7 +113,8 @@ impl Consumer {
 
     /// The payload of the record that [`peek`](Self::peek) returned, in place.
     ///
-    /// Only for a peer that is trusted not to change published bytes; see [`PeerMem::slice`].
+    /// Call it only for a peer that is trusted not to change published bytes; see
+    /// [`PeerMem::slice`].
     #[cfg(not(loom))]
     #[inline]
     #[must_use]
@@ -140,8 +144,9 @@ impl Consumer {
         self.ring.prefetch(offset + SLOT_BYTES as usize);
     }
 
-    /// Prefetches `bytes` bytes that lie a few records ahead. Only for a consumer that is behind:
-    /// in step with the producer it would take away the cache lines that are being written.
+    /// Prefetches `bytes` bytes that lie a few records ahead. It serves a consumer that lags
+    /// behind. A consumer in step with the producer would take away the cache lines that the
+    /// producer is writing.
     #[inline]
     pub fn prefetch(&self, bytes: u64) {
         let ahead = self.position.plus(AHEAD_BYTES);
@@ -153,22 +158,22 @@ impl Consumer {
         }
     }
 
-    /// Whether enough is consumed that progress must be reported now (SPEC 4.6).
+    /// Whether so much is consumed that the consumer must report its progress now (SPEC 4.6).
     #[inline]
     #[must_use]
     pub const fn is_report_due(&self) -> bool {
         self.position.since(self.reported) >= self.size.publish_every()
     }
 
-    /// Reports the progress to the producer. If it returns `true`, the report changed, and the
-    /// caller asks its `Waker` whether to notify.
+    /// Reports the progress to the producer. Returns `true` if the reported position changed; then
+    /// the caller asks its `Waker` whether to notify.
     #[inline]
     pub fn report(&mut self) -> bool {
         if self.reported == self.position {
             return false;
         }
-        // ORDER (in `OwnMem::publish`): Release, so our reads are over before the producer sees the
-        // word and overwrites the slots.
+        // ORDER (in `OwnMem::publish`): Release, so this process's reads are over before the
+        // producer sees the word and overwrites the slots.
         self.consumed.publish(0, self.position.0);
         self.reported = self.position;
         true

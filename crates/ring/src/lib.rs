@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The order of accesses to shared memory: record ring, slab, release ring, and parking.
+//! The order of accesses to shared memory: record ring, slab, release ring, and parking (sleep and
+//! wake-up).
 //!
 //! ```text
 //!        own region                                           peer's region (read-only)

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Shared memory as values: memory that only this process writes, and memory that it only reads.
+//! Shared memory as values: [`OwnMem`], which only this process writes, and [`PeerMem`], which it
+//! only reads.
 //!
 //! ```text
 //!   own region                                     peer's region
@@ -13,7 +14,7 @@
 //! are adjacent. So no part of this crate can write memory that another part owns, and the slab's
 //! free list *is* the list of free memory. Every holder of a [`PeerMem`] may read it.
 //!
-//! This is the crate's only file with `unsafe`. It knows nothing of records. Invariants:
+//! This is the crate's only file with `unsafe`. The file knows nothing of records. Invariants:
 //!
 //! 1. every byte of an own region belongs to exactly one live [`OwnMem`];
 //! 2. the pages stay mapped as long as any [`OwnMem`] or [`PeerMem`] of them lives;
@@ -34,7 +35,7 @@ use partywall_layout::seeded_fault;
 
 /// Memory that this process alone writes, for as long as the value lives.
 ///
-/// The maker of the mapping implements it. The peer may read the bytes at any time.
+/// The code that maps the memory implements this trait. The peer may read the bytes at any time.
 pub trait Writable: Send + Sync + 'static {
     /// The whole memory. Its start and length must be multiples of 64 bytes.
     fn as_mut_slice(&mut self) -> &mut [u8];
@@ -62,7 +63,8 @@ pub struct OwnMem {
 // SAFETY: invariant 1 makes an `OwnMem` the one owner of its bytes in this process, like a
 // `Box<[u8]>`: a writer has `&mut`, and a holder of `&` only reads.
 unsafe impl Send for OwnMem {}
-// SAFETY: as above.
+// SAFETY: invariant 1, as for `Send`: all writes need `&mut`, so threads that share `&OwnMem` only
+// read.
 unsafe impl Sync for OwnMem {}
 
 impl OwnMem {
@@ -73,8 +75,8 @@ impl OwnMem {
     #[must_use]
     pub fn new(memory: Box<dyn Writable>) -> Self {
         let mut keep = Arc::new(Keep { memory });
-        // The pointer is taken after the box was moved, because a move of the box would invalidate
-        // it.
+        // The pointer is taken after the box was moved into `keep`, because moving the box would
+        // invalidate it.
         let bytes = Arc::get_mut(&mut keep).expect("made above").memory.as_mut_slice();
         let len = bytes.len();
         let base = NonNull::from(bytes).cast::<u8>();
@@ -94,10 +96,10 @@ impl OwnMem {
         self.len == 0
     }
 
-    /// Splits into the first `middle` bytes and the rest.
+    /// Splits the memory into the first `middle` bytes and the rest.
     ///
     /// # Panics
-    /// If `middle` is beyond the end or not a multiple of 64.
+    /// If `middle` is beyond the end of the memory or not a multiple of 64.
     #[must_use]
     pub fn split_at(self, middle: usize) -> (Self, Self) {
         assert!(middle <= self.len && middle % 64 == 0, "no part can begin at byte {middle}");
@@ -126,22 +128,23 @@ impl OwnMem {
         Self { len: self.len + after.len, ..self }
     }
 
-    /// The word at byte `offset`, as this process last stored it.
+    /// Loads the word at byte `offset`, as this process last stored it.
     #[inline]
     #[must_use]
     pub fn load(&self, offset: usize) -> u64 {
-        // ORDER: Relaxed: our own word, and `&self` excludes a concurrent store.
+        // ORDER: Relaxed: only this process stores the word, and `&self` excludes a concurrent
+        // store.
         u64::from_le(self.word(offset).load(Ordering::Relaxed))
     }
 
-    /// Stores the word at byte `offset`. A peer that sees it may not see other stores yet.
+    /// Stores `value` at byte `offset`. A peer that sees the value need not see earlier stores yet.
     #[inline]
     pub fn store(&mut self, offset: usize, value: u64) {
-        // ORDER: Relaxed: a caller that needs more calls `publish`, or fences (see park.rs).
+        // ORDER: Relaxed: a caller that needs an order calls `publish`, or fences (see park.rs).
         self.word(offset).store(value.to_le(), Ordering::Relaxed);
     }
 
-    /// Stores consecutive words from byte `offset` on, as [`store`](Self::store) does.
+    /// Stores consecutive words from byte `offset` on, each as [`store`](Self::store) does.
     ///
     /// # Panics
     /// If a word lies outside the memory.
@@ -157,12 +160,14 @@ impl OwnMem {
         let places =
             unsafe { core::slice::from_raw_parts(first.cast::<AtomicU64>().as_ptr(), count) };
         for (place, word) in places.iter().zip(words) {
-            // ORDER: Relaxed: as in `store`.
+            // ORDER: Relaxed, as in `store`: a caller that needs an order calls `publish`, or
+            // fences.
             place.store(word.to_le(), Ordering::Relaxed);
         }
     }
 
-    /// Stores the word at byte `offset`. A peer that sees it sees everything stored before.
+    /// Stores `value` at byte `offset`. A peer that sees the value sees everything stored before
+    /// it.
     #[inline]
     pub fn publish(&mut self, offset: usize, value: u64) {
         // ORDER: Release pairs with the acquire fence in `PeerMem::load`.
@@ -171,13 +176,13 @@ impl OwnMem {
         self.word(offset).store(value.to_le(), order);
     }
 
-    /// Orders every store before this call before every word stored after it. It is for words whose
-    /// order matters if this process is killed in between.
+    /// Orders every store before this call before every word stored after it. It serves words whose
+    /// order matters if this process is killed between the stores.
     #[inline]
     pub fn order_stores(&self) {
         // ORDER: Release, before Relaxed stores: pairs with a reader that loads those words and
-        // then fences (`PeerMem::load`), or that opens the memory after our death. Without it a
-        // store could be moved before an earlier `publish`.
+        // then fences (`PeerMem::load`), or that opens the memory after this process's death.
+        // Without the fence a store could be moved before an earlier `publish`.
         fence(Ordering::Release);
     }
 
@@ -190,8 +195,9 @@ impl OwnMem {
         // SAFETY: `offset` is within the memory, as checked above.
         let line = unsafe { self.base.add(offset) };
         #[cfg(all(target_arch = "x86_64", not(miri)))]
-        // SAFETY: the instruction has no effect that the program can see and cannot fault;
-        // processors without it do nothing. (The intrinsic needs a target feature to become it.)
+        // SAFETY: a prefetch has no effect that the program can see, and cannot fault; processors
+        // without this instruction do nothing. (The intrinsic compiles to this instruction only
+        // with a target feature.)
         unsafe {
             core::arch::asm!(
                 "prefetchw [{}]",
@@ -203,10 +209,10 @@ impl OwnMem {
         let _ = line;
     }
 
-    /// Copies `bytes` to `offset`.
+    /// Copies `bytes` into the memory, to byte `offset`.
     ///
     /// # Panics
-    /// If `bytes` exceed the memory.
+    /// If the bytes would exceed the memory.
     #[inline]
     pub fn write(&mut self, offset: usize, bytes: &[u8]) {
         self.slice_mut(offset, bytes.len()).copy_from_slice(bytes);
@@ -214,7 +220,7 @@ impl OwnMem {
 
     /// `len` bytes from `offset`, for writing in place.
     ///
-    /// They hold the bytes that this process last wrote there, never those of another process.
+    /// The slice holds the bytes that this process last wrote, never bytes of another process.
     ///
     /// # Panics
     /// If the range exceeds the memory.
@@ -224,7 +230,8 @@ impl OwnMem {
         // SAFETY: `offset` is within the memory, as asserted above.
         let start = unsafe { self.base.add(offset) };
         // SAFETY: the range is within this part, which has no other owner (invariant 1) and stays
-        // mapped while `keep` lives (invariant 2); `&mut self` makes the slice the only one here.
+        // mapped while `keep` lives (invariant 2); `&mut self` makes the slice the only reference
+        // to its bytes.
         unsafe { core::slice::from_raw_parts_mut(start.as_ptr(), len) }
     }
 
@@ -239,7 +246,7 @@ impl OwnMem {
         // SAFETY: `offset` is within the memory, as asserted above.
         let start = unsafe { self.base.add(offset) };
         // SAFETY: the range is within this part, mapped while `keep` lives (invariant 2), and all
-        // writes need `&mut self` (invariant 1), so nothing changes under the slice.
+        // writes need `&mut self` (invariant 1), so the bytes do not change while the slice lives.
         unsafe { core::slice::from_raw_parts(start.as_ptr(), len) }
     }
 
@@ -248,8 +255,8 @@ impl OwnMem {
         assert!(offset % 8 == 0 && offset < self.len, "no such word");
         // SAFETY: `offset` is within the memory, as asserted above.
         let word = unsafe { self.base.add(offset) };
-        // SAFETY: aligned (the base to 64 bytes, the offset to 8) and eight bytes long, because
-        // every part is a multiple of 8 long; mapped while `keep` lives (invariant 2).
+        // SAFETY: the word is aligned (the base to 64 bytes, the offset to 8) and eight bytes long,
+        // because every part is a multiple of 8 long; mapped while `keep` lives (invariant 2).
         unsafe { AtomicU64::from_ptr(word.cast::<u64>().as_ptr()) }
     }
 }
@@ -260,10 +267,10 @@ impl core::fmt::Debug for OwnMem {
     }
 }
 
-/// A part of the peer's region, or of one of its segments: read-only.
+/// A part of the peer's region, or of one of its segments, which this process can only read.
 #[derive(Clone)]
 pub struct PeerMem {
-    /// Aligned to eight bytes.
+    /// Address of the first byte, a multiple of eight.
     base: NonNull<u8>,
     len: usize,
     /// `len` rounded down to whole words, in bytes.
@@ -271,14 +278,14 @@ pub struct PeerMem {
     _keep: Arc<dyn Readable>,
 }
 
-// SAFETY: only loads are possible through it, words atomically; the pages stay mapped while
-// `_keep` lives (invariant 2).
+// SAFETY: a `PeerMem` only loads, and words atomically; the pages stay mapped while `_keep` lives
+// (invariant 2).
 unsafe impl Send for PeerMem {}
-// SAFETY: as above.
+// SAFETY: as for `Send`: only loads are possible, and the pages stay mapped.
 unsafe impl Sync for PeerMem {}
 
 impl PeerMem {
-    /// The whole of `memory`.
+    /// A `PeerMem` of the whole of `memory`.
     ///
     /// # Panics
     /// If the memory does not start at a multiple of 64 bytes.
@@ -313,8 +320,8 @@ impl PeerMem {
         is_there.then(|| start..start + len)
     }
 
-    /// The part of `len` bytes from `offset`. `None` if it exceeds the memory, or `offset` is not a
-    /// multiple of eight.
+    /// The part of `len` bytes from `offset`. `None` if the part exceeds the memory, or `offset` is
+    /// not a multiple of eight.
     #[inline]
     #[must_use]
     pub fn part(&self, offset: u64, len: u64) -> Option<Self> {
@@ -325,25 +332,25 @@ impl PeerMem {
         Some(Self { base, len, words: len - len % 8, _keep: Arc::clone(&self._keep) })
     }
 
-    /// The word at byte `offset`. Everything that the peer wrote before it published the word is
-    /// visible after this returns.
+    /// Loads the word at byte `offset`. After the call, everything that the peer wrote before it
+    /// published the word is visible.
     ///
     /// # Panics
-    /// If no word is at `offset`: callers check values of the peer before they use them.
+    /// If no word is at `offset`. Callers check an offset that comes from the peer before the call.
     #[inline(always)]
     #[must_use]
     pub fn load(&self, offset: usize) -> u64 {
         let value = self.peek(offset);
         // ORDER: with the Relaxed load in `peek`, this fence pairs with the Release store of
-        // `OwnMem::publish` in the other process. A fence and not an Acquire load, because the
-        // language promises no more than Relaxed for atomics on read-only pages.
+        // `OwnMem::publish` in the other process. It is a fence and not an Acquire load, because
+        // the language promises no more than Relaxed for atomics on read-only pages.
         if !seeded_fault("no_acquire_fence") {
             fence(Ordering::Acquire);
         }
         value
     }
 
-    /// The word at byte `offset`, without an order to other accesses: for polling.
+    /// Loads the word at byte `offset` without ordering other accesses. It serves polling.
     ///
     /// # Panics
     /// If no word is at `offset`.
@@ -353,15 +360,16 @@ impl PeerMem {
         assert!(offset % 8 == 0 && offset < self.words, "no such word");
         // SAFETY: `offset` is within the memory, as asserted above.
         let word = unsafe { self.base.add(offset) };
-        // SAFETY: aligned (the base to eight bytes by its constructors, the offset as asserted
-        // above), and eight bytes within the part, because `words` is a multiple of eight; mapped
-        // while `_keep` lives (invariant 2). Only loads follow, so a read-only page is enough.
+        // SAFETY: the word is aligned (the base to eight bytes by its constructors, the offset as
+        // asserted above), and eight bytes within the part, because `words` is a multiple of eight;
+        // mapped while `_keep` lives (invariant 2). Only loads follow, so a read-only page is
+        // enough.
         let word = unsafe { AtomicU64::from_ptr(word.cast::<u64>().as_ptr()) };
-        // ORDER: Relaxed; a caller that needs more calls `load`, which adds the fence.
+        // ORDER: Relaxed; a caller that needs an order calls `load`, which adds the fence.
         u64::from_le(word.load(Ordering::Relaxed))
     }
 
-    /// The word at byte `offset`, loaded as by [`load`](Self::load), and then the word after it.
+    /// Loads the word at byte `offset`, as [`load`](Self::load) does, and then the word after it.
     ///
     /// # Panics
     /// If no two words are at `offset`.
@@ -375,7 +383,7 @@ impl PeerMem {
     /// Orders every load and copy before this call before every word loaded after it.
     #[inline(always)]
     pub fn order_loads(&self) {
-        // ORDER: Acquire, after Relaxed loads and copies: none of them moves after a later load.
+        // ORDER: Acquire, after Relaxed loads and copies: none of those moves after a later load.
         if !seeded_fault("no_acquire_fence") {
             fence(Ordering::Acquire);
         }
@@ -398,7 +406,7 @@ impl PeerMem {
         let _ = line;
     }
 
-    /// Copies from `offset` into `into`.
+    /// Copies bytes of this memory, from byte `offset` on, into `into`.
     ///
     /// A peer that breaks the rules may change the bytes during the copy. The copy is then a
     /// mixture, but it is private, and the caller checks the copy.
@@ -429,15 +437,16 @@ impl PeerMem {
         // SAFETY: `offset` is within the memory, as asserted above.
         let start = unsafe { self.base.add(offset) };
         let spare = onto.spare_capacity_mut().as_mut_ptr().cast::<u8>();
-        // SAFETY: the source as in `copy`; the destination is private and has room for `len` bytes,
-        // reserved above.
+        // SAFETY: the source is within the part and mapped, as in `copy`; the destination is
+        // private and has room for `len` bytes, reserved above.
         unsafe { start.as_ptr().copy_to_nonoverlapping(spare, len) };
         // SAFETY: the first `len` bytes of the spare capacity were just written.
         unsafe { onto.set_len(onto.len() + len) };
     }
 
-    /// As [`copy_onto`](Self::copy_onto), with two words before the bytes. The words are stored
-    /// directly, because one load over two recent stores stalls the processor.
+    /// Appends the two words of `head` and then a [`copy`](Self::copy) of `len` bytes from `offset`
+    /// to `onto`. The words are stored directly: passing them in a buffer would mean one load over
+    /// two recent stores, which stalls the processor.
     ///
     /// # Panics
     /// If the range exceeds the memory.
@@ -451,13 +460,16 @@ impl PeerMem {
         // SAFETY: the destination is private and has room for two words and `len` bytes, reserved
         // above; it need not be aligned.
         unsafe { spare.cast::<u64>().write_unaligned(head[0].to_le()) };
-        // SAFETY: as above.
+        // SAFETY: the second word lies within the space reserved above.
         let second = unsafe { spare.add(HEAD_BYTES / 2) };
-        // SAFETY: as above.
+        // SAFETY: the second word lies within the private space reserved above; it need not be
+        // aligned.
         unsafe { second.cast::<u64>().write_unaligned(head[1].to_le()) };
-        // SAFETY: as above.
+        // SAFETY: the bytes after the two words begin within the space reserved above, or just past
+        // its end.
         let rest = unsafe { spare.add(HEAD_BYTES) }.cast::<u8>();
-        // SAFETY: the source as in `copy`; the destination as above.
+        // SAFETY: the source is within the part and mapped, as in `copy`; the destination is
+        // private and has room for `len` bytes after the two words, reserved above.
         unsafe { start.as_ptr().copy_to_nonoverlapping(rest, len) };
         // SAFETY: the first `HEAD_BYTES + len` bytes of the spare capacity were just written.
         unsafe { onto.set_len(onto.len() + HEAD_BYTES + len) };
@@ -466,7 +478,7 @@ impl PeerMem {
     /// `len` bytes from `offset`, without a copy.
     ///
     /// Sound if the peer keeps "committed bytes do not change" (SPEC 4.7) while the slice lives,
-    /// which `Trust::Trusted` assumes. For other peers there is [`copy`](Self::copy).
+    /// which `Trust::Trusted` assumes. For untrusted peers there is [`copy`](Self::copy).
     ///
     /// # Panics
     /// If the range exceeds the memory.
@@ -476,8 +488,9 @@ impl PeerMem {
         assert!(offset <= self.len && len <= self.len - offset, "beyond the memory");
         // SAFETY: `offset` is within the memory, as asserted above.
         let start = unsafe { self.base.add(offset) };
-        // SAFETY: within the part, mapped while `_keep` lives (invariant 2). The peer promises that
-        // the bytes do not change (SPEC 4.7), and its own single-writer rule keeps the promise.
+        // SAFETY: the range is within the part and mapped while `_keep` lives (invariant 2). The
+        // peer promises that the bytes do not change (SPEC 4.7), and its own single-writer rule
+        // keeps the promise.
         unsafe { core::slice::from_raw_parts(start.as_ptr(), len) }
     }
 }
@@ -488,11 +501,11 @@ impl core::fmt::Debug for PeerMem {
     }
 }
 
-/// Size of two words.
+/// Size of the two words of `head`, in bytes.
 const HEAD_BYTES: usize = 16;
 
-/// Heap memory of this process, for its writer and for its reader: for models, tests and benchmarks
-/// within one process.
+/// Heap memory of this process as an [`OwnMem`] and a [`PeerMem`] of the same bytes. It serves
+/// models, tests and benchmarks within one process.
 ///
 /// # Panics
 /// If `bytes` is not a multiple of 64.
@@ -515,14 +528,15 @@ struct Heap(Arc<[Line]>);
 // SAFETY: the cells are reached only through the one `OwnMem` and the read-only `PeerMem`s that
 // `pair` makes, which keep the rules of this file.
 unsafe impl Send for Heap {}
-// SAFETY: as above.
+// SAFETY: as for `Send`: only the one `OwnMem` and the read-only `PeerMem`s of `pair` reach the
+// cells.
 unsafe impl Sync for Heap {}
 
 impl Writable for Heap {
     fn as_mut_slice(&mut self) -> &mut [u8] {
         let cells = Readable::cells(self);
         // SAFETY: `pair` makes one `OwnMem` only, which is therefore the one writer of the cells
-        // (invariant 1); they live as long as the `Arc`.
+        // (invariant 1); the cells live as long as the `Arc`.
         unsafe { core::slice::from_raw_parts_mut(cells.as_ptr() as *mut u8, cells.len()) }
     }
 }

@@ -1,22 +1,23 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The substitute of `mem.rs` under loom: the same memory, as one loom atomic per word.
 //!
-//! Loom cannot observe mapped bytes. Here each eight bytes are one atomic word, payload included,
-//! and payload words are Relaxed. So a missing Release or fence shows as a stale or torn payload,
-//! which the models check for. There are no slices here; the ring copies.
+//! Loom cannot observe mapped bytes. In this file each eight bytes are one atomic word, payload
+//! included, and payload words are Relaxed. So a missing Release or fence shows as a stale or torn
+//! payload, which the models check for. This file offers no slices, so under loom the ring copies
+//! payloads.
 
 use crate::sync::{AtomicU64, Ordering, fence};
 use partywall_layout::seeded_fault;
 use std::sync::Arc;
 
-/// A part of the memory that one model thread writes.
+/// Memory that one model thread writes, or a part of it.
 pub struct OwnMem {
     words: Arc<Vec<AtomicU64>>,
     start: usize,
     len: usize,
 }
 
-/// The same memory, as the other model thread reads it.
+/// Memory of an [`OwnMem`], as the other model thread reads it.
 #[derive(Clone)]
 pub struct PeerMem {
     words: Arc<Vec<AtomicU64>>,
@@ -24,7 +25,8 @@ pub struct PeerMem {
     len: usize,
 }
 
-/// `bytes` bytes of zeroed memory, for its writer and for its reader.
+/// `bytes` bytes of zeroed memory, as an [`OwnMem`] for the writer and a [`PeerMem`] for the
+/// reader.
 #[must_use]
 pub fn pair(bytes: usize) -> (OwnMem, PeerMem) {
     let words = Arc::new((0..bytes / 8).map(|_| AtomicU64::new(0)).collect::<Vec<_>>());
@@ -35,7 +37,7 @@ pub fn pair(bytes: usize) -> (OwnMem, PeerMem) {
 }
 
 impl OwnMem {
-    /// The length in bytes.
+    /// The length of the memory in bytes.
     pub const fn len(&self) -> usize {
         self.len
     }
@@ -45,7 +47,7 @@ impl OwnMem {
         self.len == 0
     }
 
-    /// Splits into the first `middle` bytes and the rest.
+    /// Splits the memory into the first `middle` bytes and the rest.
     pub fn split_at(self, middle: usize) -> (Self, Self) {
         assert!(middle <= self.len && middle % 64 == 0);
         let rest = Self {
@@ -56,7 +58,7 @@ impl OwnMem {
         (Self { len: middle, ..self }, rest)
     }
 
-    /// Joins two adjacent parts.
+    /// Joins two adjacent parts: `self`, then `after`.
     pub fn join(self, after: Self) -> Self {
         assert!(
             Arc::ptr_eq(&self.words, &after.words) && self.start + self.len == after.start,
@@ -65,41 +67,42 @@ impl OwnMem {
         Self { len: self.len + after.len, ..self }
     }
 
-    /// The word at byte `offset`.
+    /// Loads the word at byte `offset`.
     pub fn load(&self, offset: usize) -> u64 {
-        // ORDER: as in mem.rs.
+        // ORDER: Relaxed, as in mem.rs: only this thread stores the word.
         self.word(offset).load(Ordering::Relaxed)
     }
 
-    /// Stores a word and orders nothing.
+    /// Stores `value` at byte `offset` and orders nothing.
     pub fn store(&mut self, offset: usize, value: u64) {
-        // ORDER: as in mem.rs.
+        // ORDER: Relaxed, as in mem.rs: a caller that needs an order calls `publish`, or fences.
         self.word(offset).store(value, Ordering::Relaxed);
     }
 
-    /// Stores a word after everything that was stored before.
+    /// Stores `value` at byte `offset`. A reader that sees the value sees everything stored before
+    /// it.
     pub fn publish(&mut self, offset: usize, value: u64) {
-        // ORDER: as in mem.rs.
+        // ORDER: Release, as in mem.rs: pairs with the acquire fence in `PeerMem::load`.
         let is_faulty = seeded_fault("relaxed_publish");
         let order = if is_faulty { Ordering::Relaxed } else { Ordering::Release };
         self.word(offset).store(value, order);
     }
 
-    /// Stores consecutive words.
+    /// Stores consecutive words from byte `offset` on, and orders nothing.
     pub fn store_all(&mut self, offset: usize, words: impl ExactSizeIterator<Item = u64>) {
         words.enumerate().for_each(|(index, word)| self.store(offset + index * 8, word));
     }
 
-    /// Orders later stores after earlier ones.
+    /// Orders every store before this call before every word stored after it.
     pub fn order_stores(&self) {
-        // ORDER: as in mem.rs.
+        // ORDER: Release, as in mem.rs: no earlier store moves after a later one.
         fence(Ordering::Release);
     }
 
-    /// A prefetch hint, which does nothing here.
+    /// Does nothing: loom has no caches to prefetch into.
     pub fn prefetch_for_write(&self, _offset: usize) {}
 
-    /// Copies whole words; models use payloads of whole words.
+    /// Copies whole words of `bytes` to byte `offset`; models use payloads of whole words.
     pub fn write(&mut self, offset: usize, bytes: &[u8]) {
         for (index, chunk) in bytes.chunks(8).enumerate() {
             let mut word = [0; 8];
@@ -115,7 +118,7 @@ impl OwnMem {
 }
 
 impl PeerMem {
-    /// The length in bytes.
+    /// The length of the memory in bytes.
     pub const fn len(&self) -> usize {
         self.len
     }
@@ -125,7 +128,7 @@ impl PeerMem {
         self.len == 0
     }
 
-    /// A part of this memory.
+    /// The part of `len` bytes from `offset`.
     pub fn part(&self, offset: u64, len: u64) -> Option<Self> {
         let (offset, len) = (usize::try_from(offset).ok()?, usize::try_from(len).ok()?);
         if offset > self.len || len > self.len - offset {
@@ -134,40 +137,41 @@ impl PeerMem {
         Some(Self { words: Arc::clone(&self.words), start: self.start + offset, len })
     }
 
-    /// Loads a word; everything written before its publication is visible afterwards.
+    /// Loads the word at byte `offset`. After the call, everything written before its publication
+    /// is visible.
     pub fn load(&self, offset: usize) -> u64 {
         let value = self.peek(offset);
-        // ORDER: as in mem.rs.
+        // ORDER: Acquire, as in mem.rs: pairs with the Release store of `OwnMem::publish`.
         if !seeded_fault("no_acquire_fence") {
             fence(Ordering::Acquire);
         }
         value
     }
 
-    /// Loads a word and orders nothing.
+    /// Loads the word at byte `offset` and orders nothing.
     pub fn peek(&self, offset: usize) -> u64 {
         assert!(offset % 8 == 0 && offset < self.len);
-        // ORDER: as in mem.rs.
+        // ORDER: Relaxed, as in mem.rs: `load` adds the fence.
         self.words[(self.start + offset) / 8].load(Ordering::Relaxed)
     }
 
-    /// Loads two consecutive words.
+    /// Loads the word at byte `offset` and the word after it.
     pub fn load_two(&self, offset: usize) -> (u64, u64) {
         (self.load(offset), self.peek(offset + 8))
     }
 
-    /// Orders later loads after earlier ones.
+    /// Orders every load before this call before every word loaded after it.
     pub fn order_loads(&self) {
-        // ORDER: as in mem.rs.
+        // ORDER: Acquire, as in mem.rs: no earlier load moves after a later one.
         if !seeded_fault("no_acquire_fence") {
             fence(Ordering::Acquire);
         }
     }
 
-    /// A prefetch hint, which does nothing here.
+    /// Does nothing: loom has no caches to prefetch into.
     pub fn prefetch(&self, _offset: usize) {}
 
-    /// Copies whole words.
+    /// Copies whole words from byte `offset` on into `into`.
     pub fn copy(&self, offset: usize, into: &mut [u8]) {
         for (index, chunk) in into.chunks_mut(8).enumerate() {
             let word = self.peek(offset + index * 8).to_le_bytes();
@@ -175,14 +179,14 @@ impl PeerMem {
         }
     }
 
-    /// Appends a copy of `len` bytes.
+    /// Appends a copy of `len` bytes from `offset` to `onto`.
     pub fn copy_onto(&self, offset: usize, len: usize, onto: &mut Vec<u8>) {
         let start = onto.len();
         onto.resize(start + len, 0);
         self.copy(offset, &mut onto[start..]);
     }
 
-    /// Appends two words and then a copy of `len` bytes.
+    /// Appends the two words of `head` and then a copy of `len` bytes from `offset` to `onto`.
     pub fn copy_headed_onto(&self, head: [u64; 2], offset: usize, len: usize, onto: &mut Vec<u8>) {
         head.iter().for_each(|word| onto.extend_from_slice(&word.to_le_bytes()));
         self.copy_onto(offset, len, onto);

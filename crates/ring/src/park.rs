@@ -15,47 +15,49 @@
 //! A sleeper and its waker form an eventcount. No wake-up is lost, because one of the two fences
 //! comes first in the single order of all sequentially consistent fences. If A2 is first, B3 sees
 //! A1 and B4 notifies. If B2 is first, A3 sees B1 and the caller does not sleep. The doorbell is
-//! drained *before* A1, so the notification of this epoch is never among those drained.
+//! drained *before* A1, so a notification of the new epoch is never among those drained.
 //!
 //! Each side has two sleepers, one for records and one for room. This file neither waits nor
-//! notifies: doorbells belong to the operating system.
+//! notifies: its caller does both, through doorbells of the operating system.
 
 use crate::mem::{OwnMem, PeerMem};
 use crate::sync::{AtomicU64, Ordering, fence};
 use partywall_layout::seeded_fault;
 use partywall_layout::segment::{GONE, QUIET};
 
-/// The last epoch, after which the epochs start at 1 again. With or without [`QUIET`] it differs
+/// The highest epoch; after it the epochs start at 1 again. With or without [`QUIET`] it differs
 /// from [`GONE`].
 const EPOCH_MAX: u64 = QUIET - 2;
 
-/// Publishes "asleep, epoch n" in our own region.
+/// One wait of this process, for records or for room; it publishes "asleep, epoch n" in the own
+/// region.
 #[derive(Debug)]
 pub struct Sleeper {
-    /// The sleeper word of the own control page, at offset 0 of this memory.
+    /// The sleeper word of this process's control page, at offset 0 of this memory.
     word: OwnMem,
     epoch: u64,
 }
 
 impl Sleeper {
-    /// A sleeper that is awake. `word` is its cache line of the own control page.
+    /// A sleeper that is awake. `word` is the cache line of its sleeper word, in this process's
+    /// control page.
     #[must_use]
     pub const fn new(word: OwnMem) -> Self {
         Self { word, epoch: 0 }
     }
 
     /// Declares that this side is about to sleep. The caller drains its doorbell, *then* calls
-    /// this, *then* polls again, and sleeps only if the poll finds nothing.
+    /// `arm`, *then* polls again, and sleeps only if the poll finds nothing.
     ///
     /// If `quiet`, an ordinary commit of the peer does not notify: the caller polls again by itself
-    /// after its period.
+    /// at intervals.
     #[inline]
     pub fn arm(&mut self, quiet: bool) {
         self.epoch = if self.epoch == EPOCH_MAX { 1 } else { self.epoch + 1 };
         let flag = if quiet { QUIET } else { 0 };
         self.word.store(0, self.epoch | flag);
-        // ORDER: A2. Pairs with the fence in `Waker::check`: either that sees the word above, or
-        // our caller's next poll sees what was published.
+        // ORDER: A2. Pairs with the fence in `Waker::check`: either the peer's check sees the word
+        // stored above, or the caller's next poll sees what the peer published.
         if !seeded_fault("no_sleeper_fence") {
             fence(Ordering::SeqCst);
         }
@@ -64,7 +66,8 @@ impl Sleeper {
     /// Declares that this side is awake.
     #[inline]
     pub fn disarm(&mut self) {
-        // No fence: a peer that still sees the old word notifies needlessly, at most once.
+        // No fence is needed: a peer that still sees the old word notifies needlessly, at most
+        // once.
         self.word.store(0, 0);
     }
 
@@ -73,13 +76,13 @@ impl Sleeper {
     /// The caller then notifies the peer, which may be waiting for room that will never come.
     pub fn leave(&mut self) {
         self.word.store(0, GONE);
-        // ORDER: as A2: our caller notifies a peer that armed its sleeper before this; a peer that
-        // arms it later sees the word.
+        // ORDER: as A2. The caller notifies a peer that armed its sleeper before this fence; a peer
+        // that arms its sleeper later sees the word.
         fence(Ordering::SeqCst);
     }
 }
 
-/// What the caller must do for the peer's sleeper after publishing.
+/// What the caller, after publishing, must do for the peer's sleeper.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wake {
     /// Nothing: the peer is awake.
@@ -88,7 +91,8 @@ pub enum Wake {
     Notified,
     /// Notify the peer's doorbell.
     Notify,
-    /// Nothing, unless the caller is about to wait for the peer, which polls again by itself.
+    /// Nothing, because the peer polls again by itself, unless the caller is about to wait for the
+    /// peer.
     Quiet,
     /// Nothing: the peer will never poll again.
     Gone,
@@ -99,27 +103,28 @@ pub enum Wake {
 pub struct Waker {
     /// The peer's control page.
     peer: PeerMem,
-    /// Offset of the sleeper word in `peer`.
+    /// Offset in bytes of the sleeper word in `peer`.
     offset: usize,
-    /// The epoch that was last notified. It is private memory, which threads of this process share.
+    /// The epoch in which the peer was last notified. It is private memory, which threads of this
+    /// process share.
     last_notified: AtomicU64,
 }
 
 impl Waker {
-    /// A waker for the sleeper word at `offset` of the peer's control page.
+    /// A waker for the sleeper word at byte `offset` of the peer's control page, `peer`.
     #[must_use]
     pub fn new(peer: PeerMem, offset: usize) -> Self {
         Self { peer, offset, last_notified: AtomicU64::new(0) }
     }
 
-    /// Called after publishing; returns whether to notify the peer, which is due once per epoch. A
-    /// thread delayed in here for a whole epoch can cause a needless notification, never prevent
-    /// one.
+    /// The caller calls it after publishing. It returns whether to notify the peer, which is due
+    /// once per epoch. A thread that is delayed inside this call for a whole epoch can cause a
+    /// needless notification, but never prevents one.
     #[inline]
     #[must_use]
     pub fn check(&self) -> Wake {
         // ORDER: B2. Pairs with the fence in `Sleeper::arm`: either the load below sees the
-        // sleeper's word, or the poll after the sleeper's fence sees what our caller published.
+        // sleeper's word, or the poll after the sleeper's fence sees what this caller published.
         if !seeded_fault("no_waker_fence") {
             fence(Ordering::SeqCst);
         }
@@ -127,9 +132,9 @@ impl Waker {
         if word == 0 { Wake::No } else { self.decide(word) }
     }
 
-    /// Called before publishing, or even before writing; returns whether to notify the peer now, so
-    /// that it wakes up during the write. [`check`](Self::check) must still follow the publication:
-    /// only that one guarantees that no wake-up is lost.
+    /// The caller calls it before publishing, or even before writing. It returns whether to notify
+    /// the peer now, so that the peer wakes up during the write. [`check`](Self::check) must still
+    /// follow the publication: only `check` guarantees that no wake-up is lost.
     #[inline]
     #[must_use]
     pub fn check_early(&self) -> Wake {
@@ -137,8 +142,8 @@ impl Waker {
         if word == 0 { Wake::No } else { self.decide(word) }
     }
 
-    /// As [`check`](Self::check), but notifies quiet sleepers too, because the caller is about to
-    /// wait for the peer.
+    /// Like [`check`](Self::check), but also has quiet sleepers notified, because the caller is
+    /// about to wait for the peer.
     #[must_use]
     pub fn check_before_wait(&self) -> Wake {
         match self.check() {
@@ -172,7 +177,8 @@ impl Waker {
         if word == 0 {
             return Wake::No;
         }
-        // ORDER: Relaxed: decides only which of our threads notifies; notifying is a system call.
+        // ORDER: Relaxed: the swap only decides which thread of this process notifies; notifying is
+        // a system call.
         if self.last_notified.swap(word, Ordering::Relaxed) == word {
             Wake::Notified
         } else {

@@ -13,9 +13,9 @@
 //! Records are appended to an open batch. [`publish`](Producer::publish) makes the whole batch
 //! visible with one store, [`abort`](Producer::abort) drops it. A single message is a batch of one.
 //!
-//! The consumer is usually the peer, whose word `consumed` the producer loads. A ring that outlives
-//! its process ([`resume`](Producer::resume)) has no such word; its user calls
-//! [`set_consumed`](Producer::set_consumed).
+//! The consumer is usually the peer, and the producer loads the peer's word `consumed`. A ring that
+//! outlives its process ([`resume`](Producer::resume)) has no such word; its user calls
+//! [`set_consumed`](Producer::set_consumed) instead.
 //!
 //! The producer never waits, never notifies (see `park.rs`) and does not know the slab.
 //!
@@ -24,7 +24,7 @@
 //!    `tail - ring` is consumed;
 //! 2. the slot at `tail` is 0 whenever the record before it is visible, so the consumer's next poll
 //!    finds 0 or a whole record, never old payload or a word of an aborted batch;
-//! 3. one slot beyond that stays free, so that a closing record always fits.
+//! 3. one slot beyond that zeroed slot stays free, so that a closing record always fits.
 
 use crate::mem::{OwnMem, PeerMem};
 #[cfg(not(loom))]
@@ -35,12 +35,12 @@ use partywall_layout::record_ring::{
 use partywall_layout::seeded_fault;
 use partywall_layout::{Violation, segment};
 
-/// Why no record was appended.
+/// Why a record was not appended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AppendError {
     /// The ring has no room for the record now; nothing changed.
     Full,
-    /// The peer's `consumed` is impossible; the connection is over.
+    /// The peer's word `consumed` has an impossible value; the connection is over.
     Violation(Violation),
 }
 
@@ -50,31 +50,34 @@ impl From<Violation> for AppendError {
     }
 }
 
-/// The one writer of a record ring.
+/// The only writer of a record ring.
 #[derive(Debug)]
 pub struct Producer {
     ring: OwnMem,
     size: RingSize,
-    /// The peer's control page, which holds its `consumed`; `None` after [`resume`](Self::resume).
+    /// The peer's control page, which holds the word `consumed`; `None` after
+    /// [`resume`](Self::resume).
     peer: Option<PeerMem>,
-    /// The consumer's position at the last load, or at the last `set_consumed`.
+    /// The consumer's position, as last loaded from the peer or set by `set_consumed`.
     consumed: Position,
-    /// Position of the open batch: every record before it is visible to the consumer.
+    /// Position at which the open batch begins: every record before it is visible to the consumer.
     published: Position,
-    /// Position of the next record.
+    /// Position at which the next record is appended.
     tail: Position,
     /// `word0` of the open batch's first record, which is stored last; 0 if the batch is empty.
     first_word: u64,
-    /// Position up to which cache lines were fetched for writing.
+    /// Position up to which cache lines were prefetched for writing.
     fetched: Position,
-    /// The slots from `tail` to this position begin with 0: zeroed ahead, or never written.
+    /// The slots from `tail` to this position begin with 0: they were zeroed ahead, or never
+    /// written.
     clean: Position,
 }
 
-/// Distance that [`Producer::prepare_ahead`] fetches ahead: as many cache lines as a processor
-/// fetches at a time.
+/// Distance in bytes over which [`Producer::prepare_ahead`] prefetches: as many cache lines as a
+/// processor fetches at the same time.
 const AHEAD_BYTES: u64 = 16 * SLOT_BYTES;
-/// Distance that slots are zeroed ahead: two small records. Their cache lines were fetched before.
+/// Distance in bytes over which slots are zeroed ahead: two small records. Their cache lines were
+/// prefetched before.
 const CLEAN_BYTES: u64 = 4 * SLOT_BYTES;
 
 impl Producer {
@@ -94,7 +97,7 @@ impl Producer {
             tail: Position(0),
             first_word: 0,
             fetched: Position(0),
-            // New memory is zero for the first lap.
+            // New memory is zero, so no slot of the first lap needs zeroing.
             clean: Position(size.bytes()),
         }
     }
@@ -102,10 +105,11 @@ impl Producer {
     /// Continues in a ring that holds the records from `base` to `tail`. Slots before `base` may be
     /// overwritten; [`set_consumed`](Self::set_consumed) raises that bound later.
     ///
-    /// The rest of the ring may hold anything: this zeroes the slot at `tail`.
+    /// The rest of the ring may hold any bytes: `resume` zeroes the slot at `tail`.
     ///
     /// # Panics
-    /// If the length of `ring` is not `size`, or these records and one further slot do not fit.
+    /// If the length of `ring` is not `size`, or the records from `base` to `tail` and one further
+    /// slot exceed the ring.
     #[must_use]
     pub fn resume(ring: OwnMem, size: RingSize, base: Position, tail: Position) -> Self {
         assert!(ring.len() as u64 == size.bytes(), "the ring's memory has the ring's size");
@@ -128,7 +132,8 @@ impl Producer {
         producer
     }
 
-    /// Starts again at position 0, in memory that may hold anything, and drops the open batch.
+    /// Starts again at position 0 of the same ring, whose bytes may be old records, and drops the
+    /// open batch.
     pub fn restart(&mut self) {
         self.consumed = Position(0);
         self.published = Position(0);
@@ -139,12 +144,12 @@ impl Producer {
         self.clear_first_slot();
     }
 
-    /// Zeroes the slot at position 0, so that no record lies there.
+    /// Zeroes the slot at position 0, so that the ring does not begin with a record.
     pub fn clear_first_slot(&mut self) {
         self.ring.store(0, 0);
     }
 
-    /// The ring's size.
+    /// The size of the ring.
     #[must_use]
     pub const fn size(&self) -> RingSize {
         self.size
@@ -156,21 +161,22 @@ impl Producer {
         self.published
     }
 
-    /// Slots before this position may be overwritten.
+    /// The consumer's position: slots before it may be overwritten.
     #[must_use]
     pub const fn consumed(&self) -> Position {
         self.consumed
     }
 
-    /// Allows slots before `position` to be overwritten. It is for a ring without a peer's
+    /// Allows slots before `position` to be overwritten. It serves a ring without a peer's word
     /// `consumed`.
     ///
     /// # Errors
-    /// A [`Violation`], without any change, if `position` is below the last one or above
+    /// A [`Violation`], without any change, if `position` is below the last such position or above
     /// [`published`](Self::published).
     pub fn set_consumed(&mut self, position: Position) -> Result<(), Violation> {
         self.accept(position.0)?;
-        // The store that made this valid (a durable state) precedes every store to the freed slots.
+        // The store that made `position` valid (of a durable state) precedes every store to the
+        // freed slots.
         self.ring.order_stores();
         Ok(())
     }
@@ -184,7 +190,7 @@ impl Producer {
     /// Appends a record with a copy of `payload` to the open batch.
     ///
     /// # Errors
-    /// [`AppendError`]: no room now, or a violation of the peer.
+    /// An [`AppendError`]: the ring has no room now, or the peer broke a rule.
     ///
     /// # Panics
     /// If the payload exceeds a quarter of the ring, or the batch half of it: callers know both
@@ -196,13 +202,13 @@ impl Producer {
         Ok(())
     }
 
-    /// As [`append`](Self::append), at the position `begin` that [`place`](Self::place) returned
-    /// for a payload of this length, with room, for a batch within its limit, and with no call in
-    /// between. None of that is checked again; if it does not hold, unread records may be
-    /// overwritten.
+    /// Like [`append`](Self::append), at the position `begin` that [`place`](Self::place) returned,
+    /// with room, for a payload of this length. The batch must be within its limit, and no other
+    /// call may come between `place` and `append_placed`. None of these conditions is checked
+    /// again; if one does not hold, unread records may be overwritten.
     ///
     /// # Panics
-    /// With debug assertions, if the position is another one, or there is no room.
+    /// With debug assertions, if `begin` is not the next position, or there is no room.
     #[inline(always)]
     pub fn append_placed(&mut self, begin: Position, kind: Kind, stream: u32, payload: &[u8]) {
         let padding = begin.since(self.tail);
@@ -218,7 +224,7 @@ impl Producer {
         self.ring.write(at, payload);
     }
 
-    /// As [`append`](Self::append), with a payload that is the concatenation of `parts`.
+    /// Like [`append`](Self::append), with a payload that is the concatenation of `parts`.
     ///
     /// # Errors
     /// The errors of [`append`](Self::append).
@@ -262,8 +268,8 @@ impl Producer {
         Ok(())
     }
 
-    /// The position that a record of `len` payload bytes would have if it was appended now. A PAD
-    /// may precede it.
+    /// The position that a record of `len` payload bytes would have if it were appended now. A PAD
+    /// may precede the record.
     #[inline]
     #[must_use]
     pub const fn next_position(&self, len: usize) -> Position {
@@ -284,15 +290,15 @@ impl Producer {
         Ok((begin, self.fits(room) || self.read_consumed(room)?))
     }
 
-    /// The memory of the next record's payload, if that has `len` bytes. The caller may write it
-    /// before [`append_with`](Self::append_with), which passes the same bytes to `fill`. A caller
-    /// that appends nothing has nothing to undo.
+    /// The memory of the next record's payload, if that payload has `len` bytes. The caller may
+    /// write the bytes before [`append_with`](Self::append_with), which passes the same memory to
+    /// `fill`. A caller that then appends nothing has nothing to undo.
     ///
     /// # Errors
     /// The errors of [`append`](Self::append).
     ///
     /// # Panics
-    /// As [`append`](Self::append), but for the limit of the batch.
+    /// In the cases of [`append`](Self::append), except that of the batch's limit.
     #[cfg(not(loom))]
     #[inline]
     pub fn payload_ahead(&mut self, len: usize) -> Result<&mut [u8], AppendError> {
@@ -307,8 +313,8 @@ impl Producer {
         Ok(self.ring.slice_mut(at, len))
     }
 
-    /// The published record at position `at`, if it is not consumed: its header, and its bytes,
-    /// header included. Only links retain records.
+    /// The published record at position `at`, if the record is not consumed: its header, and its
+    /// bytes, header included. Only links retain records.
     #[cfg(not(loom))]
     #[must_use]
     pub fn retained(&self, at: Position) -> Option<(RecordHeader, &[u8])> {
@@ -323,18 +329,19 @@ impl Producer {
         Some((header, self.ring.slice(offset, bytes)))
     }
 
-    /// Whether a record of `len` payload bytes fits after the open batch, with its PAD if it needs
-    /// one.
+    /// Whether a record of `len` payload bytes fits after the open batch, with a PAD before it if
+    /// it needs one.
     ///
     /// # Errors
-    /// A [`Violation`] if the peer's `consumed` is impossible.
+    /// A [`Violation`] if the peer's word `consumed` has an impossible value.
     #[inline]
     pub fn has_room(&mut self, len: usize) -> Result<bool, Violation> {
         let needed = self.needed(len as u64) + SLOT_BYTES;
         Ok(self.fits(needed) || self.read_consumed(needed)?)
     }
 
-    /// Makes the open batch visible to the consumer, all at once. Does nothing if it has no record.
+    /// Makes the open batch visible to the consumer, all at once. Does nothing if the batch is
+    /// empty.
     ///
     /// The caller then asks its `Waker` whether to notify.
     #[inline]
@@ -355,11 +362,11 @@ impl Producer {
     }
 
     /// Prepares the slots of the next records: prefetches their cache lines for writing, and zeroes
-    /// the first words of the nearest.
+    /// the first word of each of the nearest slots.
     ///
-    /// This only saves time. Otherwise the consumer's copies of these cache lines, from the last
-    /// lap, would delay each commit; and [`publish`](Self::publish) zeroes any slot that is not
-    /// zeroed here. Called after the consumer was notified.
+    /// The call only saves time. Without it, copies of these cache lines in the consumer's
+    /// processor, from the last lap, delay each commit, and [`publish`](Self::publish) zeroes the
+    /// slots. The caller calls it after it has notified the consumer.
     #[inline]
     pub fn prepare_ahead(&mut self) {
         if self.tail != self.published {
@@ -396,10 +403,10 @@ impl Producer {
 
     /// Publishes a record without payload into the slot that is always free for it.
     ///
-    /// After this the producer must not append further records.
+    /// After the call the caller must not append further records.
     ///
     /// # Panics
-    /// If a batch is open, or that slot was used already: an unread record must not be overwritten.
+    /// If a batch is open, or that slot is used already: an unread record must not be overwritten.
     pub fn close(&mut self, kind: Kind, stream: u32) {
         assert!(self.tail == self.published, "a batch is open");
         assert!(self.fits(2 * SLOT_BYTES), "the ring was closed before");
@@ -411,7 +418,8 @@ impl Producer {
         self.publish();
     }
 
-    /// Writes the header of a record at the tail, if it fits; returns the offset of its payload.
+    /// Writes the header of a record at the tail, if the record fits; returns the offset of its
+    /// payload in the ring.
     #[inline]
     fn begin(&mut self, kind: Kind, stream: u32, len: usize) -> Result<usize, AppendError> {
         let taken = footprint(len as u64);
@@ -425,8 +433,8 @@ impl Producer {
         Ok(self.put_behind(needed - taken - SLOT_BYTES, kind, stream, len))
     }
 
-    /// Writes a PAD of `padding` bytes and the header of a record; returns the offset of its
-    /// payload.
+    /// Writes a PAD of `padding` bytes and the header of a record; returns the offset of the
+    /// record's payload in the ring.
     #[inline(always)]
     fn put_behind(&mut self, padding: u64, kind: Kind, stream: u32, len: usize) -> usize {
         if padding > 0 {
@@ -444,7 +452,8 @@ impl Producer {
         payload
     }
 
-    /// Bytes that a record takes at the tail: PAD, record, and the zeroed slot after it.
+    /// Ring bytes that a record of `len` payload bytes needs at the tail: PAD, record, and the
+    /// zeroed slot after it.
     #[inline]
     const fn needed(&self, len: u64) -> u64 {
         let taken = footprint(len);
@@ -458,7 +467,7 @@ impl Producer {
         self.tail.since(self.consumed) + room <= self.size.bytes()
     }
 
-    /// Loads the peer's `consumed` and returns whether `room` bytes are free now.
+    /// Loads the peer's word `consumed`, and returns whether `room` bytes are free after that.
     #[cold]
     fn read_consumed(&mut self, room: u64) -> Result<bool, Violation> {
         let Some(peer) = &self.peer else { return Ok(false) };
@@ -468,7 +477,7 @@ impl Producer {
         Ok(self.fits(room))
     }
 
-    /// Checks a `consumed` that was loaded once, then uses it.
+    /// Checks a value of `consumed` that was loaded once, and stores it as the consumer's position.
     fn accept(&mut self, found: u64) -> Result<(), Violation> {
         if found < self.consumed.0 || found > self.published.0 || found % SLOT_BYTES != 0 {
             return Err(Violation::Consumed { found, from: self.consumed.0, to: self.published.0 });
@@ -477,7 +486,8 @@ impl Producer {
         Ok(())
     }
 
-    /// Writes a header at `at`. The first `word0` of a batch is held back for `publish`.
+    /// Writes a record header at position `at`. The first `word0` of a batch is held back for
+    /// `publish`.
     #[inline]
     fn put(&mut self, at: Position, kind: Kind, stream: u32, len: u32) {
         let offset = self.offset(at);

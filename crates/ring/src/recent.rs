@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A cache of recently returned chunks, by size. A sender of many messages of one size gets the
-//! same memory again, without a split or a join, and while it is still in the processor's cache.
+//! same memory again, without a split or a join, while that memory is still in the processor's
+//! cache.
 //!
 //! ```text
 //!   bucket = a function of the size       64 KiB │ chunk, chunk, chunk          last in, first out
@@ -12,16 +13,17 @@
 
 use alloc::vec::Vec;
 
-/// Upper bound of the sizes in the cache.
+/// Upper bound of the different sizes in the cache.
 const BUCKETS: usize = 8;
-/// Upper bound of the chunks of one size: as many streams may have such a message in flight.
+/// Upper bound of the chunks of one size: up to this many streams can each have a message of that
+/// size in flight.
 const CHUNKS: usize = 256;
 
-/// Recently returned chunks, by size.
+/// Recently returned chunks, in a bucket for each size.
 #[derive(Debug)]
 pub(crate) struct Recent {
     buckets: [Bucket; BUCKETS],
-    /// Chunks in all buckets.
+    /// Number of chunks in all buckets.
     count: usize,
 }
 
@@ -36,14 +38,14 @@ impl Recent {
         Self { buckets: Default::default(), count: 0 }
     }
 
-    /// Whether there is a chunk of exactly this size.
+    /// Whether the cache has a chunk of exactly `units`.
     #[inline]
     pub(crate) fn has(&self, units: u64) -> bool {
         let bucket = &self.buckets[index(units)];
         bucket.units == units && !bucket.chunks.is_empty()
     }
 
-    /// The newest chunk of exactly this size.
+    /// Takes the newest chunk of exactly `units`.
     #[inline]
     pub(crate) fn take(&mut self, units: u64) -> Option<u32> {
         let bucket = &mut self.buckets[index(units)];
@@ -55,15 +57,15 @@ impl Recent {
         Some(chunk)
     }
 
-    /// Adds a chunk. Returns the chunks that the caller must free: an evicted one, and `chunk`
-    /// itself if the bucket has no place for it.
+    /// Adds `chunk`, of size `units`. Returns the chunks that the caller must free: an evicted one,
+    /// and `chunk` itself if the bucket has no place for it.
     #[inline]
     pub(crate) fn insert(&mut self, units: u64, chunk: u32) -> [Option<u32>; 2] {
         let bucket = &mut self.buckets[index(units)];
         let mut evicted = None;
         if bucket.units != units {
-            // The bucket holds another size, which is evicted chunk by chunk while this one
-            // returns.
+            // The bucket holds chunks of another size: each chunk of the new size evicts one of
+            // them.
             evicted = bucket.chunks.pop();
             self.count -= usize::from(evicted.is_some());
         }
@@ -78,7 +80,7 @@ impl Recent {
         [evicted, None]
     }
 
-    /// Any chunk.
+    /// Takes any chunk, whatever its size.
     pub(crate) fn take_any(&mut self) -> Option<u32> {
         if self.count == 0 {
             return None;
@@ -88,7 +90,8 @@ impl Recent {
     }
 }
 
-/// The bucket of a size. Powers of two and their multiples get different buckets.
+/// Index of the bucket for chunks of `units`. Powers of two and their multiples get different
+/// buckets.
 #[expect(clippy::cast_possible_truncation, reason = "less than BUCKETS")]
 const fn index(units: u64) -> usize {
     ((units ^ units >> 3 ^ units >> 6 ^ units >> 10) % BUCKETS as u64) as usize

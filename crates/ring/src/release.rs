@@ -13,19 +13,19 @@
 use crate::mem::{OwnMem, PeerMem};
 use partywall_layout::Violation;
 
-/// The receiving side: returns blocks to the peer.
+/// The receiver's end of a release ring: it returns blocks to the peer.
 #[derive(Debug)]
 pub struct Releaser {
     ring: OwnMem,
-    /// The word `released` of the own control page, at offset 0 of this memory.
+    /// The word `released` of this process's control page, at offset 0 of this memory.
     released: OwnMem,
     count: u64,
     entries: u64,
 }
 
 impl Releaser {
-    /// A releaser that writes to `ring`. `released` is the cache line of the own control page that
-    /// counts its entries.
+    /// A releaser that writes to `ring`. `released` is the cache line of this process's control
+    /// page that counts the ring's entries.
     ///
     /// # Panics
     /// If the number of entries in `ring` is not a power of two.
@@ -36,7 +36,8 @@ impl Releaser {
         Self { ring, released, count: 0, entries }
     }
 
-    /// Returns `block` to its owner: this side reads it no more.
+    /// Returns `block` to its owner, the sender. After the call the receiver must not read the
+    /// block.
     ///
     /// The caller then asks its `Waker` for room whether to notify.
     #[inline]
@@ -46,21 +47,21 @@ impl Releaser {
         self.ring.store(offset, block);
         self.count += 1;
         // ORDER (in `OwnMem::publish`): Release, so an owner that sees the count sees the entry,
-        // and our reads of the block are over.
+        // and this process's reads of the block are over.
         self.released.publish(0, self.count);
     }
 }
 
-/// The sending side: takes returned blocks back.
+/// The sender's end of a release ring: it takes returned blocks back.
 #[derive(Debug)]
 pub struct Reclaimer {
     /// The peer's release ring.
     ring: PeerMem,
     /// The peer's control page.
     peer: PeerMem,
-    /// Offset of `released` in `peer`.
+    /// Offset in bytes of the word `released` in `peer`.
     offset: usize,
-    /// Entries taken so far.
+    /// Number of entries that the sender has taken so far.
     taken: u64,
     /// Value of `released` at the last load.
     seen: u64,
@@ -68,12 +69,12 @@ pub struct Reclaimer {
 }
 
 impl Reclaimer {
-    /// A reclaimer of the peer's release `ring`, whose count is at `offset` of the peer's control
-    /// page.
+    /// A reclaimer of the peer's release `ring`, whose count is at byte `offset` of the peer's
+    /// control page.
     ///
     /// # Panics
-    /// If the number of entries in `ring` is not a power of two; the caller has checked the
-    /// geometry.
+    /// If the number of entries in `ring` is not a power of two, which the caller's check of the
+    /// geometry excludes.
     #[must_use]
     pub fn new(ring: PeerMem, peer: PeerMem, offset: usize) -> Self {
         let entries = (ring.len() / 8) as u64;
@@ -81,16 +82,17 @@ impl Reclaimer {
         Self { ring, peer, offset, taken: 0, seen: 0, entries }
     }
 
-    /// The next returned block id. `in_flight` is the number of blocks in flight: no more can
-    /// return.
+    /// The next returned block id. `in_flight` is the number of blocks in flight: the peer cannot
+    /// return more.
     ///
     /// # Errors
-    /// [`Violation::Released`] if the count is impossible. The slab checks the *id*.
+    /// [`Violation::Released`] if the peer's count of entries is impossible. The slab checks the
+    /// *id*.
     #[inline]
     pub fn next(&mut self, in_flight: u64) -> Result<Option<u64>, Violation> {
         if self.taken == self.seen {
             let found = self.peer.load(self.offset);
-            // Load once (`found`), check, then use.
+            // The count is loaded once, into `found`, then checked, then used.
             if found < self.seen || found - self.taken > in_flight.min(self.entries) {
                 return Err(Violation::Released {
                     found,
@@ -109,7 +111,7 @@ impl Reclaimer {
         Ok(Some(id))
     }
 
-    /// The peer's current count, unchecked: a waiter compares it with an earlier one.
+    /// The peer's current count of entries, unchecked: a waiter compares it with an earlier count.
     #[inline]
     #[must_use]
     pub fn snapshot(&self) -> u64 {

@@ -32,14 +32,14 @@ const _: () = assert!(UNIT as u64 == SLOT_BYTES);
 /// A piece of a segment: free, reserved or in flight.
 #[derive(Debug)]
 struct Chunk {
-    /// The memory, or `None` while a [`Block`] holds it.
+    /// The chunk's memory, or `None` while a [`Block`] holds it.
     mem: Option<OwnMem>,
     is_free: bool,
-    /// Index in `Slab::segments`.
+    /// Index of the chunk's segment in `Slab::segments`.
     segment: u32,
     offset: u64,
     units: u64,
-    /// The adjacent chunks of the same segment.
+    /// The chunks directly before and after this one in the same segment, or `NONE`.
     before: u32,
     after: u32,
 }
@@ -48,13 +48,13 @@ struct Chunk {
 struct Segment {
     number: u32,
     bytes: u64,
-    /// The chunk at offset 0.
+    /// Index of the chunk at offset 0 of the segment.
     first: u32,
-    /// Bytes that are reserved or in flight.
+    /// Number of bytes of the segment that are reserved or in flight.
     used: u64,
 }
 
-/// An entry that a block id names: one per block that may be in flight.
+/// The entry to which a block id refers; there is one per block that may be in flight.
 #[derive(Debug)]
 struct Ticket {
     generation: u32,
@@ -70,12 +70,12 @@ pub struct Block {
     len: usize,
 }
 
-/// The position of a committed block, as its BLOB record contains it.
+/// The location of a committed block, as its BLOB record contains it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
     /// The block id, which the peer writes to its release ring.
     pub id: u64,
-    /// The segment's number.
+    /// The number of the block's segment.
     pub segment: u32,
     /// Offset in the segment, in bytes.
     pub offset: u64,
@@ -88,12 +88,12 @@ pub struct Place {
 pub struct Slab {
     bins: Bins,
     chunks: Vec<Chunk>,
-    /// Unused indices of `chunks`.
+    /// Indices of `chunks` that no chunk uses.
     spare: Vec<u32>,
-    /// `None` where a segment was removed.
+    /// All segments by index; `None` where a segment was removed.
     segments: Vec<Option<Segment>>,
     tickets: Vec<Ticket>,
-    /// Indices of `tickets` that are not in flight.
+    /// Indices of `tickets` whose block is not in flight.
     idle: Vec<u32>,
     reserved: usize,
     bytes: u64,
@@ -101,8 +101,8 @@ pub struct Slab {
 }
 
 impl Slab {
-    /// A slab without memory. At most `blocks_max` blocks can be reserved or in flight at a time:
-    /// the number of entries of the peer's release ring.
+    /// A slab without memory. At most `blocks_max` blocks can be reserved or in flight at the same
+    /// time. It is the number of entries of the peer's release ring.
     #[must_use]
     pub fn new(blocks_max: u32) -> Self {
         let chunks = 2 * blocks_max as usize + 64;
@@ -119,7 +119,8 @@ impl Slab {
         }
     }
 
-    /// Adds the memory of segment `number`. Bytes beyond the last whole unit stay unused.
+    /// Adds the memory of segment `number`. Bytes after the last whole unit of 64 bytes stay
+    /// unused.
     ///
     /// # Panics
     /// If the slab has a segment of that number already.
@@ -179,7 +180,7 @@ impl Slab {
         Some(Block { mem, chunk, len })
     }
 
-    /// Reserves a recently returned block of `len` bytes, without a search.
+    /// Reserves a block of `len` bytes from the recently returned ones, without a search.
     #[inline]
     #[must_use]
     pub fn allocate_recent(&mut self, len: usize) -> Option<Block> {
@@ -202,7 +203,8 @@ impl Slab {
         let chunk = match self.bins.find(units) {
             Some(chunk) => chunk,
             None => {
-                // Joining the recent chunks may make one that is large enough.
+                // Joining the recently returned chunks with adjacent free ones may make a chunk
+                // that is large enough.
                 self.join_recent();
                 self.bins.find(units)?
             }
@@ -212,7 +214,7 @@ impl Slab {
         Some(chunk)
     }
 
-    /// Puts the block in flight: it stays unchanged until the peer returns its id.
+    /// Puts the block in flight: its bytes stay unchanged until the peer returns its id.
     ///
     /// # Panics
     /// If the block belongs to another slab.
@@ -270,7 +272,8 @@ impl Slab {
         Ok(())
     }
 
-    /// Removes a segment without a block in use, if there is one; never segment 0.
+    /// Removes a segment in which no block is reserved or in flight, if there is one. Segment 0
+    /// always stays.
     #[must_use]
     pub fn take_idle_segment(&mut self) -> Option<(u32, OwnMem)> {
         self.join_recent();
@@ -285,7 +288,7 @@ impl Slab {
         Some((segment.number, mem))
     }
 
-    /// Whether [`take_idle_segment`](Self::take_idle_segment) would find one.
+    /// Whether [`take_idle_segment`](Self::take_idle_segment) would find a segment.
     #[must_use]
     pub fn has_idle_segment(&self) -> bool {
         self.segments.iter().flatten().any(|segment| segment.number != 0 && segment.used == 0)
@@ -321,7 +324,7 @@ impl Slab {
         self.reserved >= self.idle.len()
     }
 
-    /// Shortens the chunk, which is in no list, to `units`. The rest becomes a free chunk.
+    /// Shortens `chunk`, which is in no list, to `units`. The rest becomes a free chunk.
     fn split(&mut self, chunk: u32, units: u64) {
         let this = &mut self.chunks[chunk as usize];
         let rest_units = this.units - units;
@@ -351,7 +354,8 @@ impl Slab {
         self.bins.insert(rest, rest_units);
     }
 
-    /// Releases a used chunk. The next allocation of its size reuses it without a search.
+    /// Returns a used chunk to the recent ones. The next allocation of its size reuses it without a
+    /// search.
     #[inline]
     fn release_chunk(&mut self, chunk: u32) {
         let this = &self.chunks[chunk as usize];
@@ -366,14 +370,14 @@ impl Slab {
         }
     }
 
-    /// Frees all recent chunks.
+    /// Frees all recently returned chunks, joining each with adjacent free ones.
     fn join_recent(&mut self) {
         while let Some(chunk) = self.recent.take_any() {
             self.join(chunk);
         }
     }
 
-    /// Frees a chunk and joins it with adjacent free ones.
+    /// Frees `chunk` and joins it with adjacent free chunks.
     fn join(&mut self, chunk: u32) {
         self.chunks[chunk as usize].is_free = true;
         let (before, after) =
@@ -395,7 +399,7 @@ impl Slab {
         self.chunks.get(chunk as usize).is_some_and(|chunk| chunk.is_free)
     }
 
-    /// Joins `left` with `right`, which is adjacent. Both are free and in no list.
+    /// Joins chunk `left` with `right`, which is adjacent. Both chunks are free and in no list.
     fn absorb(&mut self, left: u32, right: u32) {
         let right_chunk = &mut self.chunks[right as usize];
         let (mem, units, after) = (right_chunk.mem.take(), right_chunk.units, right_chunk.after);
@@ -426,14 +430,14 @@ impl Slab {
 
     #[inline]
     fn segment_mut(&mut self, index: u32) -> &mut Segment {
-        // A chunk's segment exists while any of it is used: `take_idle_segment` checks that.
+        // A segment exists while any chunk of it is used: `take_idle_segment` checks that.
         #[expect(clippy::unwrap_used, reason = "the line above")]
         self.segments[index as usize].as_mut().unwrap()
     }
 }
 
 impl Block {
-    /// The memory of the block, of the length that was allocated.
+    /// The memory of the block, as long as the message.
     #[cfg(not(loom))]
     #[inline]
     pub fn as_mut_slice(&mut self) -> &mut [u8] {
@@ -449,7 +453,7 @@ impl Block {
         self.mem.slice(0, self.len)
     }
 
-    /// Copies `bytes` to `offset`.
+    /// Copies `bytes` into the block, to byte `offset`.
     pub fn write(&mut self, offset: usize, bytes: &[u8]) {
         assert!(offset + bytes.len() <= self.len, "beyond the block");
         self.mem.write(offset, bytes);
@@ -461,7 +465,7 @@ impl Block {
         self.len
     }
 
-    /// Whether the length is 0.
+    /// Whether the length of the message is 0.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.len == 0

@@ -8,18 +8,19 @@ pub(crate) use core::sync::atomic::{AtomicU64, Ordering, fence};
 #[cfg(loom)]
 pub(crate) use loom::sync::atomic::{AtomicU64, Ordering, fence};
 
-/// Keeps the compiler from moving accesses across it. Another thread's membarrier(2) makes it a
-/// full barrier.
+/// A barrier that only keeps the compiler from moving accesses across it. A membarrier(2) of
+/// another thread turns it into a full barrier.
 #[cfg(not(loom))]
 #[inline]
 pub(crate) fn light_barrier() {
-    // ORDER: for the compiler alone; `bias.rs` names the heavy barrier that it pairs with.
+    // ORDER: SeqCst for the compiler alone; `bias.rs` names the heavy barrier that it pairs with.
     core::sync::atomic::compiler_fence(Ordering::SeqCst);
 }
 
-/// Loom has no barrier that one thread executes for another, so each thread executes its own.
+/// A full barrier. Loom has no barrier that one thread executes for another, so under loom each
+/// thread executes its own.
 #[cfg(loom)]
 pub(crate) fn light_barrier() {
-    // ORDER: as above.
+    // ORDER: SeqCst, in place of the heavy barrier that another thread would execute for this one.
     fence(Ordering::SeqCst);
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Settings, under the names that users of shmipc know.
+//! Settings of a session over shmipc, under the names that users of shmipc know.
 //!
 //! ```text
 //!   share_memory_buffer_cap                                 one region of buffers for a pool
@@ -10,24 +10,26 @@
 //!               └ n = its percent of the region / (size + 20), at least 2
 //! ```
 //!
-//! The first group of [`Config`] has the peers' names and defaults, except that we share memfds
-//! where shmipc-go shares files. The client decides everything about memory; a server accepts what
-//! it is given. The second group is ours: limits on what a peer may make us do.
+//! The first group of [`Config`] has the names and defaults of the other implementations, shmipc-go
+//! and the crate `shmipc`. One default differs: this crate shares memfds where shmipc-go shares
+//! files. The client decides everything about memory, and a server accepts the client's decision.
+//! Only this crate has the second group: limits on the resources that a peer may make this process
+//! use.
 //!
-//! Some settings of the peers are absent. Peers overwrite `queue_path`, and do not use
-//! `connection_read_timeout`, `connection_timeout` and `stream_max_idle_time`. Settings of version
-//! 4 are absent too. Sessions have these settings in [`partywall::Config`]:
+//! Some settings of the other implementations are absent. They overwrite `queue_path`, and do not
+//! use `connection_read_timeout`, `connection_timeout` and `stream_max_idle_time`. Settings of
+//! version 4 are absent too. Sessions have the following settings in [`partywall::Config`]:
 //!
-//! | of peers | here |
+//! | shmipc-go | this crate |
 //! |---|---|
 //! | `initialize_timeout`, 1 s | [`handshake_timeout`](partywall::Config::handshake_timeout), 5 s |
 //! | `connection_write_timeout`, 10 s | [`linger`](partywall::Config::linger), only at the end |
 //! | retries with a full queue, 100 ms | [`back_pressure`](partywall::Config::back_pressure) |
 //!
-//! No value is rounded. [`verify`](Config::verify) refuses values that do not fit together, and
-//! says what to choose. Peers check less, and round. What they accept but cannot use (two classes
-//! of one size, a class with one slice, an empty queue) is refused here. Whether the system has
-//! enough memory shows only when it is allocated.
+//! No value is rounded. [`verify`](Config::verify) refuses values that contradict each other, and
+//! says which value to choose. Other implementations check less, and round. They accept values that
+//! they cannot use (two classes of one size, a class with one slice, an empty queue); this crate
+//! refuses these. Whether the system has enough memory shows only when the memory is allocated.
 
 use crate::frame::PAYLOAD_BYTES_MAX;
 use crate::memory::names::{NameError, Naming};
@@ -37,7 +39,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The settings of one side, with defaults for everything.
+/// The settings of one side of a session, with a default for each.
 ///
 /// ```
 /// use partywall_shmipc::{Config, MemMapType, SizePercentPair};
@@ -86,14 +88,16 @@ pub struct SizePercentPair {
     pub percent: u32,
 }
 
-/// How a client shares its memory.
+/// How a client shares its memory with the server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum MemMapType {
-    /// As files, in version 2. The server opens them by path, and does not report whether it could.
-    /// Either side removes them when its last session with them ends. If both processes are killed,
-    /// the files remain until a client of ours with the same prefix creates its own.
+    /// As files, in version 2 of the protocol. The server opens the files by path, and does not
+    /// report whether it could. Either side removes them when its last session with these files
+    /// ends. If both processes are killed, the files remain until a client of this crate with the
+    /// same prefix creates its own files.
     DevShmFile,
-    /// As descriptors, in version 3. Only a Unix socket carries them.
+    /// As descriptors of memfds, in version 3 of the protocol. Only a Unix socket carries
+    /// descriptors.
     #[default]
     MemFd,
 }
@@ -126,11 +130,11 @@ impl Default for Config {
     }
 }
 
-/// Settings that peers have too.
+/// Settings that the other implementations have, too.
 impl Config {
-    /// Capacity of the queue of each direction, in elements; each message takes one. A multiple of
-    /// 16, so that no counter of the second queue crosses a cache line. Default: 8192, which take
-    /// 192 KiB.
+    /// Capacity of the queue of each direction, in elements; each message takes one element. It
+    /// must be a multiple of 16, so that no counter of the second queue crosses a cache line.
+    /// Default: 8192, which take 192 KiB.
     #[must_use]
     pub const fn queue_cap(mut self, entries: u32) -> Self {
         self.queue_cap = entries;
@@ -138,33 +142,34 @@ impl Config {
     }
 
     /// Size of the region of buffers, in bytes. Both directions of all sessions of a pool share it.
-    /// Each class needs at least two slices, so the default classes need 1,310,836 bytes. At least
-    /// 1 MiB, and at most [`region_bytes_max`](Self::region_bytes_max). Default: 32 MiB.
+    /// Each class needs at least two slices, so the default classes need 1,310,836 bytes. The size
+    /// must be at least 1 MiB, and at most [`region_bytes_max`](Self::region_bytes_max). Default:
+    /// 32 MiB.
     #[must_use]
     pub const fn share_memory_buffer_cap(mut self, bytes: u32) -> Self {
         self.share_memory_buffer_cap = bytes;
         self
     }
 
-    /// Prefix of the names of regions. With files it is a path, and the files are created there.
-    /// Default: `/dev/shm/shmipc`.
+    /// Prefix of the names of regions. If memory is shared as files, the prefix is a path, and the
+    /// files are created at that path. Default: `/dev/shm/shmipc`.
     #[must_use]
     pub fn share_memory_path_prefix(mut self, prefix: impl Into<String>) -> Self {
         self.share_memory_path_prefix = prefix.into();
         self
     }
 
-    /// The classes of slices in the region, in any order, 100 % together. A message takes as many
-    /// slices as it needs, and each slice has a header of 20 bytes. Default: 50 % in slices of 8172
-    /// bytes, 30 % of 32,748, 20 % of 131,052.
+    /// The classes of slices in the region, in any order; their shares together must be 100 %. A
+    /// message takes as many slices as it needs, and each slice has a header of 20 bytes. Default:
+    /// 50 % in slices of 8172 bytes, 30 % of 32,748, 20 % of 131,052.
     #[must_use]
     pub fn buffer_slice_sizes(mut self, classes: impl Into<Vec<SizePercentPair>>) -> Self {
         self.buffer_slice_sizes = classes.into();
         self
     }
 
-    /// How a client shares its memory. A server accepts both. Default: [`MemMapType::MemFd`];
-    /// shmipc-go's is [`MemMapType::DevShmFile`].
+    /// How a client shares its memory; a server accepts either kind. Default:
+    /// [`MemMapType::MemFd`]; that of shmipc-go is [`MemMapType::DevShmFile`].
     #[must_use]
     pub const fn mem_map_type(mut self, mem_map_type: MemMapType) -> Self {
         self.mem_map_type = mem_map_type;
@@ -193,8 +198,8 @@ impl Config {
         self
     }
 
-    /// Receives the counters of each session, every [`monitor_interval`](Self::monitor_interval)
-    /// and at its end. Default: no monitor.
+    /// The monitor that receives the counters of each session, every
+    /// [`monitor_interval`](Self::monitor_interval) and at the session's end. Default: no monitor.
     #[must_use]
     pub fn monitor(mut self, monitor: Arc<dyn Monitor>) -> Self {
         self.monitor = Some(monitor);
@@ -204,7 +209,8 @@ impl Config {
     /// The shortest time between two reports of a session to the [`monitor`](Self::monitor). A
     /// session reports when it becomes idle after traffic, not by a timer. So an idle session
     /// reports nothing until [`tell_monitor`](crate::Shmipc::tell_monitor) is called, which a
-    /// `SessionManager` does in time. Default: 30 s; peers have a constant of 30 s.
+    /// `SessionManager` does in time. Default: 30 s, which is a constant in the other
+    /// implementations.
     #[must_use]
     pub const fn monitor_interval(mut self, interval: Duration) -> Self {
         self.monitor_interval = interval;
@@ -212,60 +218,63 @@ impl Config {
     }
 }
 
-/// Limits, which peers do not have.
+/// Limits, which the other implementations do not have.
 impl Config {
-    /// The largest region that a client may make us map, in bytes. Default: 1 GiB.
+    /// The largest region that a client may make this server map, in bytes. Default: 1 GiB.
     #[must_use]
     pub const fn region_bytes_max(mut self, bytes: u32) -> Self {
         self.region_bytes_max = bytes;
         self
     }
 
-    /// The longest queue that a client may make us map, in elements of each direction. Default:
-    /// 1,048,576, which take 24 MiB.
+    /// The longest queue that a client may make this server map, in elements of each direction.
+    /// Default: 1,048,576, which take 24 MiB.
     #[must_use]
     pub const fn queue_entries_max(mut self, entries: u32) -> Self {
         self.queue_entries_max = entries;
         self
     }
 
-    /// Directory in which a server opens the files that clients name. Nothing outside it is opened,
-    /// and nothing on another mount below it. It should be on a memory file system: on a disk, a
-    /// session blocks on disk access. Default: `/dev/shm`.
+    /// Directory in which a server opens the files that clients name. The server opens no file
+    /// outside the directory, and none on another mount below it. The directory should be on a
+    /// memory file system: on a disk, a session blocks on disk access. Default: `/dev/shm`.
     #[must_use]
     pub fn directory(mut self, directory: impl Into<PathBuf>) -> Self {
         self.directory = directory.into();
         self
     }
 
-    /// Bytes received by the socket that may be unread on our heap, for all streams of a session
-    /// together. Above that the socket is not read. Default: 64 MiB.
+    /// Upper bound of unread bytes on this process's heap that arrived over the socket, for all
+    /// streams of a session together. Above this limit the session does not read the socket.
+    /// Default: 64 MiB.
     #[must_use]
     pub const fn fallback_unread_max(mut self, bytes: u64) -> Self {
         self.fallback_unread_max = bytes;
         self
     }
 
-    /// The most data in one message on the socket, in bytes. We send more in several messages; a
-    /// longer message of a peer ends the session. Default: 32 MiB - 16, the most that peers accept.
+    /// The most data in one message on the socket, in bytes. More data is sent in several messages;
+    /// a longer message of the peer ends the session. Default: 32 MiB - 16, the most that other
+    /// implementations accept.
     #[must_use]
     pub const fn fallback_message_max(mut self, bytes: u32) -> Self {
         self.fallback_message_max = bytes;
         self
     }
 
-    /// Whether a server opens files named by a client without credentials, as over TCP. Such a
-    /// client could name files of other users that we may open. So these files are not removed at
-    /// the end, unlike those of a client with credentials. Default: `false`; a Unix socket provides
-    /// credentials.
+    /// Whether a server opens files that are named by a client without credentials, such as a
+    /// client over TCP. Such a client could name files of other users that this process may open.
+    /// So the server does not remove these files at the end, unlike those of a client with
+    /// credentials. Default: `false`; a Unix socket provides credentials.
     #[must_use]
     pub const fn files_of_strangers(mut self, opens: bool) -> Self {
         self.files_of_strangers = opens;
         self
     }
 
-    /// Whether we survive a peer that truncates a mapped region, which peers do not prevent.
-    /// Without it, such a truncation kills our process. Default: `true`.
+    /// Whether this process survives a peer that truncates a mapped region, which the other
+    /// implementations do not prevent. Without the guard, the truncation kills this process.
+    /// Default: `true`.
     #[must_use]
     pub const fn guard_against_truncation(mut self, guards: bool) -> Self {
         self.guards_truncation = guards;
@@ -300,26 +309,26 @@ impl fmt::Debug for Config {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConfigError {
-    /// An impossible value.
+    /// One setting has an impossible value.
     #[error("Config::{setting} is {found}: {advice}")]
     Setting {
-        /// The setting.
+        /// The name of the setting.
         setting: &'static str,
-        /// Its value.
+        /// The value of the setting.
         found: String,
         /// The value to choose instead.
         advice: String,
     },
-    /// Impossible classes of slices.
+    /// The classes of slices are impossible.
     #[error("Config::buffer_slice_sizes has {found}: {advice}")]
     Classes {
-        /// The fault.
+        /// The classes, and what is wrong with them.
         found: String,
-        /// The value to choose instead.
+        /// The classes to choose instead.
         advice: String,
     },
-    /// An impossible prefix of names.
-    // Not a `source`: the text already contains it.
+    /// The prefix of names is impossible.
+    // The error is not a `source`, because the text already contains it.
     #[error("Config::share_memory_path_prefix: {0}")]
     Name(NameError),
 }
@@ -331,10 +340,10 @@ impl From<NameError> for ConfigError {
 }
 
 impl Config {
-    /// Checks whether these settings are possible. Binding and connecting call it too.
+    /// Checks whether these settings are possible. Binding a listener and connecting check it, too.
     ///
     /// # Errors
-    /// See [`ConfigError`]: the first impossible setting, and what to choose instead.
+    /// A [`ConfigError`]: the first impossible setting, and the value to choose instead.
     pub fn verify(&self) -> Result<(), ConfigError> {
         self.verify_times()?;
         self.verify_queue()?;
@@ -442,13 +451,13 @@ impl Config {
         Ok(())
     }
 
-    /// Number of slices of a class, as peers calculate it.
+    /// Number of slices of a class, calculated as the other implementations do.
     fn slices(&self, class: SizePercentPair) -> u64 {
         let room = u64::from(self.share_memory_buffer_cap).saturating_sub(self.headers());
         room * u64::from(class.percent) / 100 / (u64::from(class.size) + SLICE_HEADER_BYTES)
     }
 
-    /// Bytes before all slices.
+    /// Bytes of the headers of region and classes, which precede all slices.
     fn headers(&self) -> u64 {
         REGION_HEADER_BYTES + LIST_HEADER_BYTES * self.buffer_slice_sizes.len() as u64
     }
@@ -529,17 +538,19 @@ fn refuse_classes(found: impl Into<String>, advice: impl Into<String>) -> Result
     Err(ConfigError::Classes { found: found.into(), advice: advice.into() })
 }
 
-/// With a multiple of it, the counters of both queues are aligned alike.
+/// The capacity of a queue is a multiple of this number, so that the counters of both queues have
+/// the same alignment.
 const QUEUE_CAP_MULTIPLE: u32 = 16;
-/// The longest queue that is possible: 384 MiB for both directions.
+/// Upper bound of a queue's capacity in elements: the queues of both directions then take 384 MiB.
 const QUEUE_ENTRIES_MOST: u32 = 1 << 24;
-/// The smallest region, as with peers.
+/// Size of the smallest region in bytes, as in the other implementations.
 const BUFFER_CAP_MIN: u32 = 1 << 20;
-/// The most classes. Peers can count 65,535, and use three.
+/// Upper bound of the number of classes. Other implementations can count 65,535, and use three.
 const CLASSES_MAX: usize = 64;
-/// With a multiple of it, all headers of slices are aligned.
+/// The capacity of a slice is a multiple of this number of bytes, so that all headers of slices are
+/// aligned.
 const SLICE_MULTIPLE: u32 = 4;
-/// The last slice of a class is never allocated.
+/// Lower bound of the slices of a class: the last slice of a class is never allocated.
 const SLICES_MIN: u64 = 2;
 /// Size of the header of a slice, in bytes.
 const SLICE_HEADER_BYTES: u64 = 20;
@@ -547,11 +558,12 @@ const SLICE_HEADER_BYTES: u64 = 20;
 const LIST_HEADER_BYTES: u64 = 36;
 /// Size of the header of the region, in bytes.
 const REGION_HEADER_BYTES: u64 = 8;
-/// The most sessions of a pool.
+/// Upper bound of the sessions of a pool.
 const SESSIONS_MAX: usize = 1024;
-/// The most idle streams that a pool keeps for a session.
+/// Upper bound of the idle streams that a pool keeps for a session.
 const STREAMS_MAX: usize = 1 << 20;
-/// In shorter messages, headers and calls would cost more than the data.
+/// Lower bound of `fallback_message_max` in bytes: in shorter messages, headers and system calls
+/// would cost more than the data.
 const FALLBACK_MESSAGE_MIN: u32 = 4096;
 
 #[cfg(test)]
@@ -631,14 +643,15 @@ mod tests {
             "Config::buffer_slice_sizes has 100 % in slices of 16777216 bytes, which are 1 of them: at least 2 are needed: \
              choose smaller ones, more percent, or a share_memory_buffer_cap of at least 33554516 bytes"
         );
-        // This is the smallest size that is accepted.
+        // 33,554,516 bytes is the smallest accepted size of the region for this class.
         let roomy = classes(&[(half, 100)]).share_memory_buffer_cap(33_554_516);
         assert_eq!(roomy.verify(), Ok(()));
         assert!(refused(&roomy.share_memory_buffer_cap(33_554_515)).contains("33554516"));
-        // No region has room for two of these.
+        // No region has room for two slices of nearly 4 GiB.
         let advice = refused(&classes(&[(u32::MAX - 3, 100)]));
         assert!(advice.ends_with("choose smaller ones, or more percent"), "{advice}");
-        // Of 32 MiB less 8 and 36 bytes, two slices with their headers leave 4 bytes.
+        // A region of 32 MiB, less headers of 8 and 36 bytes, has room for two slices of 16,777,172
+        // bytes with their headers, and 4 bytes more.
         assert_eq!(classes(&[(16_777_172, 100)]).verify(), Ok(()));
         assert!(refused(&classes(&[(16_777_176, 100)])).contains("which are 1 of them"));
         assert_eq!(
@@ -655,7 +668,7 @@ mod tests {
             "Config::share_memory_buffer_cap is 1048575: choose 1048576 or more"
         );
         let config = config.share_memory_buffer_cap(1 << 20);
-        // There would be only one of the largest slices.
+        // 1 MiB minus headers has room for only one of the largest slices.
         let advice = refused(&config);
         assert!(advice.contains("20 % in slices of 131052 bytes, which are 1 of them"), "{advice}");
         assert!(
@@ -682,7 +695,7 @@ mod tests {
         );
         let long = Config::default().share_memory_path_prefix("x".repeat(180));
         assert!(refused(&long).contains("choose a shorter share_memory_path_prefix"));
-        // An error and its sources together say it once.
+        // An error and its sources together state the fault only once.
         let error = long.verify().unwrap_err();
         assert!(std::error::Error::source(&error).is_none(), "{error}");
         assert_eq!(

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The connections of one `Shmipc`, and the handover of those that it accepted.
+//! The connections of one `Shmipc`, and the handover of its accepted connections to a new process.
 //!
 //! ```text
 //!   begin ──▶ each accepted connection: settled? ── yes ─▶ HotRestart
@@ -8,13 +8,14 @@
 //!   acknowledged, ended, poll ──▶ Handover ──▶ callers of `over`
 //! ```
 //!
-//! For a moment after its handshake a client of shmipc-go has no manager, and a `HotRestart` then
-//! kills its process. So a connection that has not settled is notified later.
+//! For a moment after its handshake a client of shmipc-go has no session manager, and a
+//! `HotRestart` message then kills the client's process. So a connection that has not settled is
+//! notified later.
 //!
 //! # Invariants
 //!
-//! - Nothing is written to a connection while the lock is held: a write may end a connection, which
-//!   takes the lock.
+//! - No thread writes to a connection while it holds the lock of the table: a write may end a
+//!   connection, which takes the lock.
 
 use crate::hot_restart::{Handover, HandoverError, HandoverState};
 use crate::transport::metrics::{Count, SessionMetrics};
@@ -38,7 +39,8 @@ pub(crate) struct Connections {
 struct Table {
     live: BTreeMap<u64, Live>,
     handover: Handover,
-    /// Connections to notify later: the epoch, and when they count as settled.
+    /// Connections to notify later: the epoch, and the time at which the connection counts as
+    /// settled.
     pending: BTreeMap<u64, (u64, Instant)>,
 }
 
@@ -79,7 +81,8 @@ impl Connections {
         Ok(())
     }
 
-    /// The state at this time; notifies connections that have settled by now.
+    /// The state of the handover at time `now`. Also notifies the connections that have settled by
+    /// then.
     pub(crate) fn poll(&self, now: Instant) -> HandoverState {
         let mut table = self.lock();
         let was_pending = table.handover.next_deadline().is_some();
@@ -103,12 +106,13 @@ impl Connections {
         state
     }
 
-    /// Waits until a handover is over. Returns how it ended, or the state of a later one.
+    /// Waits until the handover with epoch `awaited` is over. Returns how it ended, or the state of
+    /// a later handover.
     #[cfg(feature = "tokio")]
     pub(crate) async fn over(&self, awaited: u64) -> HandoverState {
         loop {
             let mut changed = std::pin::pin!(self.changed.notified());
-            // From here on no change is missed.
+            // Once the waiter is enabled, it misses no change.
             changed.as_mut().enable();
             let state = self.poll(Instant::now());
             let is_pending =
@@ -116,7 +120,7 @@ impl Connections {
             if !is_pending {
                 return state;
             }
-            // It may have ended since the poll; then the next poll returns how.
+            // The handover may have ended since the poll; then the next poll returns how it ended.
             let Some(next) = self.lock().next_deadline() else { continue };
             let _ = tokio::time::timeout_at(next.into(), changed).await;
         }
@@ -127,7 +131,7 @@ impl Connections {
         self.alive().iter().map(|connection| connection.metrics()).collect()
     }
 
-    /// Reports to the monitor for each connection whose interval is over.
+    /// Reports to the monitor for each connection whose report interval has elapsed.
     pub(crate) fn tell_monitor(&self) {
         self.alive().iter().for_each(|connection| connection.tell_monitor());
     }
@@ -147,7 +151,8 @@ impl Connections {
 }
 
 impl Table {
-    /// Takes a pending notification: the connection and its epoch.
+    /// Removes the pending notification of connection `number`; returns the connection and the
+    /// epoch.
     fn take_pending(&mut self, number: u64) -> Option<(Arc<Control>, u64)> {
         let (epoch, _) = self.pending.remove(&number)?;
         Some((self.live.get(&number)?.connection.upgrade()?, epoch))
@@ -163,7 +168,7 @@ impl Table {
 
 impl Observer for Connections {
     fn number(&self) -> u64 {
-        // ORDER: Relaxed: a number to count by.
+        // ORDER: Relaxed: only the uniqueness of the number matters.
         self.numbers.fetch_add(1, Ordering::Relaxed)
     }
 
@@ -208,7 +213,7 @@ fn announce(announcements: Announcements) {
     }
 }
 
-/// After this time a client has finished what it does right after its handshake.
+/// Time after the handshake by which a client of shmipc-go has set up its session manager.
 const SETTLED: Duration = Duration::from_millis(500);
 
 #[cfg(all(test, feature = "tokio"))]
@@ -240,7 +245,8 @@ mod tests {
     }
 
     impl Pair {
-        /// A message there and back: everything written before it was read.
+        /// Sends a message and receives its echo, after which both sides have read everything
+        /// written before.
         async fn exchange(&self) {
             let mut stream = self.session.open(&[]).await.unwrap();
             stream.send(b"question").await.unwrap();
@@ -260,7 +266,8 @@ mod tests {
         let pair = pair().await;
         for epoch in [0, 7, u64::MAX] {
             Pair::connection(&pair.client).acknowledge(epoch);
-            // The wrong direction: a client announces, a server acknowledges.
+            // Messages in the wrong direction have no effect: a client announces, a server
+            // acknowledges.
             Pair::connection(&pair.client).announce(epoch);
             Pair::connection(&pair.server).acknowledge(epoch);
         }
@@ -295,7 +302,8 @@ mod tests {
         pair.server.connections().poll(now);
         assert_eq!(pair.server.connections().lock().pending.len(), 1);
         pair.exchange().await;
-        // The message may be found before the wake-up that came with it is read.
+        // The peer may take the message from the ring before it reads the wake-up that announced
+        // the message.
         let deadline = Instant::now() + std::time::Duration::from_secs(20);
         while !pair.server.connections().lock().pending.is_empty() {
             assert!(Instant::now() < deadline, "it has woken us");

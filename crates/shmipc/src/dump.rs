@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Report of a region: both queues and all lists, inspected from outside.
+//! Report of a region of shmipc: both queues and all lists of slices, inspected from outside the
+//! processes that use them.
 //!
 //! ```text
 //!   file, or /proc/PID/fd/N ── read ──▶ bytes ── inspect ──▶ Report ──▶ text
 //! ```
 //!
-//! It works on a copy of the bytes, so it changes nothing, and no process waits for it. While
-//! processes use the memory, the copy is not an atomic snapshot: a fault in one copy and not in the
-//! next was an operation in progress.
+//! The inspection works on a copy of the bytes, so it changes nothing, and no process waits for it.
+//! While processes use the memory, the copy is not an atomic snapshot: a fault that is in one copy
+//! but not in the next was an operation in progress.
 //!
 //! # Invariants
 //!
-//! - For any bytes it terminates, and reads within them.
+//! - For any bytes the inspection terminates, and reads no byte outside.
 
 use crate::memory::queue::{ELEMENT_BYTES, Element, HEADER_BYTES, QueueLayout};
 use crate::region::{Damage, Geometry, ListGeometry, words};
@@ -21,11 +22,11 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
 
-/// Reads a file, or a memfd by `/proc/PID/fd/N`.
+/// Reads the bytes of a region from a file, or from a memfd under the path `/proc/PID/fd/N`.
 ///
 /// # Errors
 ///
-/// Those of the system; [`io::ErrorKind::FileTooLarge`] if it is too large for a region.
+/// The errors of the system; [`io::ErrorKind::FileTooLarge`] if the file is too large for a region.
 pub fn read_memory(path: &Path) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     File::open(path)?.take(BYTES_MAX + 1).read_to_end(&mut bytes)?;
@@ -39,31 +40,32 @@ pub fn read_memory(path: &Path) -> io::Result<Vec<u8>> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Report {
-    /// Each list, ascending by capacity.
+    /// Each list of slices, ascending by capacity.
     pub lists: Vec<ListReport>,
-    /// Each queue, in the order of the arguments.
+    /// Each queue, in the order in which the caller named them.
     pub queues: Vec<QueueReport>,
-    /// Violated invariants, as text.
+    /// Invariants that the memory violates, as text.
     pub broken: Vec<String>,
 }
 
-/// Content of a list.
+/// Content of a list of slices.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ListReport {
-    /// Its position.
+    /// Position of the list in the region.
     pub geometry: ListGeometry,
-    /// Number of free slices in the header.
+    /// Number of free slices, as the list's header states it.
     pub free: i32,
-    /// Number of free slices found by following the links.
+    /// Number of free slices found by following the links from the head.
     pub walked: u32,
-    /// Relative to its first slice.
+    /// Offset of the first free slice, relative to the list's first slice.
     pub head: u32,
-    /// Relative to its first slice.
+    /// Offset of the last free slice, relative to the list's first slice.
     pub tail: u32,
-    /// Allocated minus freed slices, of the creator and of the mapper.
+    /// Number of allocated minus freed slices, for the region's creator and for the process that
+    /// mapped it.
     pub counters: [i32; 2],
-    /// Slices that are not free.
+    /// The slices of the list that are not free.
     pub slices: Vec<SliceReport>,
 }
 
@@ -71,29 +73,30 @@ pub struct ListReport {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SliceReport {
-    /// Offset of its header, as in messages.
+    /// Offset of the slice's header in the region, as in messages.
     pub offset: u32,
-    /// Flags: bit 0 another follows, bit 1 allocated.
+    /// Flags of the slice. Bit 0: another slice follows; bit 1: allocated.
     pub flags: u8,
-    /// Number of data bytes in the header.
+    /// Number of data bytes, as the slice's header states it.
     pub size: u32,
-    /// Start of the data.
+    /// Offset of the data within the slice.
     pub start: u32,
-    /// Offset of the next slice, if the flags say that there is one.
+    /// Offset of the next slice, if the flags say that another slice follows.
     pub next: u32,
-    /// Stream of the pending message that it is part of. `None`: a process has it, or it leaked.
+    /// Stream of the pending message that contains the slice. `None` if a process holds the slice,
+    /// or it leaked.
     pub stream: Option<u32>,
-    /// Its first bytes.
+    /// The first data bytes of the slice.
     pub first: Vec<u8>,
 }
 
-/// Content of a queue.
+/// Content of a queue region.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct QueueReport {
     /// Capacity of each ring, in elements.
     pub capacity: u32,
-    /// Client to server, then server to client.
+    /// The ring from client to server, then the ring from server to client.
     pub rings: [RingReport; 2],
 }
 
@@ -101,18 +104,18 @@ pub struct QueueReport {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RingReport {
-    /// Number of elements taken so far.
+    /// Number of elements that the consumer has taken so far.
     pub head: u64,
-    /// Number of elements added so far.
+    /// Number of elements that the producer has added so far.
     pub tail: u64,
-    /// The flag: whether its consumer is at work.
+    /// Whether the flag says that the consumer is working, so that it needs no wake-up.
     pub is_working: bool,
-    /// The pending elements.
+    /// The elements that the consumer has not taken.
     pub pending: Vec<Element>,
 }
 
 impl Report {
-    /// Slices that are neither free nor part of a pending message: a process has them, or they
+    /// Slices that are neither free nor part of a pending message: a process holds them, or they
     /// leaked.
     pub fn unaccounted(&self) -> impl Iterator<Item = &SliceReport> {
         let slices = self.lists.iter().flat_map(|list| &list.slices);
@@ -124,7 +127,7 @@ impl Report {
 ///
 /// # Errors
 ///
-/// [`Damage`] if one of them is no region of its kind.
+/// [`Damage`] if the bytes of the region or of a queue are no region of that kind.
 pub fn inspect(region: &[u8], queues: &[&[u8]], layout: QueueLayout) -> Result<Report, Damage> {
     let mut broken = Vec::new();
     let mut reports = Vec::with_capacity(queues.len());
@@ -198,7 +201,7 @@ fn look_at_queue(
     Ok(QueueReport { capacity, rings })
 }
 
-/// Records the slices of a pending message.
+/// Records the slices of the pending message that `element` announces.
 fn follow(
     region: &[u8],
     geometry: &Geometry,
@@ -215,7 +218,7 @@ fn follow(
             ));
             return;
         };
-        // Each slice is recorded once, so this terminates.
+        // Each slice is recorded once, so the loop terminates.
         if pending.insert(at, element.stream).is_some() {
             broken.push(format!(
                 "stream {}: slice {at:#x} is in two places of messages",
@@ -278,7 +281,7 @@ fn look_at_list(
     ListReport { geometry: *list, free, walked, head, tail, counters, slices }
 }
 
-/// Finds the slices that can be reached from the head.
+/// Finds the slices of a list that can be reached from its head.
 fn walk(
     region: &[u8],
     list: &ListGeometry,
@@ -293,7 +296,7 @@ fn walk(
             broke(format!("the free slices lead to {at:#x}, which is none"));
             return is_free;
         };
-        // Each slice is recorded once, so this terminates.
+        // Each slice is recorded once, so the loop terminates.
         if core::mem::replace(&mut is_free[index as usize], true) {
             broke(format!("the free slices go round in a circle at {at:#x}"));
             return is_free;
@@ -312,7 +315,8 @@ fn walk(
 fn look_at_slice(region: &[u8], offset: u32, capacity: u32, stream: Option<u32>) -> SliceReport {
     let at = offset as usize;
     let (size, start) = (word(region, at + words::SIZE), word(region, at + words::START));
-    // An allocated slice that was not sent has no size yet: then its first bytes are reported.
+    // An allocated slice that was not sent has no size yet. Then the report shows the first bytes
+    // of its capacity.
     let len = if size == 0 { capacity } else { size }.min(capacity).min(FIRST_BYTES_MAX);
     let from = at + words::DATA + start.min(capacity - len) as usize;
     let first = region.get(from..from + len as usize).unwrap_or(&[]).to_vec();
@@ -320,7 +324,7 @@ fn look_at_slice(region: &[u8], offset: u32, capacity: u32, stream: Option<u32>)
     SliceReport { offset, flags, size, start, next, stream, first }
 }
 
-/// A word of the memory; 0 after its end.
+/// The word at byte `at` of the memory; 0 beyond its end.
 fn word(bytes: &[u8], at: usize) -> u32 {
     let word = bytes.get(at..).and_then(|rest| rest.first_chunk());
     word.map_or(0, |word| u32::from_ne_bytes(*word))
@@ -332,13 +336,14 @@ fn byte(bytes: &[u8], at: usize) -> u8 {
 
 const STATUS_MASK: u32 = 0xff;
 const STATUS_CLOSE: u32 = 1;
-/// Bytes of a slice in the report.
+/// Upper bound of the bytes of a slice that the report shows.
 const FIRST_BYTES_MAX: u32 = 32;
-/// The largest region.
+/// Size of the largest region in bytes.
 const BYTES_MAX: u64 = u32::MAX as u64;
 
 impl Report {
-    /// As text that explains unaccounted slices. `has`: whether any process has the region.
+    /// The report as text that explains unaccounted slices. `has` says whether any process has the
+    /// region mapped.
     pub fn with_owners(&self, has: bool) -> impl fmt::Display + '_ {
         ReportDisplay { report: self, unaccounted: if has { HELD } else { LEAKED } }
     }
@@ -352,7 +357,7 @@ impl fmt::Display for Report {
 
 struct ReportDisplay<'a> {
     report: &'a Report,
-    /// Explanation of slices that are neither free nor pending.
+    /// Explanation of slices that are neither free nor part of a pending message.
     unaccounted: &'static str,
 }
 
@@ -437,11 +442,11 @@ fn write_rest(f: &mut fmt::Formatter<'_>, count: usize) -> fmt::Result {
     if count > LISTED_MAX { writeln!(f, "  … and {} more", count - LISTED_MAX) } else { Ok(()) }
 }
 
-/// A process has the region.
+/// The explanation if a process has the region mapped.
 const HELD: &str = "held by a process, or kept by it for reuse";
-/// No process has it.
+/// The explanation if no process has the region mapped.
 const LEAKED: &str = "leaked";
-/// Unknown whether a process has it.
+/// The explanation if it is unknown whether a process has the region mapped.
 const HELD_OR_LEAKED: &str = "held or leaked";
-/// The most items of a kind in the text.
+/// Upper bound of the items of one kind that the text lists.
 const LISTED_MAX: usize = 64;

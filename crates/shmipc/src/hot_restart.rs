@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Hot restart: the state of a listener's handover, and of a pool that moves.
+//! Hot restart: the state of a listener that hands its sessions over to a new process, and of a
+//! client's pool that moves to that process.
 //!
 //! ```text
 //!   old server                        client                    new server, at the same address
@@ -8,21 +9,23 @@
 //!    │ streams in use go on until the application closes the old sessions
 //! ```
 //!
-//! Only sessions of shmipc move. Those of Partywall's own protocol at the same address use
+//! Only sessions of shmipc move. Sessions of Partywall's own protocol at the same address use
 //! `go_away`.
 //!
-//! [`Handover`] is the listener's: which sessions were notified, which have moved, and when the
-//! wait ends. [`Migrator`] is a pool's: which connections to replace, and which to acknowledge.
-//! Both are machines without socket or clock. The caller passes the time, numbers sessions without
-//! reuse, and writes the messages while it holds no lock. They do not decide how the two servers
-//! share the address, and they close no session.
+//! [`Handover`] is the state of a listener: which sessions were notified, which have moved, and
+//! when the wait ends. [`Migrator`] is the state of a pool: which connections to replace, and which
+//! to acknowledge. Both are state machines without socket or clock. The caller passes the time,
+//! numbers sessions without reuse, and writes the messages while it holds no lock. The machines do
+//! not decide how the two servers share the address, and they close no session.
 //!
-//! The messages are those of shmipc-go, the only peer that knows them. A client of the crate
-//! `shmipc` hangs up when it receives one, and connects anew later. Differences from shmipc-go:
+//! The messages are those of shmipc-go, the only other implementation that knows them. A client of
+//! the crate `shmipc` hangs up when it receives `HotRestart`, and connects anew later. Differences
+//! from shmipc-go:
 //!
-//! - A session that joins during a handover is notified too, and one that ends is not waited for.
-//! - Each connection is acknowledged when it has moved, not when all have moved. The server counts
-//!   them one by one in both cases.
+//! - A session that joins during a handover is notified too, and the handover does not wait for a
+//!   session that ends.
+//! - A client acknowledges each connection when it has moved, not when all have moved. The server
+//!   counts them one by one in both cases.
 //! - Sessions that have moved stay moved if others time out.
 //! - There is no polling every 100 ms. Events are processed at once, and
 //!   [`next_deadline`](Migrator::next_deadline) is the time of the next time-out.
@@ -33,7 +36,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-/// A listener's handover: which sessions were notified, and which have moved.
+/// The handover of a listener: which sessions were notified, and which have moved.
 ///
 /// ```
 /// use partywall_shmipc::wire::{Handover, HandoverState};
@@ -50,7 +53,7 @@ use std::time::{Duration, Instant};
 #[derive(Debug, Default)]
 pub struct Handover {
     state: HandoverState,
-    /// Sessions that were notified and have not moved. They stay here after a time-out.
+    /// Sessions that were notified and have not moved. After a time-out they stay in this set.
     pending: BTreeSet<u64>,
     deadline: Option<Instant>,
 }
@@ -67,7 +70,7 @@ pub enum HandoverState {
         epoch: u64,
         /// Number of sessions that have moved.
         moved: usize,
-        /// Number of sessions that ended instead.
+        /// Number of sessions that ended instead of moving.
         left: usize,
     },
     /// All notified sessions have moved or ended. Clients of Partywall's own protocol at the same
@@ -77,7 +80,7 @@ pub enum HandoverState {
         epoch: u64,
         /// Number of sessions that have moved.
         moved: usize,
-        /// Number of sessions that ended instead.
+        /// Number of sessions that ended instead of moving.
         left: usize,
     },
     /// Some sessions neither moved nor ended in time. Another epoch can notify them again.
@@ -86,9 +89,9 @@ pub enum HandoverState {
         epoch: u64,
         /// Number of sessions that have moved.
         moved: usize,
-        /// Number of sessions that ended instead.
+        /// Number of sessions that ended instead of moving.
         left: usize,
-        /// Number of sessions that did neither.
+        /// Number of sessions that neither moved nor ended.
         stayed: usize,
     },
 }
@@ -100,16 +103,16 @@ pub enum HandoverError {
     /// Another handover is pending; only one runs at a time.
     #[error("hot restart {epoch} is not over yet: wait until it is, {} ms at most", HANDOVER_TIMEOUT.as_millis())]
     Pending {
-        /// Epoch of that handover.
+        /// Epoch of the pending handover.
         epoch: u64,
     },
-    /// Epoch 0: clients would use the same names as before, which are in use.
+    /// The epoch is 0: clients would use the same names of regions as before, which are in use.
     #[error("hot restart 0 cannot be: choose an epoch from 1 on")]
     Zero,
-    /// The epoch of the last handover: sessions could not distinguish the two.
+    /// The epoch is that of the last handover: sessions could not distinguish the two handovers.
     #[error("the last hot restart was {epoch} as well: choose another epoch each time")]
     Repeated {
-        /// The epoch.
+        /// The repeated epoch.
         epoch: u64,
     },
 }
@@ -118,7 +121,7 @@ impl Handover {
     /// Begins a handover. The caller then sends `HotRestart` with this epoch to each session.
     ///
     /// # Errors
-    /// See [`HandoverError`]; the state is unchanged then.
+    /// Fails for one of the reasons in [`HandoverError`], without changing the state.
     pub fn begin(
         &mut self,
         epoch: u64,
@@ -141,9 +144,9 @@ impl Handover {
         Ok(())
     }
 
-    /// A handshake has ended: returns the epoch to notify the session of. That is so after a
-    /// handover is done, too, because the client connected to the old process; but the session is
-    /// not waited for then.
+    /// The caller reports that a session has finished its handshake. Returns the epoch to notify
+    /// the session of, if there is one. After a finished handover a session is notified, too,
+    /// because its client connected to the old process; but the handover does not wait for it.
     pub fn joined(&mut self, session: u64) -> Option<u64> {
         match self.state {
             HandoverState::Pending { epoch, .. } => {
@@ -155,8 +158,8 @@ impl Handover {
         }
     }
 
-    /// A session sent `HotRestartAck`. Returns whether it was expected; otherwise it is ignored, as
-    /// with peers.
+    /// The caller reports that a session sent `HotRestartAck`. Returns whether that was expected;
+    /// an unexpected one is ignored, as shmipc-go does.
     pub fn acknowledged(&mut self, session: u64, acknowledged: u64) -> bool {
         let HandoverState::Pending { epoch, moved, .. } = &mut self.state else { return false };
         if *epoch != acknowledged || !self.pending.remove(&session) {
@@ -167,7 +170,7 @@ impl Handover {
         true
     }
 
-    /// A session ended.
+    /// The caller reports that a session ended.
     pub fn left(&mut self, session: u64) {
         if let HandoverState::Pending { left, .. } = &mut self.state {
             if self.pending.remove(&session) {
@@ -177,7 +180,7 @@ impl Handover {
         }
     }
 
-    /// The state at this time.
+    /// The state of the handover at time `now`.
     pub fn poll(&mut self, now: Instant) -> HandoverState {
         if let HandoverState::Pending { epoch, moved, left } = self.state {
             if self.deadline.is_some_and(|deadline| now >= deadline) {
@@ -188,8 +191,8 @@ impl Handover {
         self.state
     }
 
-    /// The notified sessions that have neither moved nor ended. After a time-out, those that
-    /// stayed.
+    /// The notified sessions that have neither moved nor ended. After a time-out, these are the
+    /// sessions that stayed.
     pub fn staying(&self) -> impl Iterator<Item = u64> {
         self.pending.iter().copied()
     }
@@ -219,7 +222,7 @@ impl Handover {
     }
 }
 
-/// A pool's migration: which of its connections to replace.
+/// The migration of a pool: which of its connections to replace.
 ///
 /// ```
 /// use partywall_shmipc::wire::{Migrator, RestartAction};
@@ -233,43 +236,44 @@ impl Handover {
 #[derive(Debug, Default)]
 pub struct Migrator {
     epoch: u64,
-    /// Sessions to replace.
+    /// Sessions that are to be replaced, by number.
     moves: BTreeMap<u64, Move>,
-    /// Replaced sessions, which stay open for their streams in use.
+    /// Numbers of replaced sessions, which stay open for their streams in use.
     replaced: BTreeSet<u64>,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Move {
     deadline: Instant,
-    /// When to connect again; `None` while an attempt is in progress.
+    /// When to attempt to connect again; `None` while an attempt is in progress.
     again: Option<Instant>,
 }
 
-/// The reaction to a `HotRestart`.
+/// What the pool must do after a `HotRestart` message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RestartAction {
     /// Connect to the same address, then call [`moved`](Migrator::moved) or
     /// [`failed`](Migrator::failed).
     Connect,
-    /// Send `HotRestartAck` with this epoch: the session was already replaced.
+    /// Send `HotRestartAck` with this epoch: the session has been replaced already.
     Acknowledge(u64),
-    /// Do nothing: this or another migration is in progress, or the epoch is 0. The server's wait
-    /// times out.
+    /// Do nothing: a migration is in progress, or the epoch is 0. The server then waits until its
+    /// time-out.
     Ignore,
 }
 
-/// An action that is due.
+/// An action of the pool that is due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Due {
-    /// Connect again to replace this session.
+    /// Connect again to replace the session with this number.
     Connect(u64),
-    /// The migration timed out. The session stays in use until the server closes it.
+    /// The migration of the session with this number timed out. The session stays in use until the
+    /// server closes it.
     GiveUp(u64),
 }
 
 impl Migrator {
-    /// A session received `HotRestart`.
+    /// The caller reports that a session received `HotRestart`; returns the reaction.
     pub fn on_hot_restart(&mut self, session: u64, epoch: u64, now: Instant) -> RestartAction {
         if self.replaced.contains(&session) && epoch != 0 {
             return RestartAction::Acknowledge(epoch);
@@ -283,28 +287,31 @@ impl Migrator {
         RestartAction::Connect
     }
 
-    /// A session has its replacement. Returns the epoch to acknowledge on the *old* connection;
-    /// `None` if that has ended or was given up. The replacement is used in every case.
+    /// The caller reports that a session has its replacement. Returns the epoch to acknowledge on
+    /// the *old* connection; `None` if the old session has ended, or its migration was given up.
+    /// The pool uses the replacement in every case.
     pub fn moved(&mut self, session: u64) -> Option<u64> {
         self.moves.remove(&session)?;
         self.replaced.insert(session);
         Some(self.epoch)
     }
 
-    /// An attempt to connect failed. It is repeated, because the new process may not listen yet.
+    /// The caller reports that an attempt to connect failed. The attempt is repeated, because the
+    /// new process may not listen yet.
     pub fn failed(&mut self, session: u64, now: Instant) {
         if let Some(attempt) = self.moves.get_mut(&session) {
             attempt.again = Some(now + RETRY_INTERVAL);
         }
     }
 
-    /// A session ended, replaced or not. The pool itself replaces sessions that broke.
+    /// The caller reports that a session ended, whether it was replaced or not. The pool itself
+    /// replaces sessions that broke.
     pub fn left(&mut self, session: u64) {
         self.moves.remove(&session);
         self.replaced.remove(&session);
     }
 
-    /// The next action that is due. Call it until it returns `None`.
+    /// The next action that is due. The caller repeats the call until it returns `None`.
     pub fn poll(&mut self, now: Instant) -> Option<Due> {
         let late = self.moves.iter().find(|(_, attempt)| now >= attempt.deadline);
         if let Some((&session, _)) = late {
@@ -332,7 +339,7 @@ impl Migrator {
     }
 }
 
-/// Time limit of a handover, on either side.
+/// Time limit of a handover, for the listener and for the pool.
 pub const HANDOVER_TIMEOUT: Duration = Duration::from_secs(2);
 /// Delay before another attempt to connect.
 const RETRY_INTERVAL: Duration = Duration::from_millis(100);

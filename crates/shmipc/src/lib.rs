@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The shmipc protocol, versions 2 and 3, behind Partywall's sessions. Either side can migrate
-//! first.
+//! The shmipc protocol, versions 2 and 3, behind Partywall's sessions. Either side of a connection
+//! can migrate to Partywall first.
 //!
 //! ```text
-//!   shmipc.rs       what a listener is given, or a client connects with; hot restart and metrics
+//!   shmipc.rs       the protocol as a listener or client uses it; hot restart and metrics
 //!   connections.rs  the connections of one Shmipc      hot_restart.rs  rules of a handover
 //!   pool/           a session manager                  negotiation.rs  handshakes over a socket
 //!   transport/      one connection: streams, fallback, wake-ups, metrics
@@ -12,8 +12,8 @@
 //!   config.rs       all settings                       dump.rs         a report of a region
 //! ```
 //!
-//! The protocol was read from shmipc-go v0.2.0 and the crate `shmipc` 0.2.1. Tests in
-//! `conformance/` run against both, unmodified.
+//! The protocol was derived from the source of shmipc-go v0.2.0 and of the crate `shmipc` 0.2.1.
+//! Tests in `conformance/` run against both implementations, unmodified.
 #![cfg_attr(not(test), warn(clippy::unwrap_used, clippy::cast_possible_truncation))]
 #![forbid(unsafe_code)]
 #![cfg(target_os = "linux")]
@@ -21,6 +21,7 @@
 mod config;
 mod connections;
 mod dump;
+mod error_code;
 mod frame;
 mod handshake;
 mod hot_restart;
@@ -32,7 +33,7 @@ mod region;
 mod shmipc;
 mod transport;
 
-/// Regions, queues and reports of them, for `partywall shmipc dump`, fuzzers and tests.
+/// Regions, queues and their reports, for `partywall shmipc dump`, fuzzers and tests.
 ///
 /// This module is outside semantic versioning.
 pub mod regions {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Handshakes over a socket: performs the steps of the machines in `handshake/`, and builds the
-//! connection.
+//! Handshakes over a socket: this file performs the steps of the state machines in `handshake/`,
+//! and builds the connection.
 //!
 //! ```text
 //!   ClientHandshake ─ steps ─▶ ClientNegotiation ─┐  bytes, descriptors     ┌─▶ Connection
@@ -9,8 +9,8 @@
 //!
 //! # Invariants
 //!
-//! - A handshake reads exactly its own bytes from the socket, because established traffic may
-//!   follow at once.
+//! - A handshake reads exactly its own bytes from the socket, because traffic of the established
+//!   connection may follow at once.
 //! - Dropping a negotiation that failed frees everything that it created. Files that a client named
 //!   are removed only if both regions were mapped; a refused file is never removed.
 
@@ -31,16 +31,16 @@ use std::sync::Arc;
 /// The socket of a handshake, and the settings of the connection that follows.
 #[derive(Debug)]
 pub(crate) struct HandshakeSocket {
-    /// `None` once the connection has it.
+    /// The socket of the connection; `None` once the established connection has taken it.
     handshake: Option<Handshake>,
-    /// How many of the bytes read before were consumed.
+    /// How many of the bytes read before the handshake it has consumed.
     used: usize,
     limits: transport::FallbackLimits,
     observer: Arc<dyn Observer>,
     monitor: Option<(Monitoring, std::time::Duration)>,
 }
 
-/// A monitor, with an implementation of `Debug`.
+/// A monitor, wrapped to implement `Debug`.
 #[derive(Clone)]
 struct Monitoring(Arc<dyn crate::transport::metrics::Monitor>);
 
@@ -59,8 +59,8 @@ impl HandshakeSocket {
         Self { handshake: Some(handshake), used: 0, limits, observer, monitor }
     }
 
-    /// Reads at most the next `count` bytes, and the descriptors sent with them; `None` if there
-    /// are none yet.
+    /// Reads at most the next `count` bytes, and the descriptors sent with them; `None` if no byte
+    /// has arrived.
     fn read(&mut self, buffer: &mut [u8]) -> Result<Option<(usize, Vec<OwnedFd>)>, ProtocolError> {
         let Some(handshake) = &self.handshake else { return Ok(None) };
         let before = &handshake.first[self.used..];
@@ -89,7 +89,8 @@ impl HandshakeSocket {
         descriptors: &[std::os::fd::BorrowedFd<'_>],
     ) -> Result<(), ProtocolError> {
         let Some(handshake) = &self.handshake else { return Ok(()) };
-        // The whole handshake is smaller than any socket buffer.
+        // The send takes all bytes at once, because the whole handshake is smaller than any socket
+        // buffer.
         match handshake.socket.send(&[IoSlice::new(bytes)], descriptors, false, true) {
             Ok(count) if count == bytes.len() => Ok(()),
             Ok(_) => {
@@ -101,7 +102,7 @@ impl HandshakeSocket {
         }
     }
 
-    /// Builds the connection: both sides are ready.
+    /// Builds the connection, once both sides are ready.
     fn establish(
         &mut self,
         version: u8,
@@ -130,7 +131,8 @@ impl HandshakeSocket {
             monitor,
             observer: Arc::clone(&self.observer),
             description,
-            // A peer that accepts streams cannot open one: its client would not know the stream.
+            // In shmipc only the client opens streams; a client would not know a stream that the
+            // server opened.
             streams_max: if is_client { u32::MAX } else { 0 },
             backing,
         };
@@ -168,7 +170,7 @@ impl Negotiation for ClientNegotiation {
                         }
                     }
                     Step::Done { version } => return self.done(version),
-                    // Steps of a server.
+                    // A client never gets these steps of a server.
                     Step::MapDescriptors { .. } | Step::MapPaths { .. } => {}
                 }
             }
@@ -187,7 +189,7 @@ impl Negotiation for ClientNegotiation {
 }
 
 impl ClientNegotiation {
-    /// Begins with regions that were created for it.
+    /// Begins a handshake whose regions have been created.
     pub(crate) fn new(
         machine: ClientHandshake,
         made: (Buffer, Backing, Queue),
@@ -212,13 +214,13 @@ impl ClientNegotiation {
     }
 }
 
-/// The regions that a server has mapped.
+/// The regions that a server has mapped for its client.
 #[derive(Debug)]
 struct Mapped {
     region: Arc<BufferRegion>,
     queue: Queue,
     is_memfd: bool,
-    /// Files to remove at the end.
+    /// Files that this process removes at the end of the session.
     kept: Vec<Arc<Backing>>,
 }
 
@@ -228,9 +230,10 @@ pub(crate) struct ServerNegotiation {
     machine: ServerHandshake,
     allowed: MemoryRules,
     queue_entries_max: u32,
-    /// The client has credentials, or files of clients without credentials are allowed.
+    /// Whether the client may name files: it has credentials, or the settings allow files of
+    /// clients without credentials.
     may_open_files: bool,
-    /// The received descriptors: of the buffers, then of the queue.
+    /// The received descriptors: first that of the buffers, then that of the queue.
     descriptors: Vec<OwnedFd>,
     mapped: Option<Mapped>,
     socket: HandshakeSocket,
@@ -273,7 +276,7 @@ impl Negotiation for ServerNegotiation {
                             Established { region, queue, backing, is_client: false, is_memfd };
                         return self.socket.establish(version, made);
                     }
-                    // A step of a client.
+                    // A server never gets this step of a client.
                     Step::SendDescriptors { .. } => {}
                 }
             }
@@ -289,7 +292,7 @@ impl Negotiation for ServerNegotiation {
 }
 
 impl ServerNegotiation {
-    /// Begins by reading.
+    /// Begins a handshake, whose first step reads from the client.
     pub(crate) fn new(config: &Config, handshake: Handshake, observer: Arc<dyn Observer>) -> Self {
         let owner = handshake.credentials.map(|who| who.uid);
         let mut allowed = MemoryRules::new(config.region_bytes_max.into(), owner);

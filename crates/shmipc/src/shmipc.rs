@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The protocol for listeners and clients, with hot restart and metrics of its connections.
+//! The protocol shmipc as listeners and clients use it, with hot restart and metrics of its
+//! connections.
 //!
 //! ```text
 //!   Shmipc ── connect ─▶ allocate regions ─▶ ClientNegotiation ─┐  bytes,
 //!          ── accept ──────────────────────▶ ServerNegotiation ─┴─ descriptors ─▶ Connection
 //! ```
 //!
-//! A hot restart concerns accepted connections. `hot_restart.rs` has its rules, and
+//! A hot restart concerns accepted connections. `hot_restart.rs` has the rules, and
 //! `connections.rs` knows the connections.
 
 use crate::config::{Config, ConfigError, MemMapType};
@@ -27,13 +28,13 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
-/// shmipc, versions 2 and 3: for `Listener::with_protocol` and `connect_with_protocol` of
-/// [`partywall::blocking`] and `partywall::tokio`.
+/// The protocol shmipc, versions 2 and 3: for `Listener::with_protocol` and `connect_with_protocol`
+/// of [`partywall::blocking`] and `partywall::tokio`.
 ///
-/// All client sessions of one value share one region of buffers, as with a peer's session manager.
-/// Another value has its own region. Clones are the same value. If a peer dies with allocated
-/// slices, its region stays with the sessions that use it. Later sessions share a new region, and
-/// the old one is freed with its last session.
+/// All client sessions of one value share one region of buffers, like those of a session manager of
+/// shmipc-go. Another value has its own region. Clones are the same value. If a peer dies with
+/// allocated slices, the region stays with the sessions that use it. Later sessions share a new
+/// region, and the old one is freed with its last session.
 ///
 /// # Examples
 /// ```
@@ -79,14 +80,15 @@ struct Inner {
 /// State that the client sessions of one value share.
 #[derive(Debug)]
 struct SharedMemory {
-    /// A new region gets new names, because peers identify regions by name.
+    /// Generates the names of regions: a new region gets new names, because other implementations
+    /// identify regions by name.
     naming: Naming,
     /// Number of sessions connected so far.
     sessions: u64,
     buffer: Option<Buffer>,
 }
 
-/// A region of buffers that this side created, and its memory.
+/// A region of buffers that this process created, and its memory.
 #[derive(Clone, Debug)]
 pub(crate) struct Buffer {
     pub(crate) region: Arc<BufferRegion>,
@@ -94,16 +96,16 @@ pub(crate) struct Buffer {
 }
 
 impl Buffer {
-    /// Whether another session may use it. Each session holds the backing until its end.
+    /// Whether another session may use the region. Each session holds the backing until its end.
     fn is_usable(&self) -> bool {
-        // A server may have removed the file: existing sessions go on, but a new server would not
-        // find it.
+        // A server may have removed the region's file: existing sessions continue, but a new server
+        // would not find the file.
         self.backing.is_in_place() && self.region.is_usable(Arc::strong_count(&self.backing) > 1)
     }
 }
 
 impl Shmipc {
-    /// Creates it with settings.
+    /// Creates the protocol with these settings.
     ///
     /// # Errors
     /// Fails for one of the reasons in [`ConfigError`].
@@ -113,7 +115,7 @@ impl Shmipc {
         Ok(Self::named(config, naming))
     }
 
-    /// Creates it with verified settings, and regions of these names.
+    /// Creates the protocol with verified settings, and with these names for its regions.
     pub(crate) fn named(config: Config, naming: Naming) -> Self {
         let shared = Mutex::new(SharedMemory { naming, sessions: 0, buffer: None });
         Self { inner: Arc::new(Inner { config, shared, connections: Arc::default() }) }
@@ -149,16 +151,17 @@ impl Shmipc {
 
 impl Shmipc {
     /// Announces to the clients of all accepted sessions that a new process listens at the same
-    /// address. They connect to it, open their new streams there, and acknowledge. Streams in use
-    /// go on; the application closes the old sessions once their calls are over. `epoch` is at
-    /// least 1, and differs from the last one.
+    /// address. The clients connect to the new process, open new streams on these connections, and
+    /// acknowledge. Streams in use continue; the application closes the old sessions once their
+    /// calls are over. `epoch` is at least 1, and differs from that of the last hot restart.
     ///
     /// The application decides how the new process gets the address. With a Unix socket, remove the
     /// file and bind anew. The new process must listen *before* this call. Clients that the old
     /// process still accepts afterwards get the announcement too, and connect again.
     ///
-    /// Our clients close an old session by themselves: when its last stream in use has ended, but
-    /// not within 2 s. Clients of shmipc-go keep it until the old process closes it.
+    /// Clients of this crate close an old session by themselves, when its last stream in use has
+    /// ended, but not within 2 s. Clients of shmipc-go keep an old session until the old process
+    /// closes it.
     ///
     /// The hot restart is over when each client has moved or hung up, or after 2 s: see
     /// [`hot_restart_state`](Self::hot_restart_state).
@@ -168,39 +171,39 @@ impl Shmipc {
     /// Only sessions of shmipc take part. Clients of Partywall's own protocol at the same address
     /// get `go_away`, then `drained`, then `close`.
     ///
-    /// - Clients of shmipc-go move; all of them have a session manager. So do ours with a
-    ///   `SessionManager`.
-    /// - A client of ours without a `SessionManager` ignores the announcement, and stays.
+    /// - Clients of shmipc-go move; all of them have a session manager. Clients of this crate with
+    ///   a `SessionManager` move, too.
+    /// - A client of this crate without a `SessionManager` ignores the announcement, and stays.
     /// - A client of the crate `shmipc` 0.2.1 does *not* know the message. It hangs up, which fails
     ///   the calls of that session, and connects anew after its `rebuild_interval`. The protocol
-    ///   does not distinguish it from a client of shmipc-go. A server of such clients closes its
-    ///   sessions instead, between their calls.
+    ///   does not distinguish such a client from one of shmipc-go. A server of such clients closes
+    ///   its sessions instead, between their calls.
     ///
     /// Clients that neither move nor hang up are counted in
     /// [`hot_restart_error_count`](crate::StabilityMetrics::hot_restart_error_count).
     ///
     /// # Errors
-    /// See [`HandoverError`]; no client was notified then.
+    /// Fails for one of the reasons in [`HandoverError`], before any client is notified.
     pub fn hot_restart(&self, epoch: u64) -> Result<(), HandoverError> {
         self.connections().begin(epoch, Instant::now())
     }
 
-    /// State of the last hot restart. Its time-out is only checked when this is called or
-    /// `hot_restarted` is awaited. An application that awaits neither should call this from time to
-    /// time.
+    /// State of the last hot restart. The time-out of the hot restart is only checked by this call,
+    /// and while `hot_restarted` is awaited. An application that does not await `hot_restarted`
+    /// should call this function from time to time.
     #[must_use]
     pub fn hot_restart_state(&self) -> HandoverState {
         self.connections().poll(Instant::now())
     }
 
-    /// Whether the last hot restart has succeeded. `false` before the first one, and after one that
-    /// timed out.
+    /// Whether the last hot restart has succeeded. `false` before the first hot restart, and after
+    /// one that timed out.
     #[must_use]
     pub fn is_hot_restart_done(&self) -> bool {
         matches!(self.hot_restart_state(), HandoverState::Done { .. })
     }
 
-    /// Waits until the hot restart of this epoch is over, at most 2 s. Returns
+    /// Waits until the hot restart with this epoch is over, at most 2 s. Returns
     /// [`Done`](HandoverState::Done) or [`TimedOut`](HandoverState::TimedOut), or the state of a
     /// later hot restart. Cancel-safe.
     #[cfg(feature = "tokio")]
@@ -214,10 +217,10 @@ impl Shmipc {
         self.connections().metrics()
     }
 
-    /// Reports to the [`monitor`](crate::Config::monitor) for each session whose interval is over.
-    /// Sessions report by themselves when they become idle after traffic, and at their end. An idle
-    /// session does nothing, so call this from time to time to get its reports too. A
-    /// `SessionManager` does.
+    /// Reports to the [`monitor`](crate::Config::monitor) for each session whose report interval
+    /// has elapsed. Sessions report by themselves when they become idle after traffic, and at their
+    /// end. An idle session does not report by itself, so an application calls this function from
+    /// time to time to get its reports too. A `SessionManager` does so by itself.
     pub fn tell_monitor(&self) {
         self.connections().tell_monitor();
     }
@@ -288,7 +291,7 @@ impl Inner {
 }
 
 impl Default for Shmipc {
-    /// The peers' default settings, with memfds.
+    /// The default settings of other implementations, but with memfds.
     fn default() -> Self {
         #[expect(clippy::expect_used, reason = "a test has it that the defaults are possible")]
         Self::new(Config::default()).expect("the defaults are possible")

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! One side is killed or stopped at any instant. The peer receives every whole message, learns of
-//! the end, and nothing remains; a side that is only stopped loses nothing.
+//! Tests in which one of two processes is killed or stopped at any instant. The peer receives every
+//! whole message, learns of the end, and no resource remains; a process that is only stopped loses
+//! no message.
 //!
-//! There are some 60 deaths, half of clients and half of servers. `PARTYWALL_SHMIPC_DEATHS=1000`
+//! There are some 60 kills, half of clients and half of servers. `PARTYWALL_SHMIPC_DEATHS=1000`
 //! sets their number: 500 of each side, 250 of them with memfds and 250 with files.
 
 mod support_foe;
@@ -33,7 +34,8 @@ fn protocol(directory: &Path, files: bool) -> Arc<Shmipc> {
     let prefix = directory.join("shm").to_str().unwrap().to_owned();
     let config = small()
         .share_memory_buffer_cap(4 << 20)
-        // So that memory the allocator keeps afterwards does not look like a leak.
+        // The limits are low, so that memory which the allocator keeps afterwards does not look
+        // like a leak.
         .fallback_message_max(256 << 10)
         .fallback_unread_max(1 << 20)
         .mem_map_type(mem_map_type)
@@ -42,8 +44,8 @@ fn protocol(directory: &Path, files: bool) -> Arc<Shmipc> {
     Arc::new(Shmipc::new(config).unwrap())
 }
 
-/// The second process: sends or serves for ever, one session or many. It ends by itself if it is
-/// not killed.
+/// The second process: sends or serves until it is killed, with one session or many. It ends by
+/// itself if its parent does not kill it.
 #[test]
 fn victim() {
     let Some(role) = variable(ROLE) else { return };
@@ -73,7 +75,8 @@ fn victim() {
     });
 }
 
-/// Sends numbered messages, and logs how many were sent, and whether any used the socket.
+/// Sends numbered messages until the session ends. Logs how many were sent, and whether any used
+/// the socket.
 fn send_for_ever(session: &Session, id: u64, log: &File) {
     let mut stream = session.open(&[]).unwrap();
     let mut chance = Random::new(id ^ u64::from(std::process::id()));
@@ -101,7 +104,7 @@ fn start_at(socket: &str, role: &str, directory: &Path, files: bool) -> Second {
     Second::start("victim", &variables)
 }
 
-/// A session with a server that is about to listen.
+/// Connects to a server that is about to listen, and returns the session.
 fn connected(path: &Path, protocol: &Arc<Shmipc>) -> Session {
     let mut session = None;
     support_foe::until("it listens", || {
@@ -118,12 +121,12 @@ fn noted(log: &File, index: u64) -> u64 {
     u64::from_le_bytes(bytes)
 }
 
-/// Any instant will do, so there is no condition to wait for.
+/// Sleeps for a random time: the kill may hit any instant, so there is no condition to wait for.
 fn any_instant(seed: u64) {
     std::thread::sleep(Duration::from_micros(Random::new(seed).below(40_000)));
 }
 
-/// A sending client is killed; returns the number of messages received.
+/// Kills a sending client; returns the number of messages that this process received.
 fn a_client_dies(listener: &mut Listener, directory: &Path, files: bool, seed: u64) -> u64 {
     let log = File::options().read(true).write(true).open(directory.join("log")).unwrap();
     log.write_all_at(&[0; (STREAMS as usize + 1) * 8], 0).unwrap();
@@ -140,7 +143,8 @@ fn a_client_dies(listener: &mut Listener, directory: &Path, files: bool, seed: u
                         id = u64::from_le_bytes(message[..8].try_into().unwrap());
                         assert!(is_pattern(&message[8..], id << 32 | number), "{id}: {number}");
                         number += 1;
-                        // It dies while some of its messages are being read.
+                        // Messages are held for a while, so that the client dies while some of them
+                        // are being read.
                         held.push(message);
                         if held.len() > 3 {
                             held.swap_remove(1);
@@ -158,15 +162,15 @@ fn a_client_dies(listener: &mut Listener, directory: &Path, files: bool, seed: u
     let falls_back = noted(&log, STREAMS) > 0;
     for (id, number) in &received {
         let sent = noted(&log, *id);
-        // The last may have been sent and not logged yet. What its process buffered for the socket
-        // is lost.
+        // The last message may have been sent but not logged yet. Messages that the client's
+        // process had buffered for the socket are lost.
         assert!(*number <= sent + 1, "stream {id}: {number} of {sent}");
         assert!(falls_back || *number >= sent, "stream {id}: only {number} of {sent} came");
     }
     received.iter().map(|(_, number)| number).sum()
 }
 
-/// An echoing server is killed; returns the number of answers received.
+/// Kills an echoing server; returns the number of answers that this process received.
 fn a_server_dies(protocol: &Arc<Shmipc>, directory: &Path, files: bool, seed: u64) -> u64 {
     let victim = start("server", directory, files);
     let session = connected(&directory.join("s.sock"), protocol);
@@ -176,7 +180,8 @@ fn a_server_dies(protocol: &Arc<Shmipc>, directory: &Path, files: bool, seed: u6
                 let session = &session;
                 scope.spawn(move || {
                     let mut chance = Random::new(id + seed * 7);
-                    // With files no message says that the server lives.
+                    // With files the handshake has no answer, so connecting succeeds even if the
+                    // server is dead.
                     let Ok(mut stream) = session.open(&[]) else { return 0 };
                     for number in 0.. {
                         let sent = pattern(1 + chance.size(9000), number);
@@ -232,9 +237,10 @@ fn deaths(role: &str, files: bool) {
         one(seed);
     }
     let before = footprint();
-    // Half of the deaths are of each side, and a quarter with each kind of memory.
+    // Half of the kills hit clients, half servers, and half of each use memfds.
     let mut came: u64 = (3..all / 4).map(&mut one).sum();
-    // On a busy machine most die before they have sent much: then there are some more.
+    // On a busy machine most processes die before they have sent much. Then more processes are
+    // killed.
     let deadline = soon();
     for seed in all.. {
         if came > all / 20 {
@@ -249,17 +255,17 @@ fn deaths(role: &str, files: bool) {
         names.filter(|name| name.to_str().unwrap().starts_with("shm_")).count()
     };
     if role == "server" {
-        // The creator removes its files, whichever side dies; the last ones are removed with the
-        // protocol.
+        // The creator removes its files when the server dies; the files of the last session are
+        // removed when the protocol is dropped.
         assert!(left() <= 2, "{} files stay behind", left());
     } else if files {
-        // The server removes the files of killed clients, or the next client does. The last death
-        // may be too recent.
+        // The server or the next client removes the files of killed clients. The last kill may be
+        // too recent for that.
         assert!(left() <= 2, "{} files stay behind", left());
     }
 }
 
-/// Questions and answers of one stream, each checked; then the stream is closed.
+/// Sends questions on a stream and checks each answer; then closes the stream.
 fn call(session: &Session, calls: u64, chance: &mut Random) {
     let mut stream = session.open_deadline(&[], soon()).unwrap();
     for number in 0..calls {
@@ -269,7 +275,7 @@ fn call(session: &Session, calls: u64, chance: &mut Random) {
     }
 }
 
-/// Sets the flag when it is dropped.
+/// Sets the flag when it is dropped, even during a panic.
 struct End<'a>(&'a AtomicBool);
 
 impl Drop for End<'_> {
@@ -278,7 +284,7 @@ impl Drop for End<'_> {
     }
 }
 
-/// The one region of buffers that this process created there.
+/// The only region of buffers that this process created in `directory`.
 fn own_region(directory: &Path) -> Arc<BufferRegion> {
     let own = format!("_{}_buffer", std::process::id());
     let entries = std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
@@ -289,8 +295,8 @@ fn own_region(directory: &Path) -> Arc<BufferRegion> {
     open_buffer(&given).unwrap()
 }
 
-/// One client of a server is killed while it sends. Calls of another client go on, and the slices
-/// of the dead one's messages are freed.
+/// One client of a server is killed while it sends. Calls of another client continue, and the
+/// slices of the dead client's messages are freed.
 #[test]
 fn a_client_that_is_killed_takes_nothing_from_another() {
     if variable(ROLE).is_some() {
@@ -321,12 +327,14 @@ fn a_client_that_is_killed_takes_nothing_from_another() {
                 call(&session, 20, &mut chance);
             }
         });
-        // Also if an assertion below fails: the scope waits for the calling thread.
+        // The flag is set even if an assertion below fails, because the scope waits for the calling
+        // thread.
         let end = End(&is_over);
         for seed in 0..10 {
             log.write_all_at(&[0; (STREAMS as usize + 1) * 8], 0).unwrap();
             let victim = start("client", directory, true);
-            // Any stream: the client reads none, so the first three may exhaust the memory.
+            // A message on any stream counts. The client does not read the echoes, so its first
+            // three streams may exhaust the memory.
             let sends = || (0..STREAMS).any(|id| noted(&log, id) > 0);
             support_foe::until("the victim sends", sends);
             any_instant(seed);
@@ -341,8 +349,8 @@ fn a_client_that_is_killed_takes_nothing_from_another() {
     support_foe::until("the server has let go", || held() == before);
 }
 
-/// A client shares one region with two servers, and one of them is killed. The slices that it had
-/// stay lost, and no others.
+/// A client shares one region with two servers, and one of them is killed. The slices that the
+/// killed server held stay lost, and no others.
 #[test]
 fn a_server_that_is_killed_takes_no_more_of_a_shared_region_than_it_held() {
     if variable(ROLE).is_some() {
@@ -383,7 +391,8 @@ fn a_server_that_is_killed_takes_no_more_of_a_shared_region_than_it_held() {
         let lost: i32 =
             region.geometry().lists().iter().map(|list| list.slices as i32).sum::<i32>()
                 - baseline.iter().sum::<i32>();
-        // The most in flight of four streams, and the caches of both processes.
+        // 200 slices exceed the messages in flight of four streams, and the caches of both
+        // processes.
         assert!(lost <= 200, "{lost} slices");
         for _ in 0..10 {
             call(&session, 50, &mut chance);
@@ -417,7 +426,7 @@ fn whatever_a_stopped_process_was_sent_arrives_when_it_goes_on() {
         assert_eq!(stream.recv_deadline(soon()).unwrap().unwrap(), b"hello");
         stop(victim.pid(), soon()).unwrap();
         let mut sent = 0_u64;
-        // Through the ring, then some over the socket, until neither accepts more.
+        // Messages go through the ring, then some over the socket, until neither accepts more.
         let end = loop {
             let len = if sent < 30 { 100 } else { 60_000 };
             let deadline = Instant::now() + Duration::from_millis(200);

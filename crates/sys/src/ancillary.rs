@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Descriptors and credentials that arrive with the bytes of a message.
+//! Descriptors and credentials that a socket delivers with the bytes of a message.
 //!
 //! ```text
 //!   ┌ cmsg_len: usize ┬ level: i32 ┬ type: i32 ┬ data: cmsg_len - 16 ┬ pad to 8 ┐ next …
 //! ```
 //!
 //! `rustix`'s own iterator reads the credentials into a struct whose pid cannot be zero, but the
-//! kernel reports pid 0 for a sender outside our pid namespace. So this file parses the bytes as
-//! numbers. The buffer is zeroed first: `cmsg_len == 0` then marks the end whatever the kernel
-//! wrote.
+//! kernel reports pid 0 for a sender outside this process's pid namespace. So this file parses the
+//! bytes as numbers. The buffer is zeroed before the call, so `cmsg_len == 0` marks the end of what
+//! the kernel wrote.
 //!
 //! # Invariants
 //!
@@ -29,11 +29,11 @@ use crate::socket::FDS_MAX;
 pub(crate) struct Ancillary {
     pub(crate) fds: Vec<OwnedFd>,
     pub(crate) credentials: Option<Credentials>,
-    /// The sender attached more than [`FDS_MAX`] descriptors; the excess has been closed.
+    /// Whether the sender attached more than [`FDS_MAX`] descriptors; the excess has been closed.
     pub(crate) excess: bool,
 }
 
-/// Receives bytes and their ancillary data.
+/// Receives bytes from `socket`, and their ancillary data.
 pub(crate) fn receive(
     socket: impl AsFd,
     bytes: &mut [IoSliceMut<'_>],
@@ -42,7 +42,8 @@ pub(crate) fn receive(
     let mut space = Space([MaybeUninit::new(0); SPACE_SIZE]);
     let mut control = RecvAncillaryBuffer::new(&mut space.0);
     let received = recvmsg(socket, bytes, &mut control, flags);
-    // Its drop would parse the buffer and close the descriptors that are taken below.
+    // Dropping `control` would parse the buffer and close the descriptors that the code below takes
+    // over.
     mem::forget(control);
     let received = received?;
     // SAFETY: every byte was initialised with zero above, and the kernel stores only initialised
@@ -61,8 +62,8 @@ impl Ancillary {
             Message::Credentials(credentials) => self.credentials = Some(credentials),
             Message::Rights(data) => {
                 for number in data.chunks_exact(FD_SIZE) {
-                    // SAFETY: the kernel has just installed this descriptor for us, and no other
-                    // code knows its number.
+                    // SAFETY: the kernel has just installed this descriptor for this process, and
+                    // no other code knows its number.
                     let fd = unsafe { OwnedFd::from_raw_fd(int(number)) };
                     if self.fds.len() < FDS_MAX {
                         self.fds.push(fd);
@@ -75,14 +76,15 @@ impl Ancillary {
     }
 }
 
-/// A control message of a known kind.
+/// A control message: the unit of ancillary data, of one of the kinds used here.
 #[derive(Debug, PartialEq)]
 enum Message<'a> {
     Rights(&'a [u8]),
     Credentials(Credentials),
 }
 
-/// Iterates over the control messages of a buffer, up to its end or the first impossible length.
+/// Iterates over the control messages in a buffer, up to its end or the first message of an
+/// impossible length.
 fn messages(mut rest: &[u8]) -> impl Iterator<Item = Message<'_>> {
     std::iter::from_fn(move || {
         loop {
@@ -100,23 +102,23 @@ fn messages(mut rest: &[u8]) -> impl Iterator<Item = Message<'_>> {
                         gid: unsigned(&message[8..12]),
                     }));
                 }
-                _ => continue, // of an unknown kind: a time stamp, a security label
+                _ => continue, // another kind: a time stamp, a security label
             }
         }
     })
 }
 
-/// A C `int`; `bytes` holds at least four.
+/// The C `int` at the start of `bytes`, which has at least four bytes.
 fn int(bytes: &[u8]) -> i32 {
     i32::from_ne_bytes([bytes[0], bytes[1], bytes[2], bytes[3]])
 }
 
-/// A C `unsigned int`; `bytes` holds at least four.
+/// The C `unsigned int` at the start of `bytes`, which has at least four bytes.
 fn unsigned(bytes: &[u8]) -> u32 {
     u32::from_ne_bytes([bytes[0], bytes[1], bytes[2], bytes[3]])
 }
 
-/// Aligned as a `cmsghdr`, so that rustix skips no byte at its start.
+/// A buffer aligned as a `cmsghdr`, so that rustix skips no byte at the buffer's start.
 #[repr(C, align(8))]
 struct Space([MaybeUninit<u8>; SPACE_SIZE]);
 
@@ -125,13 +127,13 @@ const HEADER_SIZE: usize = size_of::<usize>() + 8;
 const FD_SIZE: usize = 4;
 const CREDENTIALS_SIZE: usize = 12;
 
-/// Room for the sender's credentials and [`FDS_MAX`] descriptors. The kernel drops what does not
-/// fit and sets `MSG_CTRUNC`.
+/// Size in bytes of a buffer for the sender's credentials and [`FDS_MAX`] descriptors. The kernel
+/// drops what does not fit and sets `MSG_CTRUNC`.
 const SPACE_SIZE: usize = (HEADER_SIZE + CREDENTIALS_SIZE).next_multiple_of(ALIGNMENT)
     + (HEADER_SIZE + FD_SIZE * FDS_MAX).next_multiple_of(ALIGNMENT);
 
-// <linux/socket.h>, <asm-generic/socket.h>; MIPS, PA-RISC, SPARC and Alpha number SOL_SOCKET
-// otherwise.
+// The numbers of <linux/socket.h> and <asm-generic/socket.h>. MIPS, PA-RISC, SPARC and Alpha have
+// another SOL_SOCKET.
 const SOL_SOCKET: i32 = 1;
 const SCM_RIGHTS: i32 = 1;
 const SCM_CREDENTIALS: i32 = 2;

@@ -3,27 +3,28 @@
 //!
 //! ```text
 //!   lock ─ favoured? ─ yes ─▶ inside: two stores, two loads
-//!           └ no ─▶ mutex ─ another thread is favoured?
-//!                    ├ yes ─▶ revoke: membarrier(2), wait until it is outside ─▶ inside
-//!                    └ no ─▶ inside ─ `needed` acquisitions in a row? ─▶ favoured from here on
+//!           └ no ─▶ mutex ─ another thread F is favoured?
+//!                    ├ yes ─▶ revoke: membarrier(2), wait for F to leave ─▶ inside
+//!                    └ no ─▶ inside ─ `needed` acquisitions in a row? ─▶ becomes favoured
 //! ```
 //!
-//! An atomic read-modify-write takes some 20 cycles even without contention, and a mutex takes two
-//! of them. Copying a short message takes less, so the mutex would be most of its cost. The
-//! favoured thread enters without one; [`Bias`] decides who enters and proves mutual exclusion.
+//! An atomic read-modify-write takes some 20 cycles even without contention, and locking and
+//! unlocking a mutex takes two of them. Copying a short message takes less, so a mutex would be
+//! most of the cost of sending it. The favoured thread enters without an atomic read-modify-write;
+//! [`Bias`] decides which thread enters, and proves mutual exclusion.
 //!
 //! Revoking the bias costs a system call and an interrupt on each processor that runs a thread of
 //! this process. Each revocation therefore doubles the acquisitions in a row that the next bias
-//! needs, up to 65,536. Two threads that alternate soon use a plain mutex. A thread that locks
-//! rarely interrupts the favoured thread no more often than that.
+//! needs, up to 65,536. So two threads that alternate soon use a plain mutex. A thread that locks
+//! rarely interrupts the favoured thread at most as often as it locks.
 //!
 //! No thread is favoured if the system has no expedited membarrier(2): Linux before 4.14, or a
 //! sandbox.
 //!
 //! # Invariants
 //!
-//! - A reference to the value exists only while its thread is inside, or while it holds the mutex
-//!   and no thread is favoured.
+//! - A reference to the value exists only while the thread with the reference is inside, or while
+//!   it holds the mutex and no thread is favoured.
 //! - Only the thread that holds the mutex touches `held`.
 
 use std::cell::{Cell, UnsafeCell};
@@ -53,22 +54,24 @@ use rustix::thread::{MembarrierCommand, membarrier, membarrier_query};
 pub struct Biased<T> {
     bias: Bias,
     habits: Mutex<Habits>,
-    /// The mutex's guard while a thread that is not favoured holds the value. It is stored here so
+    /// The mutex's guard while a thread that is not favoured holds the value. The lock stores it so
     /// that the guard given to the caller is two words, which stay in registers.
     held: UnsafeCell<MaybeUninit<MutexGuard<'static, Habits>>>,
     value: UnsafeCell<T>,
 }
 
-// SAFETY: as for a mutex. `held` is initialised only while a guard borrows the lock. If a guard is
-// forgotten, its content is never read again, and is no reference that the compiler knows of.
+// SAFETY: like a mutex, the lock can move to another thread if the value can. `held` is initialised
+// only while a guard borrows the lock. If a guard is forgotten, the content of `held` is never read
+// again, and is no reference that the compiler knows of.
 unsafe impl<T: Send> Send for Biased<T> {}
 
 // SAFETY: one thread at a time gets a reference to the value (module invariant), so the value only
 // moves between threads. The next thread sees the previous one's writes through the mutex, or
-// through the flag that it waits for.
+// through the flag that its revocation waits for.
 unsafe impl<T: Send> Sync for Biased<T> {}
 
-// As for a mutex: a panic inside leaves the value as it is, and the lock usable.
+// A panic of a thread inside leaves the value as it is, and the lock usable, because the lock has
+// no poisoning.
 impl<T> UnwindSafe for Biased<T> {}
 impl<T> RefUnwindSafe for Biased<T> {}
 
@@ -78,14 +81,15 @@ struct Habits {
     slots: Slots,
     last: u64,
     in_a_row: u32,
-    /// Acquisitions in a row after which a thread becomes favoured.
+    /// Number of acquisitions in a row after which a thread becomes favoured.
     needed: u32,
-    /// Set while a revocation runs. It stays set if the barrier panics, because the value may then
-    /// still be in use.
+    /// Set while a revocation runs. The flag stays set if the barrier panics, because the favoured
+    /// thread may then still use the value.
     is_in_doubt: bool,
 }
 
-/// The locked value. Dropping the guard unlocks the value, which only the locking thread may do:
+/// Access to the locked value. Dropping the guard unlocks the value, which only the locking thread
+/// may do:
 ///
 /// ```compile_fail
 /// fn is_send<T: Send>(_: T) {}
@@ -102,9 +106,9 @@ struct Habits {
 /// ```
 pub struct BiasedGuard<'a, T> {
     lock: &'a Biased<T>,
-    /// `Some` for the favoured thread; any other thread holds the mutex.
+    /// `Some` if the thread entered as the favoured one; `None` if the thread holds the mutex.
     inside: Option<Inside>,
-    /// Makes the guard neither `Send` nor `Sync` by default.
+    /// A raw pointer, so that the compiler makes the guard neither `Send` nor `Sync`.
     marker: PhantomData<*mut T>,
 }
 
@@ -129,8 +133,8 @@ impl<T> Biased<T> {
     ///
     /// # Panics
     ///
-    /// If the calling thread holds the lock and is favoured; a thread that is not favoured
-    /// deadlocks, as with any mutex. Within [`locking_nothing`].
+    /// If the calling thread holds the lock already and is favoured; a thread that is not favoured
+    /// deadlocks, as with any mutex. Also if called within [`locking_nothing`].
     #[inline]
     pub fn lock(&self) -> BiasedGuard<'_, T> {
         match self.bias.enter(thread_number()) {
@@ -139,7 +143,7 @@ impl<T> Biased<T> {
         }
     }
 
-    /// As [`lock`](Self::lock), for a caller that may go on to [`wait`](BiasedGuard::wait). No
+    /// Like [`lock`](Self::lock), for a caller that may then call [`wait`](BiasedGuard::wait). No
     /// thread is favoured afterwards.
     pub fn lock_to_wait(&self) -> BiasedGuard<'_, T> {
         self.hold(self.lock_mutex())
@@ -157,7 +161,8 @@ impl<T> Biased<T> {
     }
 
     fn lock_mutex(&self) -> MutexGuard<'_, Habits> {
-        // A destructor that runs during a panic may always lock.
+        // A destructor that runs during a panic may lock even within `locking_nothing`: a second
+        // panic would abort.
         let may_lock = thread_number() != LOCKS_NOTHING || thread::panicking();
         assert!(
             may_lock,
@@ -168,12 +173,12 @@ impl<T> Biased<T> {
         habits
     }
 
-    /// Returns once no other thread holds the value. The caller holds the mutex.
+    /// Ends the bias, and returns once no other thread holds the value. The caller holds the mutex.
     fn revoke(&self, habits: &mut Habits) {
         assert!(!habits.is_in_doubt, "membarrier(2) is no longer allowed in this process");
         let is_in_doubt = &mut habits.is_in_doubt;
         let barrier = || {
-            // Stays set if the barrier panics.
+            // `is_in_doubt` stays set if the barrier panics.
             *is_in_doubt = true;
             barrier_in_all_threads();
         };
@@ -183,14 +188,14 @@ impl<T> Biased<T> {
         }
     }
 
-    /// Makes a guard for the holder of the mutex, who has revoked the bias.
+    /// Makes the guard for a thread that holds the mutex and has revoked the bias.
     fn hold<'a>(&'a self, habits: MutexGuard<'a, Habits>) -> BiasedGuard<'a, T> {
-        // SAFETY: only the name of the lifetime changes. Only the guard made here takes the value
-        // out, and that guard borrows the lock for `'a`.
+        // SAFETY: the cast changes only the lifetime. Only the guard made here takes the value out,
+        // and that guard borrows the lock for `'a`.
         let habits =
             unsafe { transmute::<MutexGuard<'a, Habits>, MutexGuard<'static, Habits>>(habits) };
-        // SAFETY: this thread holds the mutex, and the cell is empty: unlocking takes the content
-        // out.
+        // SAFETY: this thread holds the mutex, and `held` is empty, because unlocking takes its
+        // content out.
         let held = unsafe { &mut *self.held.get() };
         held.write(habits);
         BiasedGuard { lock: self, inside: None, marker: PhantomData }
@@ -199,25 +204,26 @@ impl<T> Biased<T> {
     /// Takes the mutex's guard that [`hold`](Self::hold) stored.
     ///
     /// # Safety
-    /// The caller is a guard that `hold` made. It calls this once, on the thread that called
-    /// `hold`.
+    /// The caller is a guard that `hold` made. The guard calls this function once, on the thread
+    /// that called `hold`.
     unsafe fn take_held(&self) -> MutexGuard<'_, Habits> {
         // SAFETY: this thread has held the mutex since `hold`.
         let held = unsafe { &*self.held.get() };
-        // SAFETY: `hold` has written it, and the caller takes it once.
+        // SAFETY: `hold` has initialised `held`, and the caller takes its content once.
         unsafe { held.assume_init_read() }
     }
 
     /// Unlocks the mutex, and makes the calling thread favoured after enough acquisitions in a row.
     ///
     /// # Safety
-    /// As for [`take_held`](Self::take_held).
+    /// The conditions of [`take_held`](Self::take_held).
     #[cold]
     #[inline(never)]
     unsafe fn unlock_slowly(&self) {
-        // SAFETY: the caller's promise, which is the same.
+        // SAFETY: the caller keeps the conditions of `take_held`, which are those of this function.
         let mut habits = unsafe { self.take_held() };
-        // A thread favours only itself: another thread could be inside before this one has left.
+        // A thread favours only itself: if it favoured another thread, that one could enter before
+        // this thread has left.
         let thread = thread_number();
         let is_habit = habits.last == thread && habits.in_a_row >= habits.needed;
         if is_habit && has_membarrier() {
@@ -227,8 +233,8 @@ impl<T> Biased<T> {
     }
 }
 
-/// Backs off while the favoured thread, which does not know of the waiter, is inside; `polls`
-/// counts the checks so far.
+/// Backs off while the favoured thread is inside. That thread does not know that another thread
+/// waits; `polls` counts the checks so far.
 fn pause(polls: u32) {
     match polls {
         ..SPINS => std::hint::spin_loop(),
@@ -247,16 +253,16 @@ impl Habits {
 }
 
 impl<'a, T> BiasedGuard<'a, T> {
-    /// Whether another thread may be waiting for the value. Exact for the favoured thread; always
-    /// true for any other.
+    /// Whether another thread may be waiting for the value. The answer is exact for the favoured
+    /// thread, and always true for any other.
     #[inline]
     #[must_use]
     pub fn is_wanted(&self) -> bool {
         self.inside.as_ref().is_none_or(|inside| self.lock.bias.is_wanted(inside))
     }
 
-    /// Unlocks the value, waits until `changed` is notified or `timeout` elapses, and locks it
-    /// again. Wake-ups may be spurious.
+    /// Unlocks the value, waits until `changed` is notified or `timeout` elapses, and locks the
+    /// value again. Wake-ups may be spurious.
     ///
     /// # Panics
     ///
@@ -265,10 +271,10 @@ impl<'a, T> BiasedGuard<'a, T> {
     pub fn wait(self, changed: &Condvar, timeout: Option<Duration>) -> Self {
         let lock = self.lock;
         assert!(self.inside.is_none(), "only a guard of lock_to_wait can wait");
-        // Prevents the drop, which would unlock a second time.
+        // Forgetting the guard prevents its drop, which would unlock a second time.
         std::mem::forget(self);
-        // SAFETY: the guard is not inside, so `hold` made it on this thread; and it is never
-        // dropped.
+        // SAFETY: the guard is not inside, so `hold` made the guard on this thread; and the guard
+        // is never dropped.
         let habits = unsafe { lock.take_held() };
         let mut habits = match timeout {
             None => changed.wait(habits).unwrap_or_else(PoisonError::into_inner),
@@ -295,7 +301,8 @@ impl<T> Deref for BiasedGuard<'_, T> {
 impl<T> DerefMut for BiasedGuard<'_, T> {
     #[inline]
     fn deref_mut(&mut self) -> &mut T {
-        // SAFETY: as above, and the guard is mutably borrowed.
+        // SAFETY: the holder of a guard has exclusive access to the value, and the guard is mutably
+        // borrowed.
         unsafe { &mut *self.lock.value.get() }
     }
 }
@@ -305,8 +312,8 @@ impl<T> Drop for BiasedGuard<'_, T> {
     fn drop(&mut self) {
         match self.inside.take() {
             Some(inside) => self.lock.bias.leave(inside),
-            // SAFETY: a guard that is not inside was made by `hold`, on this thread (`!Send`), and
-            // is dropped once.
+            // SAFETY: a guard that is not inside was made by `hold`, on this thread (a guard is not
+            // `Send`), and is dropped once.
             None => unsafe { self.lock.unlock_slowly() },
         }
     }
@@ -318,9 +325,10 @@ impl<T> fmt::Debug for Biased<T> {
     }
 }
 
-/// Runs `act`, which must lock no [`Biased`]: foreign code, while the calling thread holds a lock.
-/// Each attempt to lock within it panics, where it could otherwise deadlock. It costs two stores;
-/// the check is free, because no lock favours the thread number used within.
+/// Runs `act`, which must lock no [`Biased`]. It serves to call foreign code while the calling
+/// thread holds a lock. Each attempt to lock within `act` panics, where it could otherwise
+/// deadlock. The cost is two stores. The check is free, because no lock favours the thread number
+/// used within `act`.
 ///
 /// ```
 /// let lock = partywall_sys::Biased::new(0);
@@ -344,8 +352,8 @@ impl Drop for Restored {
     }
 }
 
-/// Stands in for the number of a thread that must lock nothing now. No thread has this number, so
-/// no lock favours it.
+/// Replaces the number of a thread while that thread must lock nothing. No thread has this number,
+/// so no lock favours it.
 const LOCKS_NOTHING: u64 = u64::MAX;
 
 thread_local! {
@@ -358,7 +366,7 @@ fn thread_number() -> u64 {
     static NUMBERS: AtomicU64 = AtomicU64::new(1);
     NUMBER.with(|number| {
         if number.get() == 0 {
-            // ORDER: Relaxed: the numbers only have to differ.
+            // ORDER: Relaxed: only the uniqueness of the numbers matters.
             number.set(NUMBERS.fetch_add(1, Ordering::Relaxed));
         }
         number.get()
@@ -374,21 +382,25 @@ fn has_membarrier() -> bool {
     })
 }
 
-/// Makes every thread of this process execute a full barrier between the begin and the end of this
+/// Makes every thread of this process execute a full barrier between the start and the end of this
 /// call.
 fn barrier_in_all_threads() {
     let done = membarrier(MembarrierCommand::PrivateExpedited);
-    // No thread becomes favoured before the registration succeeded. A sandbox can still forbid the
-    // call later, and then no thread may continue.
+    // No thread becomes favoured unless the registration for the barrier succeeded. A sandbox can
+    // still forbid the barrier later. Then no thread may continue, because mutual exclusion is
+    // lost.
     assert!(done.is_ok(), "membarrier(2) is no longer allowed in this process: {done:?}");
 }
 
-/// Initial value of `needed`.
+/// Initial value of `needed`, in acquisitions.
 const NEEDED_MIN: u32 = 16;
-/// Largest value of `needed`: some milliseconds of work for a thread without competition.
+/// Largest value of `needed`, in acquisitions: a thread without competition needs some milliseconds
+/// for them.
 const NEEDED_MAX: u32 = 1 << 16;
-/// Checks before the waiter assumes that the favoured thread is not running.
+/// Number of checks of a waiter before it assumes that the favoured thread is not running, and
+/// yields.
 const SPINS: u32 = 256;
-/// Checks before the waiter assumes that the favoured thread will not run for long.
+/// Number of checks of a waiter before it assumes that the favoured thread will not run for long,
+/// and sleeps.
 const YIELDS: u32 = SPINS + 64;
 const NAP: Duration = Duration::from_micros(50);

@@ -8,8 +8,8 @@
 //! ```
 //!
 //! The locked byte need not exist. Process locks (`F_SETLK`) would be released when the process
-//! closes *any* descriptor of the file, and would not exclude a process from itself. The kernel
-//! does not say who holds a lock.
+//! closes *any* descriptor of the file, and would not exclude two owners within one process. The
+//! kernel does not say who holds a lock.
 //!
 //! # Invariants
 //!
@@ -19,16 +19,17 @@
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 
-/// Takes the lock of byte `offset`; `false` if another description holds it. The call never blocks.
+/// Takes the lock of byte `offset`; `false` if another description holds the lock. The call never
+/// blocks.
 ///
 /// # Errors
 ///
-/// `EINVAL` beyond 2⁶³, `ENOLCK` if the file system or the system has no locks left, `EBADF` if
-/// `file` is not writable.
+/// `EINVAL` if `offset` is 2⁶³ or more, `ENOLCK` if the file system or the system has no locks
+/// left, `EBADF` if `file` is not writable.
 pub fn try_lock(file: impl AsFd, offset: u64) -> io::Result<bool> {
     match control(&file, libc::F_OFD_SETLK, libc::F_WRLCK, offset) {
         Ok(_) => Ok(true),
-        // POSIX allows either; Linux returns EAGAIN.
+        // For a lock held elsewhere POSIX allows either error; Linux returns EAGAIN.
         Err(error) if matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::EACCES)) => {
             Ok(false)
         }
@@ -36,7 +37,7 @@ pub fn try_lock(file: impl AsFd, offset: u64) -> io::Result<bool> {
     }
 }
 
-/// Releases the lock of byte `offset`, if this description holds it.
+/// Releases the lock of byte `offset`, if the description of `file` holds the lock.
 ///
 /// # Errors
 ///
@@ -67,12 +68,12 @@ fn control(
         l_whence: WHENCE_START,
         l_start: libc::off_t::try_from(offset).map_err(refused)?,
         l_len: 1,
-        l_pid: 0, // anything else is EINVAL
+        l_pid: 0, // the kernel rejects other values (EINVAL)
     };
     for _ in 0..ATTEMPTS_MAX {
         let descriptor = file.as_fd().as_raw_fd();
         // SAFETY: the descriptor is borrowed, so it is open; these commands read and write one
-        // `flock`, which `lock` is.
+        // `flock` structure, which `lock` is.
         if unsafe { libc::fcntl(descriptor, command, &raw mut lock) } == 0 {
             return Ok(lock);
         }
@@ -84,10 +85,10 @@ fn control(
     Err(io::ErrorKind::Interrupted.into())
 }
 
-/// The value of `SEEK_SET`.
+/// The value of `SEEK_SET`: offsets count from the start of the file.
 const WHENCE_START: libc::c_short = 0;
 
-/// Attempts, each interrupted by a signal, before a call that never blocks gives up.
+/// Number of attempts after which a call gives up, if a signal interrupts each of them.
 const ATTEMPTS_MAX: u32 = 100;
 
 #[cfg(test)]

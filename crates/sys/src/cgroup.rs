@@ -7,13 +7,14 @@
 //!   group/limit, parent/limit, … up to the mount: the lowest limit applies
 //! ```
 //!
-//! It changes nothing. A limit that cannot be read is `None`, as if there were none.
+//! This file changes no setting. A limit that cannot be read is `None`, as if there were none.
 
 use std::path::{Path, PathBuf};
 
 use crate::procfs::{read_number, read_text};
 
-/// CPU time that this process and its group may use, in CPUs; `None` without a limit.
+/// CPU time that this process may use because of its control groups, in CPUs; `None` if there is no
+/// limit.
 pub fn cpu_quota() -> Option<f64> {
     let unified = levels("").into_iter().filter_map(|group| {
         let text = read_text(group.join("cpu.max")).ok()?;
@@ -27,7 +28,8 @@ pub fn cpu_quota() -> Option<f64> {
     unified.chain(legacy).min_by(f64::total_cmp)
 }
 
-/// Memory that this process and its group may use, in bytes; `None` without a limit.
+/// Memory that this process may use because of its control groups, in bytes; `None` if there is no
+/// limit.
 pub fn memory_max() -> Option<u64> {
     let unified = levels("").into_iter().filter_map(|group| read_number(group.join("memory.max")));
     let legacy = levels("memory")
@@ -37,14 +39,14 @@ pub fn memory_max() -> Option<u64> {
     unified.chain(legacy).min()
 }
 
-/// Memory that this process's own group uses, in bytes.
+/// Memory that this process's own control group uses, in bytes.
 pub fn memory_current() -> Option<u64> {
     let unified = levels("").first().and_then(|group| read_number(group.join("memory.current")));
     let legacy = || read_number(levels("memory").first()?.join("memory.usage_in_bytes"));
     unified.or_else(legacy)
 }
 
-/// Shared memory that is charged to this process's own group, in bytes.
+/// Shared memory that is charged to this process's own control group, in bytes.
 pub fn memory_shared() -> Option<u64> {
     let groups = [levels(""), levels("memory")];
     groups.iter().filter_map(|levels| levels.first()).find_map(|group| {
@@ -53,8 +55,8 @@ pub fn memory_shared() -> Option<u64> {
     })
 }
 
-/// The directories of our group and its parents, innermost first. An empty `controller` means
-/// version 2.
+/// The directories of this process's control group and of its parents, innermost first. An empty
+/// `controller` selects version 2.
 fn levels(controller: &str) -> Vec<PathBuf> {
     let (Ok(groups), Ok(mounts)) =
         (read_text("/proc/self/cgroup"), read_text("/proc/self/mountinfo"))
@@ -63,7 +65,8 @@ fn levels(controller: &str) -> Vec<PathBuf> {
     };
     let Some(group) = group_of(&groups, controller) else { return Vec::new() };
     let Some((root, mount)) = mount_of(&mounts, controller) else { return Vec::new() };
-    // A container may see its group as "/", or as a path of the host that begins above its mount.
+    // A container may see its own group as "/", or as a path of the host that begins above the
+    // container's mount.
     let below = group.strip_prefix(root.trim_end_matches('/')).unwrap_or("");
     let below = below.trim_start_matches('/');
     let below = if below.starts_with("..") { "" } else { below };
@@ -72,7 +75,7 @@ fn levels(controller: &str) -> Vec<PathBuf> {
     levels.map(Path::to_owned).take(LEVELS_MAX).collect()
 }
 
-/// The path of our group in the text of `/proc/self/cgroup`.
+/// The path of this process's control group, from the text of `/proc/self/cgroup`.
 fn group_of<'a>(groups: &'a str, controller: &str) -> Option<&'a str> {
     groups.lines().find_map(|line| {
         let mut parts = line.splitn(3, ':');
@@ -81,7 +84,7 @@ fn group_of<'a>(groups: &'a str, controller: &str) -> Option<&'a str> {
     })
 }
 
-/// Root and mount point of a hierarchy in the text of `/proc/self/mountinfo`.
+/// Root and mount point of a hierarchy of control groups, from the text of `/proc/self/mountinfo`.
 fn mount_of<'a>(mounts: &'a str, controller: &str) -> Option<(&'a str, &'a str)> {
     mounts.lines().find_map(|line| {
         let (head, tail) = line.split_once(" - ")?;
@@ -97,7 +100,7 @@ fn mount_of<'a>(mounts: &'a str, controller: &str) -> Option<(&'a str, &'a str)>
     })
 }
 
-/// Parses `cpu.max`: `max 100000` is no limit, `150000 100000` one and a half CPUs.
+/// Parses `cpu.max`, in CPUs: `max 100000` means no limit, `150000 100000` one and a half CPUs.
 fn parse_cpu_max(text: &str) -> Option<f64> {
     let mut words = text.split_whitespace();
     let quota: f64 = words.next()?.parse().ok()?;
@@ -109,10 +112,12 @@ fn number(path: &Path) -> Option<i64> {
     read_text(path).ok()?.trim().parse().ok()
 }
 
-/// Version 1 writes "no limit" as the largest multiple of the page size.
+/// Limits from this value on mean no limit: version 1 writes "no limit" as the largest multiple of
+/// the page size.
 const LEGACY_UNLIMITED: u64 = 1 << 62;
 
-/// Parent directories that are read at most; deeper trees have not been seen.
+/// Upper bound of the parent directories that are read; deeper trees of control groups do not
+/// occur.
 const LEVELS_MAX: usize = 32;
 
 #[cfg(test)]

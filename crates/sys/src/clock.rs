@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The monotonic clock, as a number that all processes of a machine share.
 //!
-//! The standard library reads the same clock but hides the number, which two processes need to
-//! compare times.
+//! The standard library reads the same clock but hides its number, and two processes can only
+//! compare numbers.
 
 use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// `CLOCK_MONOTONIC_COARSE`: as [`monotonic`], in steps of some milliseconds, at a tenth of the
-/// cost. For periodic work.
+/// Time of `CLOCK_MONOTONIC_COARSE`: like [`monotonic`], but in steps of some milliseconds and at a
+/// tenth of the cost. It serves periodic work.
 ///
 /// ```
 /// let earlier = partywall_sys::clock::coarse();
@@ -17,12 +17,12 @@ use rustix::time::{ClockId, clock_gettime};
 /// ```
 #[inline]
 pub fn coarse() -> Duration {
-    // It counts up from boot, so the conversion cannot fail.
+    // The clock counts up from boot, so the conversion cannot fail.
     Duration::try_from(clock_gettime(ClockId::MonotonicCoarse)).unwrap_or_default()
 }
 
-/// `CLOCK_MONOTONIC`: time since about boot, the same in every process of the machine that is in
-/// the same time namespace.
+/// Time of `CLOCK_MONOTONIC`: it counts from about the boot, and is the same in all processes of
+/// one time namespace.
 ///
 /// ```
 /// let earlier = partywall_sys::clock::monotonic();
@@ -30,6 +30,6 @@ pub fn coarse() -> Duration {
 /// ```
 #[inline]
 pub fn monotonic() -> Duration {
-    // It counts up from boot, so the conversion cannot fail.
+    // The clock counts up from boot, so the conversion cannot fail.
     Duration::try_from(clock_gettime(ClockId::Monotonic)).unwrap_or_default()
 }

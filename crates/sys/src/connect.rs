@@ -5,12 +5,13 @@
 //!   Unix  SO_PASSCRED, SO_SNDTIMEO = time left, connect, SO_SNDTIMEO = none
 //!   TCP   O_NONBLOCK, connect, poll until writable, SO_ERROR, O_NONBLOCK off, TCP_NODELAY
 //!
-//!   begin_…  without blocking for an event loop: O_NONBLOCK, connect ─▶ Begun ─ writable ─▶ finish
+//!   begin_…  never blocks; for event loops: O_NONBLOCK, connect ─▶ Begun ─ writable ─▶ finish
 //! ```
 //!
 //! A Unix `connect` blocks while the listener's backlog is full, and polling does not report when
-//! there is room. So the kernel waits for us, with the send time-out as its limit. Non-blocking
-//! attempts with short sleeps would wake needlessly and connect late.
+//! the backlog has room. So this file lets the kernel wait, with the send time-out as the limit.
+//! The alternative, non-blocking attempts with short sleeps, would wake needlessly and connect
+//! late.
 //!
 //! This module resolves no names and does not retry a refused connection: retries are policy.
 //!
@@ -35,7 +36,8 @@ use rustix::net::{getpeername, getsockname};
 use crate::poll;
 use crate::socket::{Family, Socket};
 
-/// Connects to the Unix socket at `path`. Without a deadline it blocks while the backlog is full.
+/// Connects to the Unix socket at `path`. Without a deadline the call blocks while the listener's
+/// backlog is full.
 ///
 /// # Errors
 ///
@@ -69,8 +71,8 @@ pub fn connect_unix_abstract(
     connect_unix(&address, deadline).map_err(|e| explain(&to, e))
 }
 
-/// Connects to `address` over TCP. Without a deadline it blocks while the kernel retries, some
-/// minutes.
+/// Connects to `address` over TCP. Without a deadline the call blocks while the kernel retries,
+/// which takes some minutes.
 ///
 /// # Errors
 ///
@@ -85,7 +87,8 @@ pub fn connect_tcp(address: SocketAddr, deadline: Option<Instant>) -> Result<Soc
 ///
 /// # Errors
 ///
-/// See [`ConnectError`]; [`ConnectError::TimedOut`] if the backlog is full: try again later.
+/// Fails for one of the reasons in [`ConnectError`]. [`ConnectError::TimedOut`] means that the
+/// backlog is full: try again later.
 pub fn begin_unix_path(path: impl AsRef<Path>) -> Result<Begun, ConnectError> {
     let path = path.as_ref();
     let to = format!("unix:{}", path.display());
@@ -100,7 +103,7 @@ pub fn begin_unix_path(path: impl AsRef<Path>) -> Result<Begun, ConnectError> {
 ///
 /// # Errors
 ///
-/// The same as those of [`begin_unix_path`].
+/// The errors of [`begin_unix_path`].
 pub fn begin_unix_abstract(name: &str) -> Result<Begun, ConnectError> {
     let to = format!("unix:@{name}");
     let address =
@@ -137,12 +140,13 @@ pub struct Begun {
 }
 
 impl Begun {
-    /// Whether the connection is established. If not, wait until the descriptor is writable.
+    /// Whether the connection is established. If not, wait until the descriptor is writable, and
+    /// then call [`finish`](Self::finish).
     pub fn is_connected(&self) -> bool {
         self.is_connected
     }
 
-    /// Returns the connection in blocking mode. Call this once the descriptor is writable.
+    /// Returns the connection in blocking mode. Call it once the descriptor is writable.
     ///
     /// # Errors
     ///
@@ -154,7 +158,8 @@ impl Begun {
             fcntl_setfl(&socket, fcntl_getfl(&socket)?.difference(OFlags::NONBLOCK))?;
             if socket.family() == Family::Tcp {
                 // Without a listener on an ephemeral port, the kernel may assign that port to this
-                // socket, which then connects to itself and keeps a listener from binding the port.
+                // socket, which then connects to itself and prevents a listener from binding the
+                // port.
                 if getsockname(&socket)? == getpeername(&socket)?.ok_or(Errno::NOTCONN)? {
                     return Err(Errno::CONNREFUSED);
                 }
@@ -179,7 +184,7 @@ fn begin_unix(address: &SocketAddrUnix) -> Result<Begun, Errno> {
     sockopt::set_socket_passcred(&fd, true)?;
     match rustix::io::retry_on_intr(|| rustix::net::connect(&fd, address)) {
         Ok(()) => {}
-        // Polling does not report when the backlog has room.
+        // The backlog is full. Polling would not report when it has room, so the attempt ends.
         Err(Errno::AGAIN) => return Err(Errno::TIMEDOUT),
         Err(errno) => return Err(errno),
     }
@@ -191,7 +196,8 @@ fn connect_unix(address: &SocketAddrUnix, deadline: Option<Instant>) -> Result<S
     sockopt::set_socket_passcred(&fd, true)?;
     loop {
         if let Some(deadline) = deadline {
-            // Zero would mean no limit: even a deadline in the past gets one short attempt.
+            // A time-out of zero would mean no limit, so even a deadline in the past gets one short
+            // attempt.
             let left = deadline.saturating_duration_since(Instant::now()).max(ATTEMPT_MIN);
             sockopt::set_socket_timeout(&fd, Timeout::Send, Some(left))?;
         }
@@ -213,7 +219,7 @@ fn connect_tcp_fd(address: SocketAddr, deadline: Option<Instant>) -> Result<Owne
     let fd = socket_with(internet_family(address), SocketType::STREAM, flags, None)?;
     match rustix::net::connect(&fd, &address) {
         Ok(()) => {}
-        // An interrupted connect continues in the background, like one in progress.
+        // An interrupted connect continues in the background, like a non-blocking connect.
         Err(Errno::INPROGRESS | Errno::INTR) => {
             let mut fds = [PollFd::new(&fd, PollFlags::OUT)];
             let ready = poll::wait(&mut fds, deadline)
@@ -237,8 +243,8 @@ pub(crate) fn internet_family(address: SocketAddr) -> AddressFamily {
     }
 }
 
-/// The kind of the file at `path`, if it is not a socket. Follows symbolic links, as `connect`
-/// does.
+/// The kind of the file at `path`, or `None` if the file is a socket. The function follows symbolic
+/// links, as `connect` does.
 fn other_file(path: &Path) -> Option<&'static str> {
     match FileType::from_raw_mode(stat(path).ok()?.st_mode) {
         FileType::RegularFile => Some("a regular file"),
@@ -272,7 +278,7 @@ pub enum ConnectError {
         /// The address in readable form.
         to: String,
     },
-    /// The path does not exist.
+    /// The path of the address does not exist.
     #[error("{to} does not exist: is the server running, and is the path the same on both sides?")]
     NotFound {
         /// The address in readable form.
@@ -284,7 +290,7 @@ pub enum ConnectError {
         /// The address in readable form.
         to: String,
     },
-    /// The path is a file of another kind.
+    /// The path of the address is a file of another kind, not a socket.
     #[error("{to} is {kind}, not a socket: is the path right?")]
     NotASocket {
         /// The address in readable form.
@@ -292,7 +298,7 @@ pub enum ConnectError {
         /// The kind of the file.
         kind: &'static str,
     },
-    /// This process lacks the permission.
+    /// This process lacks the permission to connect to the address.
     #[error(
         "no permission to connect to {to}: the socket file and its directories must admit this user"
     )]
@@ -300,7 +306,7 @@ pub enum ConnectError {
         /// The address in readable form.
         to: String,
     },
-    /// The address does not fit into a socket address.
+    /// The path or name is too long for a socket address.
     #[error(
         "{to} is too long for a socket address: a path may have 108 bytes, an abstract name 107"
     )]
@@ -308,7 +314,7 @@ pub enum ConnectError {
         /// The address in readable form.
         to: String,
     },
-    /// No descriptor left, in this process or in the system.
+    /// No file descriptor is left, in this process or in the system.
     #[error("no file descriptor left to connect ({source}): raise RLIMIT_NOFILE (ulimit -n)")]
     DescriptorLimit {
         /// The error that the kernel returned.
@@ -324,5 +330,22 @@ pub enum ConnectError {
     },
 }
 
-/// Shortest time limit of an attempt; the kernel counts in ticks of up to 10 ms.
+impl ConnectError {
+    /// The number of the error (SPEC 17).
+    #[must_use]
+    pub const fn code(&self) -> u32 {
+        match self {
+            ConnectError::NameTooLong { .. } => 302,
+            ConnectError::DescriptorLimit { .. } => 306,
+            ConnectError::TimedOut { .. } => 331,
+            ConnectError::NotFound { .. } => 332,
+            ConnectError::Refused { .. } => 333,
+            ConnectError::NotASocket { .. } => 334,
+            ConnectError::Denied { .. } => 335,
+            ConnectError::Other { .. } => 336,
+        }
+    }
+}
+
+/// Shortest time limit of one attempt; the kernel rounds it up to its ticks of up to 10 ms.
 const ATTEMPT_MIN: Duration = Duration::from_millis(1);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Which CPUs exist, which of them this process may use, and how much CPU time it has used.
 //!
-//! It chooses no idle policy; it only supplies the inputs.
+//! This file chooses no idle policy; it only supplies the facts for the choice.
 
 use std::io;
 use std::time::Duration;
@@ -17,7 +17,7 @@ pub use crate::cgroup::cpu_quota;
 ///
 /// # Errors
 ///
-/// `EINVAL` if there is no such CPU or the group of this process may not use it.
+/// `EINVAL` if there is no such CPU, or the control group of this process may not use that CPU.
 pub fn set_affinity(cpu: usize) -> io::Result<()> {
     if cpu >= CpuSet::MAX_CPU {
         return Err(io::ErrorKind::InvalidInput.into());
@@ -31,17 +31,17 @@ pub fn set_affinity(cpu: usize) -> io::Result<()> {
 ///
 /// # Errors
 ///
-/// `EINVAL` on machines with more CPUs than the set has room for.
+/// `EINVAL` on a machine with more CPUs than the kernel interface's set has room for.
 pub fn affinity() -> io::Result<Vec<usize>> {
     let set = sched_getaffinity(None)?;
     Ok((0..CpuSet::MAX_CPU).filter(|cpu| set.is_set(*cpu)).collect())
 }
 
-/// The numbers of the CPUs that are on, ascending.
+/// The numbers of the CPUs that are switched on, ascending.
 ///
 /// # Errors
 ///
-/// If neither `/sys` nor the affinity can be read.
+/// The error of reading the affinity, if `/sys` cannot be read either.
 pub fn online_cpus() -> io::Result<Vec<usize>> {
     match read_text("/sys/devices/system/cpu/online").ok().and_then(|text| parse_list(&text)) {
         Some(cpus) => Ok(cpus),
@@ -60,11 +60,12 @@ pub fn thread_cpu_time() -> Duration {
 }
 
 fn clock(id: ClockId) -> Duration {
-    // A CPU clock counts from zero up, so the conversion cannot fail.
+    // A CPU clock counts up from zero, so the conversion cannot fail.
     Duration::try_from(clock_gettime(id)).unwrap_or_default()
 }
 
-/// `0-3,8` as the kernel writes it; `None` if it is not such a list.
+/// Parses a list of CPU numbers as the kernel writes it, such as `0-3,8`; `None` if `text` is no
+/// such list.
 fn parse_list(text: &str) -> Option<Vec<usize>> {
     let mut cpus = Vec::new();
     for range in text.trim().split(',') {
@@ -78,7 +79,8 @@ fn parse_list(text: &str) -> Option<Vec<usize>> {
     Some(cpus)
 }
 
-/// More CPUs than any machine has: bounds the memory that a line of text can allocate.
+/// Upper bound of a CPU number, beyond any machine. It bounds the memory that a line of text can
+/// allocate.
 const CPU_NUMBER_MAX: usize = 1 << 16;
 
 #[cfg(test)]

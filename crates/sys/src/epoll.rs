@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A long-lived set of descriptors to wait for: `epoll`, itself a descriptor that can be waited
-//! for.
+//! A long-lived set of descriptors to wait for: `epoll`. The set is itself a descriptor, which can
+//! be waited for.
 //!
-//! The set does not own its descriptors. Remove a descriptor before closing it if a duplicate may
-//! live on: the kernel watches the open description, not the number.
+//! The set does not own its descriptors. Remove a descriptor before closing it if a duplicate of it
+//! may stay open: the kernel watches the open description, not the number.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -16,7 +16,7 @@ use crate::poll;
 
 pub use rustix::event::epoll::EventFlags;
 
-/// A set of watched descriptors.
+/// A set of watched descriptors, which a thread can wait for.
 ///
 /// ```
 /// use partywall_sys::{Doorbell, EpollSet, epoll::EventFlags};
@@ -34,12 +34,12 @@ pub struct EpollSet {
     fd: OwnedFd,
 }
 
-/// One descriptor that is ready.
+/// A descriptor of the set that is ready, by its token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ready {
     /// The token that the descriptor was added with.
     pub token: u64,
-    /// The events it is ready for; `ERR` and `HUP` are always reported.
+    /// The events that the descriptor is ready for; `ERR` and `HUP` are always reported.
     pub flags: EventFlags,
 }
 
@@ -48,7 +48,7 @@ impl EpollSet {
     ///
     /// # Errors
     ///
-    /// `EMFILE`/`ENFILE`: no descriptor left. `ENOMEM`.
+    /// `EMFILE` or `ENFILE` if no descriptor is left, `ENOMEM`.
     pub fn new() -> io::Result<EpollSet> {
         Ok(EpollSet { fd: epoll::create(epoll::CreateFlags::CLOEXEC)? })
     }
@@ -57,8 +57,8 @@ impl EpollSet {
     ///
     /// # Errors
     ///
-    /// `EEXIST` if it is in the set, `ENOSPC` at `fs.epoll.max_user_watches`, `ENOMEM`, `EPERM` for
-    /// a regular file.
+    /// `EEXIST` if `source` is in the set already, `ENOSPC` at `fs.epoll.max_user_watches`,
+    /// `ENOMEM`, `EPERM` for a regular file.
     pub fn add(&self, source: impl AsFd, interest: EventFlags, token: u64) -> io::Result<()> {
         Ok(epoll::add(&self.fd, source, epoll::EventData::new_u64(token), interest)?)
     }
@@ -67,7 +67,7 @@ impl EpollSet {
     ///
     /// # Errors
     ///
-    /// `ENOENT` if it is not in the set.
+    /// `ENOENT` if `source` is not in the set.
     pub fn modify(&self, source: impl AsFd, interest: EventFlags, token: u64) -> io::Result<()> {
         Ok(epoll::modify(&self.fd, source, epoll::EventData::new_u64(token), interest)?)
     }
@@ -76,14 +76,14 @@ impl EpollSet {
     ///
     /// # Errors
     ///
-    /// `ENOENT` if it is not in the set.
+    /// `ENOENT` if `source` is not in the set.
     pub fn remove(&self, source: impl AsFd) -> io::Result<()> {
         Ok(epoll::delete(&self.fd, source)?)
     }
 
-    /// Waits until a descriptor is ready or `deadline` has come (`None`: no deadline). Replaces the
-    /// content of `ready` by at most [`READY_MAX`] entries (none at the deadline) and returns their
-    /// count.
+    /// Waits until a descriptor is ready or `deadline` has come (`None`: no deadline). The call
+    /// replaces the content of `ready` by at most [`READY_MAX`] entries (none at the deadline) and
+    /// returns their count.
     ///
     /// # Errors
     ///
@@ -99,8 +99,9 @@ impl EpollSet {
         Ok(ready.len())
     }
 
-    /// As [`wait`](Self::wait), for a set of few descriptors whose tokens are below 64. In the
-    /// result, bit `t` is set if token `t` is ready. Allocates nothing.
+    /// Like [`wait`](Self::wait), for a set of few descriptors whose tokens are below 64. In the
+    /// result, bit `t` is set if the descriptor with token `t` is ready. The call allocates no
+    /// memory.
     ///
     /// # Errors
     ///
@@ -136,12 +137,12 @@ impl AsFd for EpollSet {
     }
 }
 
-/// The most entries one wait reports; the next wait reports the rest.
+/// Upper bound of the descriptors that one wait reports; the next wait reports the rest.
 pub const READY_MAX: usize = 64;
 
-/// Entries in the buffer of [`EpollSet::wait_tokens`].
+/// Number of entries in the buffer of [`EpollSet::wait_tokens`].
 const FEW: usize = 4;
 
-/// Initial content of a buffer that the kernel fills.
+/// Initial content of a buffer that the kernel then fills.
 const NO_EVENT: epoll::Event =
     epoll::Event { flags: EventFlags::empty(), data: epoll::EventData::new_u64(0) };

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The doorbell: an eventfd that one process notifies and the other waits for.
+//! The doorbell: an eventfd that one process notifies and the other process waits for.
 //!
-//! It does not decide when to notify (the sleep handshake of the ring does), nor does it wait
-//! ([`poll`](crate::poll) does).
+//! This file does not decide when to notify (the sleep handshake of the ring does), nor does it
+//! wait ([`poll`](crate::poll) does).
 //!
 //! An eventfd is *one* open description for both processes. A hostile holder can fill the counter
-//! and clear `O_NONBLOCK`, after which our write would block. `from_peer` can only check the state
-//! at that moment. So only trusted peers get a doorbell; others get a byte on the socket.
+//! and clear `O_NONBLOCK`, after which a write of the other process would block. `from_peer` can
+//! only check the state at the moment of the call. So only trusted peers share a doorbell; an
+//! untrusted peer is notified by a byte on the socket.
 //!
 //! # Invariants
 //!
@@ -21,7 +22,7 @@ use rustix::io::{Errno, read, retry_on_intr, write};
 
 use crate::procfs;
 
-/// An eventfd, non-blocking, close-on-exec.
+/// An eventfd that is non-blocking and closed by `exec`.
 ///
 /// ```
 /// let doorbell = partywall_sys::Doorbell::new()?;
@@ -40,7 +41,7 @@ impl Doorbell {
     ///
     /// # Errors
     ///
-    /// `EMFILE`/`ENFILE`: no descriptor left. `ENOMEM`.
+    /// `EMFILE` or `ENFILE` if no descriptor is left, `ENOMEM`.
     pub fn new() -> io::Result<Doorbell> {
         let fd = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         Ok(Doorbell { fd })
@@ -56,7 +57,8 @@ impl Doorbell {
         if procfs::field(&info, "eventfd-count").is_none() {
             return Err(DoorbellError::NotEventfd);
         }
-        // Newer kernels report the kind; a semaphore would take many reads to clear.
+        // A semaphore would take many reads to clear. Only newer kernels report whether an eventfd
+        // is one.
         if procfs::field(&info, "eventfd-semaphore").is_some_and(|value| value != "0") {
             return Err(DoorbellError::Semaphore);
         }
@@ -68,8 +70,8 @@ impl Doorbell {
         Ok(Doorbell { fd })
     }
 
-    /// Notifies the waiter: it wakes, or its next wait returns at once. A second notification
-    /// before the drain adds nothing.
+    /// Notifies the process that waits for the doorbell: it wakes, or its next wait returns at
+    /// once. A second notification before the drain has no further effect.
     ///
     /// # Errors
     ///
@@ -103,8 +105,8 @@ impl AsFd for Doorbell {
     }
 }
 
-/// An eventfd whose reader blocks while it is 0, close-on-exec. Not a doorbell: the baseline that
-/// doorbells are measured against.
+/// An eventfd whose reader blocks while the counter is 0. It is not a doorbell, but the baseline
+/// that benchmarks compare doorbells with.
 ///
 /// # Errors
 ///
@@ -117,16 +119,16 @@ pub fn blocking_counter() -> io::Result<OwnedFd> {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DoorbellError {
-    /// The descriptor is of another kind.
+    /// The descriptor is not an eventfd.
     #[error("the peer's doorbell is not an eventfd")]
     NotEventfd,
     /// The eventfd was created with EFD_SEMAPHORE.
     #[error("the peer's doorbell is a semaphore eventfd")]
     Semaphore,
-    /// The eventfd lacks O_NONBLOCK, so a notification could block us.
+    /// The eventfd lacks O_NONBLOCK, so a notification could block this process.
     #[error("the peer's doorbell lacks O_NONBLOCK")]
     Blocking,
-    /// `/proc` cannot be read.
+    /// The kind of the descriptor cannot be checked, because `/proc` cannot be read.
     #[error("the peer's doorbell cannot be checked through /proc ({source}): is /proc mounted?")]
     Unverifiable {
         /// The error that the kernel returned.
@@ -135,7 +137,7 @@ pub enum DoorbellError {
 }
 
 impl DoorbellError {
-    /// True if the peer broke the protocol; false if this process lacks something.
+    /// Whether the peer broke the protocol; false if this process lacks a resource.
     pub fn is_violation(&self) -> bool {
         !matches!(self, DoorbellError::Unverifiable { .. })
     }

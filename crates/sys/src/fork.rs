@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The fork guard: detects that the calling process is a forked child of the one that took the
+//! The fork guard: detects that the calling process is a forked child of the process that took the
 //! guard.
 //!
 //! ```text
@@ -10,16 +10,16 @@
 //!                                                                    guard(B): owner
 //! ```
 //!
-//! The kernel hands a child this page filled with zeros. A guard remembers the word it saw when it
-//! was taken. Its check is one relaxed load and one comparison, cheap enough for the path of a
-//! message. A child that takes a guard of its own writes a *different* word, so inherited guards
-//! stay recognisable.
+//! In a child the kernel fills this page with zeros. A guard remembers the word that the page had
+//! when the guard was taken. A check is one relaxed load and one comparison, cheap enough for the
+//! path of a message. A child that takes a guard of its own writes a *different* word, so inherited
+//! guards stay recognisable.
 //!
-//! Without the page (Linux before 4.14, or no memory) a guard compares process ids: one system call
-//! per check, the same results.
+//! Without the page (Linux before 4.14, or no memory) a guard compares process ids, with the same
+//! results: that costs one system call per check.
 //!
-//! It does not detect `vfork`, nor `clone` with shared memory: such a child runs in its parent's
-//! memory.
+//! The guard does not detect `vfork`, nor `clone` with shared memory: such a child runs in its
+//! parent's memory.
 //!
 //! # Invariants
 //!
@@ -33,7 +33,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 
-/// Identifies the process that took it. Every object that a forked child must not touch holds one.
+/// Identifies the process that took the guard. Every object that a forked child must not touch
+/// holds one.
 ///
 /// ```
 /// let guard = partywall_sys::ForkGuard::current();
@@ -53,14 +54,15 @@ impl ForkGuard {
             return ForkGuard { word, value: own_pid() };
         }
         // ORDER: Relaxed, here and in `is_child`: the word guards no other memory. Within one
-        // process it changes only from 0, before the first guard exists; across fork() the kernel
-        // orders it.
+        // process the word changes only from 0, before the first guard exists; across fork() the
+        // kernel orders the change.
         let seen = word.load(Ordering::Relaxed);
         if seen != 0 {
             return ForkGuard { word, value: seen };
         }
         let fresh = generation();
-        // Two threads may race to be the first; the loser takes the winner's word.
+        // Two threads may both take the first guard; the loser of the exchange uses the winner's
+        // word.
         let value = match word.compare_exchange(0, fresh, Ordering::Relaxed, Ordering::Relaxed) {
             Ok(_) => fresh,
             Err(winner) => winner,
@@ -68,7 +70,7 @@ impl ForkGuard {
         ForkGuard { word, value }
     }
 
-    /// True in a process forked, directly or not, from the one that took this guard.
+    /// True in a process that was forked, directly or not, from the process that took this guard.
     #[inline]
     pub fn is_child(&self) -> bool {
         // ORDER: Relaxed, see `current`.
@@ -82,14 +84,16 @@ impl ForkGuard {
     }
 
     /// The word that the kernel clears in a child, and which has [`value`](Self::value) in the
-    /// process that took this guard. While they are equal this is not a child; if they differ,
-    /// [`is_child`](Self::is_child) decides. For a path on which even a call is too much.
+    /// process that took this guard. While the two are equal, the calling process is not a child;
+    /// if they differ, [`is_child`](Self::is_child) decides. It serves a path on which even a call
+    /// costs too much.
     #[inline]
     pub fn word(&self) -> &'static AtomicU64 {
         self.word
     }
 
-    /// The value of [`word`](Self::word) in the process that took this guard. Never `u64::MAX`.
+    /// The value of [`word`](Self::word) in the process that took this guard. It is never
+    /// `u64::MAX`.
     #[inline]
     pub fn value(&self) -> u64 {
         self.value
@@ -97,20 +101,21 @@ impl ForkGuard {
 
     #[cold]
     fn is_child_slow(&self) -> bool {
-        // NEVER_WIPED stays 0, which is no pid, so without the page every check comes here.
+        // Without the page, `word` is `NEVER_WIPED`, which stays 0 and equals no pid. So every
+        // check comes to this line.
         !ptr::eq(self.word, &NEVER_WIPED) || own_pid() != self.value
     }
 }
 
-/// Maps the page that the kernel wipes in a child; `None` if the kernel does not support it.
+/// Maps the page that the kernel wipes in a child; `None` if the kernel does not support that.
 fn wiped_page() -> Option<&'static AtomicU64> {
     let (read_write, private) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
-    // SAFETY: a new anonymous mapping at an address the kernel chooses overlaps nothing.
+    // SAFETY: a new anonymous mapping at an address that the kernel chooses overlaps nothing.
     let page = unsafe { mmap_anonymous(ptr::null_mut(), PAGE_SIZE, read_write, private) }.ok()?;
     // SAFETY: the page was mapped above and nothing refers to it yet.
     if unsafe { madvise(page, PAGE_SIZE, Advice::LinuxWipeOnFork) }.is_err() {
-        // SAFETY: the page was mapped above and no reference to it will ever exist; a failure leaks
-        // a page.
+        // SAFETY: the page was mapped above and no reference to it will ever exist; if the call
+        // fails, the page is leaked.
         let _ = unsafe { munmap(page, PAGE_SIZE) };
         return None;
     }
@@ -119,11 +124,12 @@ fn wiped_page() -> Option<&'static AtomicU64> {
     Some(unsafe { AtomicU64::from_ptr(page.cast()) })
 }
 
-/// A nonzero word no ancestor has written: `pid << 32 | microseconds of the clock`.
+/// A nonzero word that no ancestor of this process has written: `pid << 32 | microseconds of the
+/// clock`.
 ///
-/// An ancestor with the same pid lives in another pid namespace, or is dead and its pid reused. To
-/// collide, it must also have taken its first guard an exact multiple of 71 minutes earlier, to the
-/// microsecond.
+/// An ancestor with the same pid lives in another pid namespace, or is dead and its pid was reused.
+/// For equal words, the ancestor must also have taken its first guard a multiple of 71 minutes
+/// earlier, to the microsecond.
 fn generation() -> u64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let micros = now.as_secs().wrapping_mul(1_000_000) + u64::from(now.subsec_micros());
@@ -136,10 +142,10 @@ fn own_pid() -> u64 {
 
 static WORD: OnceLock<&'static AtomicU64> = OnceLock::new();
 
-/// Used if the page is unavailable; never written.
+/// The word of every guard if the page is unavailable; it is never written.
 static NEVER_WIPED: AtomicU64 = AtomicU64::new(0);
 
-/// Passed to mmap, which rounds up to the page size of the machine.
+/// Size of the page in bytes, as passed to mmap, which rounds up to the page size of the machine.
 const PAGE_SIZE: usize = 4096;
 
 #[cfg(test)]

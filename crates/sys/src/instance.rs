@@ -11,7 +11,7 @@
 //!       ─ else ──────────────────────────────────────▶ Alive    (a stopped process, too)
 //! ```
 //!
-//! Elapsed time proves nothing: a process that is stopped for a year is alive.
+//! Elapsed time proves no death: a process that has been stopped for a year is alive.
 //!
 //! # Invariants
 //!
@@ -30,9 +30,9 @@ use crate::procfs;
 pub struct Instance {
     /// Process id of the instance.
     pub pid: u32,
-    /// Its start time, in clock ticks since boot.
+    /// Start time of the process, in clock ticks since boot.
     pub start_ticks: u64,
-    /// The boot of the kernel that runs it.
+    /// Boot id of the kernel that runs the process.
     pub boot_id: [u8; 16],
     /// The pid namespace in which `pid` counts, by inode number.
     pub pid_namespace: u64,
@@ -43,11 +43,11 @@ pub struct Instance {
 /// Whether a process lives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Liveness {
-    /// It exists, or nothing shows that it does not.
+    /// The process exists, or no observation shows that it does not.
     Alive,
-    /// It has ended and will not come back.
+    /// The process has ended and will not come back.
     Dead,
-    /// It cannot be observed from this process.
+    /// The calling process cannot observe the process.
     Unknown,
 }
 
@@ -72,7 +72,7 @@ impl Instance {
         })
     }
 
-    /// Whether the process lives, as far as this process can observe.
+    /// Whether the process with this identity lives, as far as the calling process can observe.
     pub fn liveness(&self) -> Liveness {
         let is_visible = procfs::is_our_own()
             && boot_id() == Some(self.boot_id)
@@ -80,13 +80,14 @@ impl Instance {
         let Some(pid) = i32::try_from(self.pid).ok().filter(|pid| *pid > 0 && is_visible) else {
             return Liveness::Unknown;
         };
-        // Opened before the start time is read: if that is the recorded one, this descriptor is of
-        // that process.
+        // The pidfd is opened before the start time is read: if the start time is the recorded one,
+        // the pidfd refers to the recorded process.
         let descriptor = PidFd::of_pid(pid);
         if one_process(pid).is_ok_and(|pid| test_kill_process(pid) == Err(Errno::SRCH)) {
             return Liveness::Dead;
         }
-        // Ticks of another time namespace count from another moment.
+        // Ticks of another time namespace count from another moment, so start times cannot be
+        // compared.
         let is_comparable = namespace("time").unwrap_or(0) == self.time_namespace;
         match start_ticks(self.pid) {
             Some(ticks) if is_comparable && ticks != self.start_ticks => Liveness::Dead,
@@ -96,14 +97,16 @@ impl Instance {
     }
 }
 
-/// Field 22 of `/proc/PID/stat`. Field 2, the command's name, may contain any characters.
+/// The start time in ticks: field 22 of `/proc/PID/stat`. Field 2, the command's name, may contain
+/// any characters.
 fn start_ticks(pid: u32) -> Option<u64> {
     let text = procfs::read_text(format!("/proc/{pid}/stat")).ok()?;
     let (_, behind) = text.rsplit_once(')')?;
     behind.split_whitespace().nth(START_FIELD - 3)?.parse().ok()
 }
 
-/// Parses an id such as `01234567-89ab-cdef-0123-456789abcdef`.
+/// The boot id of the running kernel, parsed from a text such as
+/// `01234567-89ab-cdef-0123-456789abcdef`.
 fn boot_id() -> Option<[u8; 16]> {
     let text = procfs::read_text("/proc/sys/kernel/random/boot_id").ok()?;
     let digits: String = text.chars().filter(char::is_ascii_hexdigit).collect();
@@ -111,14 +114,16 @@ fn boot_id() -> Option<[u8; 16]> {
     (digits.len() == 32).then(|| number.to_be_bytes())
 }
 
-/// Parses a link target such as `pid:[4026531836]`.
+/// The inode number of this process's namespace of the given kind, parsed from a link target such
+/// as `pid:[4026531836]`.
 fn namespace(kind: &str) -> Option<u64> {
     let link = std::fs::read_link(format!("/proc/thread-self/ns/{kind}")).ok()?;
     let text = link.to_str()?.strip_prefix(kind)?;
     text.strip_prefix(":[")?.strip_suffix(']')?.parse().ok()
 }
 
-/// Position of the start time. The state, the first field after the name, has position 3.
+/// Position of the start time among the fields of `/proc/PID/stat`. The state, the first field
+/// after the name, has position 3.
 const START_FIELD: usize = 22;
 
 #[cfg(test)]

@@ -16,14 +16,15 @@
 //!  the host    clock.rs  cpu.rs  cgroup.rs  limits.rs  probe.rs  process.rs  procfs.rs  signal.rs
 //! ```
 //!
-//! This crate does *not* know rings, records, handshakes or policy. It starts no thread and changes
-//! no process-wide setting. It installs no signal handler, with one exception: a caller that maps
+//! This crate does *not* know records, handshakes or policy. It starts no thread and changes no
+//! process-wide setting. It installs no signal handler, with one exception: a caller that maps
 //! memory its creator did not seal may ask for a guard ([`SharedMap::guard`]), which handles SIGBUS
 //! (`sigbus.rs`).
 //!
 //! # Invariants
 //!
-//! - `unsafe` is denied here and allowed in the modules marked below. That list is the audit.
+//! - `unsafe` code is denied in this crate, except in the modules marked below. An audit reads
+//!   these modules.
 //! - Every descriptor is opened close-on-exec and is owned by exactly one value.
 //! - Every call retries `EINTR`; a call with a deadline retries for the remaining time only.
 //! - Descriptors and memory from a peer are checked before use. `is_violation()` of each error type
@@ -33,7 +34,7 @@
 #![deny(unsafe_code)]
 #![cfg(target_os = "linux")]
 
-#[allow(unsafe_code)] // reads what recvmsg stored and takes ownership of the descriptors in it
+#[allow(unsafe_code)] // reads what recvmsg stored, and takes over the descriptors
 mod ancillary;
 #[allow(unsafe_code)] // references to the value that the mutex protects
 pub mod biased;
@@ -41,7 +42,7 @@ pub mod biased;
 pub mod byte_lock;
 #[allow(unsafe_code)] // maps one page and refers to it for the life of the process
 pub mod fork;
-#[allow(unsafe_code)] // mmap, madvise, munmap, and slices over what was mapped
+#[allow(unsafe_code)] // mmap, madvise, munmap, and slices over mapped memory
 mod mapping;
 #[allow(unsafe_code)] // one ioctl
 mod send_queue;
@@ -74,6 +75,11 @@ pub mod signal;
 pub mod socket;
 mod socket_path;
 pub mod timer;
+
+#[cfg(test)]
+#[allow(dead_code, reason = "the test scaffolding, which uses this crate, owns the file")]
+#[path = "../../testkit/src/error_numbers.rs"]
+mod error_numbers;
 
 pub use biased::{Biased, BiasedGuard};
 pub use connect::{Begun, begin_tcp, begin_unix_abstract, begin_unix_path};

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The limits and settings of this machine that affect shared memory, one function each.
 //!
-//! It reports values and judges none. `None` means that this system does not report the value.
-//! Limits of control groups are in [`cgroup`](crate::cgroup), features in [`probe`](crate::probe).
+//! This file reports values and judges none. `None` means that this system does not report the
+//! value. Limits of control groups are in [`cgroup`](crate::cgroup), features in
+//! [`probe`](crate::probe).
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,7 +13,7 @@ use rustix::system::uname;
 
 use crate::procfs::{field, read_number, read_text};
 
-/// A resource limit: the value in force and its maximum; `None` is unlimited.
+/// A resource limit of this process: the value in force and its maximum; `None` means unlimited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limit {
     /// The value in force.
@@ -24,47 +25,47 @@ pub struct Limit {
 /// The version of the running kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KernelVersion {
-    /// The 6 of `6.1.0-13-amd64`.
+    /// Major version: the 6 of `6.1.0-13-amd64`.
     pub major: u32,
-    /// The 1 of `6.1.0-13-amd64`.
+    /// Minor version: the 1 of `6.1.0-13-amd64`.
     pub minor: u32,
     /// The whole release string.
     pub release: String,
 }
 
 impl KernelVersion {
-    /// True if the version is `major.minor` or later.
+    /// Whether the version is `major.minor` or later.
     pub fn is_at_least(&self, major: u32, minor: u32) -> bool {
         (self.major, self.minor) >= (major, minor)
     }
 }
 
-/// The version that `uname` reports.
+/// The version of the running kernel, as `uname` reports it.
 pub fn kernel_version() -> KernelVersion {
     parse_release(&uname().release().to_string_lossy())
 }
 
-/// Descriptors that this process may have open.
+/// Limit on the descriptors that this process may have open.
 pub fn descriptors() -> Limit {
     limit(Resource::Nofile)
 }
 
-/// Bytes that this process may lock in memory.
+/// Limit on the bytes that this process may lock in memory.
 pub fn locked_memory() -> Limit {
     limit(Resource::Memlock)
 }
 
-/// Bytes of address space that this process may map.
+/// Limit on the bytes of address space that this process may map.
 pub fn address_space() -> Limit {
     limit(Resource::As)
 }
 
-/// Size of the largest file that this process may create, memfds included, in bytes.
+/// Limit on the size of a file that this process creates, memfds included, in bytes.
 pub fn file_size() -> Limit {
     limit(Resource::Fsize)
 }
 
-/// Memory available without swapping, in bytes.
+/// Memory of this machine that is available without swapping, in bytes.
 pub fn memory_available() -> Option<u64> {
     memory_info("MemAvailable")
 }
@@ -74,22 +75,23 @@ pub fn memory_shared() -> Option<u64> {
     memory_info("Shmem")
 }
 
-/// Mappings that a process may have.
+/// Upper bound of the mappings that a process may have.
 pub fn mappings_max() -> Option<u64> {
     read_number("/proc/sys/vm/max_map_count")
 }
 
-/// 0: overcommit by heuristics; 1: always; 2: never.
+/// Overcommit policy of the kernel. 0: by heuristics; 1: always overcommit; 2: never.
 pub fn overcommit_policy() -> Option<u64> {
     read_number("/proc/sys/vm/overcommit_memory")
 }
 
-/// 0: memfds may be executable; 1: only on request; 2: never. `None` before Linux 6.3.
+/// Whether memfds may be executable. 0: yes; 1: only on request; 2: never. `None` before Linux 6.3.
 pub fn memfd_noexec() -> Option<u64> {
     read_number("/proc/sys/vm/memfd_noexec")
 }
 
-/// When shared memory uses huge pages: `always`, `within_size`, `advise`, `never`, `deny`, `force`.
+/// The kernel's setting for huge pages in shared memory: `always`, `within_size`, `advise`,
+/// `never`, `deny`, `force`.
 pub fn huge_shared_memory() -> Option<String> {
     let text = read_text("/sys/kernel/mm/transparent_hugepage/shmem_enabled").ok()?;
     chosen(&text).map(str::to_owned)
@@ -102,7 +104,7 @@ pub fn cpu_governor(cpu: usize) -> Option<String> {
 }
 
 /// The configured value of `RemoveIPC`: whether systemd-logind removes a user's files in `/dev/shm`
-/// at logout. Its default is yes. Memfds are not affected; files in `/dev/shm` are.
+/// at logout. The default of systemd is yes. Memfds are not affected.
 pub fn remove_ipc() -> Option<bool> {
     let mut files: Vec<PathBuf> = vec![LOGIND.into()];
     let mut drop_ins: Vec<PathBuf> = LOGIND_DROP_INS.iter().flat_map(|dir| drop_ins(dir)).collect();
@@ -142,13 +144,13 @@ fn memory_info(name: &str) -> Option<u64> {
     kibibytes.checked_mul(1024)
 }
 
-/// The bracketed word of `always within_size [advise] never`.
+/// The chosen option of a setting: the word in brackets in `always within_size [advise] never`.
 fn chosen(text: &str) -> Option<&str> {
     let (_, rest) = text.split_once('[')?;
     Some(rest.split_once(']')?.0)
 }
 
-/// Missing numbers are 0.
+/// Parses a release string such as `6.1.0-13-amd64`; missing numbers are 0.
 fn parse_release(release: &str) -> KernelVersion {
     let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(|n| n.parse().unwrap_or(0));
     let (major, minor) = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
@@ -159,7 +161,7 @@ const LOGIND: &str = "/etc/systemd/logind.conf";
 const LOGIND_DROP_INS: [&str; 3] =
     ["/usr/lib/systemd/logind.conf.d", "/run/systemd/logind.conf.d", "/etc/systemd/logind.conf.d"];
 
-/// Drop-in files that are read at most; administrators have a handful.
+/// Upper bound of the drop-in files that are read; administrators have a handful.
 const DROP_INS_MAX: usize = 256;
 
 #[cfg(test)]

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Listening stream sockets, Unix and TCP.
 //!
-//! It never blocks: `accept` takes a pending connection, and callers poll the descriptor to wait.
-//! It admits every peer that the kernel admits; checking credentials is the caller's policy.
+//! A listener never blocks: `accept` takes a pending connection, and callers poll the descriptor to
+//! wait. A listener admits every peer that the kernel admits; checking credentials is the caller's
+//! policy.
 //!
 //! # Invariants
 //!
 //! - SO_PASSCRED is set before listening, so even bytes sent before `accept` carry credentials.
-//! - The socket file is removed on drop, by this process only, and only if it is still the same
-//!   file.
+//! - The socket file is removed on drop, only by the process that created it, and only if the path
+//!   still names that file.
 
 use std::io;
 use std::net::SocketAddr;
@@ -23,7 +24,7 @@ use crate::connect::internet_family;
 use crate::socket::{Family, Socket, label};
 use crate::socket_path::SocketPath;
 
-/// A listening socket, non-blocking.
+/// A listening socket, whose calls never block.
 ///
 /// ```
 /// use partywall_sys::{Listener, connect_tcp};
@@ -38,17 +39,17 @@ use crate::socket_path::SocketPath;
 /// ```
 #[derive(Debug)]
 pub struct Listener {
-    // Removed in `drop`, that is before the descriptor below is closed.
+    // `drop` removes the socket file, before the descriptor in the next field is closed.
     path: Option<SocketPath>,
     fd: OwnedFd,
     family: Family,
 }
 
 impl Listener {
-    /// Listens at `path`, a socket file with permission bits `mode` (such as 0o600), and replaces
-    /// one that a dead process left. The kernel queues up to `backlog` connections.
+    /// Listens at `path`, a socket file with permission bits `mode` (such as 0o600), and replaces a
+    /// socket file that a dead process left. The kernel queues up to `backlog` connections.
     ///
-    /// May block for up to a second while another process holds the lock of the directory.
+    /// The call may block for up to a second while another process holds the lock of the directory.
     ///
     /// # Errors
     ///
@@ -64,8 +65,8 @@ impl Listener {
         Ok(Listener { path: Some(path), fd, family: Family::Unix })
     }
 
-    /// Listens on the abstract name `name` (without the leading zero byte). There is no file and no
-    /// permission: any process of this network namespace may connect.
+    /// Listens on the abstract name `name` (without the leading zero byte). An abstract name has no
+    /// file and no permissions: any process of this network namespace may connect.
     ///
     /// # Errors
     ///
@@ -89,26 +90,29 @@ impl Listener {
         let fail = |errno| BindError::explain(&format!("tcp:{address}"), errno);
         let family = internet_family(address);
         let fd = socket_with(family, SocketType::STREAM, LISTENER_FLAGS, None).map_err(fail)?;
-        // Otherwise a restart would have to wait for the TIME_WAIT of earlier connections.
+        // Without SO_REUSEADDR a restart would have to wait for the TIME_WAIT of earlier
+        // connections.
         sockopt::set_socket_reuseaddr(&fd, true).map_err(fail)?;
         bind(&fd, &address).map_err(fail)?;
         listen(&fd, backlog).map_err(fail)?;
         Ok(Listener { path: None, fd, family: Family::Tcp })
     }
 
-    /// Takes a pending connection, in blocking mode; `None` if there is none (any more). Never
-    /// blocks.
+    /// Takes a pending connection, whose socket is in blocking mode. Returns `None` if no
+    /// connection is pending (any more). The call itself never blocks.
     ///
     /// # Errors
     ///
-    /// See [`AcceptError`]. The listener stays usable after any of them. After
-    /// [`AcceptError::DescriptorLimit`] it stays readable, so pause before the next attempt.
+    /// Fails for one of the reasons in [`AcceptError`]. The listener stays usable after any of
+    /// them. After [`AcceptError::DescriptorLimit`] its descriptor stays readable, so pause before
+    /// the next attempt.
     pub fn accept(&self) -> Result<Option<Socket>, AcceptError> {
         for _ in 0..ACCEPT_ATTEMPTS_MAX {
             match accept_with(&self.fd, SocketFlags::CLOEXEC) {
                 Ok(fd) => {
                     let socket = Socket::new(fd, self.family);
-                    // Fails only if the peer has gone, which the first read will report.
+                    // Setting TCP_NODELAY fails only if the peer has gone, which the first read
+                    // will report.
                     let _ = socket.set_nodelay(true);
                     return Ok(Some(socket));
                 }
@@ -145,8 +149,9 @@ impl Listener {
         getsockname(&self.fd).ok().and_then(label).unwrap_or_else(|| "unnamed".to_owned())
     }
 
-    /// Removes the socket file now, if there is one and it is still ours. New clients cannot
-    /// connect; queued ones can still be accepted. Does nothing in a forked child.
+    /// Removes the socket file now, if the listener has one and the path still names it. New
+    /// clients cannot connect any more; queued connections can still be accepted. In a forked child
+    /// the call does nothing.
     pub fn remove_path(&mut self) {
         if let Some(path) = self.path.take() {
             path.remove();
@@ -176,10 +181,11 @@ fn unix_label(path: &Path) -> String {
     format!("unix:{}", path.display())
 }
 
-/// Whether `accept` failed because of the one connection it would have returned, or because there
-/// was none.
+/// Whether an error of `accept` concerns only the one connection that it would have returned, not
+/// the listener.
 fn is_of_one_connection(errno: Errno) -> bool {
-    // The list of accept(2): Linux passes on pending network errors of the new socket.
+    // The list is that of accept(2): Linux reports pending network errors of the new connection
+    // through `accept`.
     matches!(
         errno,
         Errno::AGAIN
@@ -196,7 +202,7 @@ fn is_of_one_connection(errno: Errno) -> bool {
     )
 }
 
-/// Advice for a listener that lacks permission.
+/// Advice for an operator whose listener lacks permission.
 fn permitted(to: &str) -> &'static str {
     if to.starts_with("tcp:") {
         "use a port from 1024 up"
@@ -215,13 +221,14 @@ pub enum BindError {
         /// The address in readable form.
         to: String,
     },
-    /// The path is another kind of file; only stale sockets are replaced.
+    /// The path names another kind of file; the listener replaces only stale sockets.
     #[error("{} exists and is not a socket: move it away, or choose another path", path.display())]
     NotASocket {
         /// The path in question.
         path: PathBuf,
     },
-    /// The socket file is stale, but another process holds the lock of its directory.
+    /// The socket file is stale, but it cannot be replaced: another process holds the lock of its
+    /// directory.
     #[error(
         "{} is stale, but its directory is locked by another process: remove the file by hand",
         path.display()
@@ -230,19 +237,19 @@ pub enum BindError {
         /// The path in question.
         path: PathBuf,
     },
-    /// This process lacks the permission.
+    /// This process lacks the permission to listen on the address.
     #[error("no permission to listen on {to}: {}", permitted(to))]
     Denied {
         /// The address in readable form.
         to: String,
     },
-    /// The directory does not exist.
+    /// The directory of the socket path does not exist.
     #[error("the directory of {to} does not exist: create it first")]
     NoDirectory {
         /// The address in readable form.
         to: String,
     },
-    /// The address does not fit into a socket address.
+    /// The path or name is too long for a socket address.
     #[error(
         "{to} is too long for a socket address: a path may have 108 bytes, an abstract name 107"
     )]
@@ -250,7 +257,7 @@ pub enum BindError {
         /// The address in readable form.
         to: String,
     },
-    /// No descriptor left, in this process or in the system.
+    /// No file descriptor is left, in this process or in the system.
     #[error("no file descriptor left to listen ({source}): raise RLIMIT_NOFILE (ulimit -n)")]
     DescriptorLimit {
         /// The error that the kernel returned.
@@ -267,6 +274,21 @@ pub enum BindError {
 }
 
 impl BindError {
+    /// The number of the error (SPEC 17).
+    #[must_use]
+    pub const fn code(&self) -> u32 {
+        match self {
+            BindError::NameTooLong { .. } => 302,
+            BindError::DescriptorLimit { .. } => 306,
+            BindError::AddressInUse { .. } => 311,
+            BindError::NotASocket { .. } => 312,
+            BindError::Locked { .. } => 313,
+            BindError::Denied { .. } => 314,
+            BindError::NoDirectory { .. } => 315,
+            BindError::Other { .. } => 316,
+        }
+    }
+
     pub(crate) fn explain(to: &str, errno: Errno) -> BindError {
         let to = to.to_owned();
         match errno {
@@ -284,7 +306,7 @@ impl BindError {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AcceptError {
-    /// No descriptor left, in this process or in the system.
+    /// No file descriptor is left, in this process or in the system.
     #[error("no file descriptor left to accept a connection ({source}): raise RLIMIT_NOFILE")]
     DescriptorLimit {
         /// The error that the kernel returned.
@@ -304,7 +326,61 @@ pub enum AcceptError {
     },
 }
 
+impl AcceptError {
+    /// The number of the error (SPEC 17).
+    #[must_use]
+    pub const fn code(&self) -> u32 {
+        match self {
+            AcceptError::DescriptorLimit { .. } => 306,
+            AcceptError::OutOfMemory { .. } => 307,
+            AcceptError::Other { .. } => 321,
+        }
+    }
+}
+
 const LISTENER_FLAGS: SocketFlags = SocketFlags::CLOEXEC.union(SocketFlags::NONBLOCK);
 
-/// Interrupted attempts after which `accept` reports no connection; the caller polls again.
+/// Number of interrupted attempts after which `accept` reports no connection; the caller polls
+/// again.
 const ACCEPT_ATTEMPTS_MAX: u32 = 16;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::connect::ConnectError;
+    use crate::error_numbers::NumberTable;
+    use crate::walk_variants;
+
+    #[test]
+    fn every_error_of_a_socket_has_the_number_of_the_specification() {
+        let to = String::new;
+        let source = || io::Error::from_raw_os_error(5);
+        let mut table = NumberTable::of_section("17.4 Addresses, listening, connecting");
+        walk_variants!(table, BindError::code, BindError {
+            AddressInUse = BindError::AddressInUse { to: to() } => "address in use",
+            NotASocket = BindError::NotASocket { path: PathBuf::new() } => "listening on a file",
+            Locked = BindError::Locked { path: PathBuf::new() } => "directory locked",
+            Denied = BindError::Denied { to: to() } => "listening denied",
+            NoDirectory = BindError::NoDirectory { to: to() } => "no directory",
+            NameTooLong = BindError::NameTooLong { to: to() } => "address too long",
+            DescriptorLimit = BindError::DescriptorLimit { source: source() } => "descriptor limit",
+            Other = BindError::Other { to: to(), source: source() } => "listening failed",
+        });
+        walk_variants!(table, AcceptError::code, AcceptError {
+            DescriptorLimit = AcceptError::DescriptorLimit { source: source() } => "descriptor limit",
+            OutOfMemory = AcceptError::OutOfMemory { source: source() } => "no memory",
+            Other = AcceptError::Other { source: source() } => "accepting failed",
+        });
+        walk_variants!(table, ConnectError::code, ConnectError {
+            TimedOut = ConnectError::TimedOut { to: to() } => "connecting timed out",
+            NotFound = ConnectError::NotFound { to: to() } => "no socket",
+            Refused = ConnectError::Refused { to: to() } => "no listener",
+            NotASocket = ConnectError::NotASocket { to: to(), kind: "" } => "connecting to a file",
+            Denied = ConnectError::Denied { to: to() } => "connecting denied",
+            NameTooLong = ConnectError::NameTooLong { to: to() } => "address too long",
+            DescriptorLimit = ConnectError::DescriptorLimit { source: source() } => "descriptor limit",
+            Other = ConnectError::Other { to: to(), source: source() } => "connecting failed",
+        });
+        table.assert_all_met(306..=399);
+    }
+}

@@ -3,11 +3,11 @@
 //!
 //! ```text
 //!   F_GET_SEALS ⊇ required → tmpfs → announced ≤ limit → k × 64 KiB → st_size → st_blocks → mmap
-//!   the peer cannot shrink   no      the most that       as every    as        no holes    r--
-//!   it: no SIGBUS            hugetlb we accept           region      announced
+//!   the peer cannot shrink   no      this process's      as every    as        no holes    r--
+//!   it: no SIGBUS            hugetlb maximum             region      announced
 //! ```
 //!
-//! It reads no byte of the memory: checking the content is up to the layers above.
+//! This file reads no byte of the memory: its callers check the content.
 //!
 //! # Invariants
 //!
@@ -34,12 +34,12 @@ impl PeerMap {
     /// Checks and maps `fd`. The peer announced its size as `announced` bytes; up to `limit` bytes
     /// are accepted.
     ///
-    /// The descriptor may be closed afterwards.
+    /// The caller may close the descriptor after the call.
     ///
     /// # Errors
     ///
-    /// See [`MapError`]; [`MapError::is_violation`] separates the peer's violations from local
-    /// failures.
+    /// Fails for one of the reasons in [`MapError`]; [`MapError::is_violation`] separates the
+    /// peer's violations from local failures.
     pub fn map(fd: BorrowedFd<'_>, announced: u64, limit: u64) -> Result<PeerMap, MapError> {
         check_kind(fd)?;
         check_size(fd, announced, limit)?;
@@ -53,12 +53,12 @@ impl PeerMap {
         Ok(PeerMap { mapping })
     }
 
-    /// The bytes. The peer may change any of them at any time.
+    /// The bytes of the mapping. The peer may change any of them at any time.
     pub fn cells(&self) -> &[UnsafeCell<u8>] {
         self.mapping.cells()
     }
 
-    /// The size in bytes, a nonzero multiple of [`SIZE_GRANULE`].
+    /// The size of the mapping in bytes, a nonzero multiple of [`SIZE_GRANULE`].
     #[expect(clippy::len_without_is_empty, reason = "never empty")]
     pub fn len(&self) -> usize {
         self.mapping.len()
@@ -71,10 +71,11 @@ impl fmt::Debug for PeerMap {
     }
 }
 
-/// Checks that `fd` is sealed memory on tmpfs.
+/// Checks that `fd` has the required seals and is memory on tmpfs.
 fn check_kind(fd: BorrowedFd<'_>) -> Result<(), MapError> {
     let present = fcntl_get_seals(fd).map_err(|errno| match errno {
-        // EBADF: the descriptor is open (we own it), so it was opened with O_PATH.
+        // EBADF: this process owns the descriptor, so it is open; the error means that it was
+        // opened with O_PATH.
         Errno::INVAL | Errno::BADF => MapError::NotMemfd { source: errno.into() },
         _ => MapError::Local { what: "F_GET_SEALS", source: errno.into() },
     })?;
@@ -101,7 +102,7 @@ fn filesystem(fd: BorrowedFd<'_>) -> Result<u64, Errno> {
     Ok(u64::try_from(filesystem).unwrap_or(u64::MAX))
 }
 
-/// Checks that the size is as announced, within the limit, and fully allocated.
+/// Checks that the size of `fd` is as announced, within the limit, and fully allocated.
 fn check_size(fd: BorrowedFd<'_>, announced: u64, limit: u64) -> Result<(), MapError> {
     if announced > limit {
         return Err(MapError::TooLarge { announced, limit });
@@ -115,7 +116,7 @@ fn check_size(fd: BorrowedFd<'_>, announced: u64, limit: u64) -> Result<(), MapE
     if actual != announced {
         return Err(MapError::SizeMismatch { announced, actual });
     }
-    // The first access would fill a hole, at the expense of this process.
+    // The first access to a hole would allocate its memory, charged to this process.
     let allocated = u64::try_from(stat.st_blocks).unwrap_or(0).saturating_mul(STAT_BLOCK_SIZE);
     if allocated < actual {
         return Err(MapError::Sparse { size: actual, allocated });
@@ -150,13 +151,13 @@ pub enum MapError {
         /// The names of the missing seals, joined by `|`.
         missing: String,
     },
-    /// The memory is not on tmpfs; it may consist of huge pages, for instance.
+    /// The memory is not on tmpfs: it may consist of huge pages, for instance.
     #[error("the peer's memory is on a file system of type {filesystem:#x}, not tmpfs (0x1021994)")]
     NotTmpfs {
         /// The `f_type` that statfs returned.
         filesystem: u64,
     },
-    /// The memory exceeds the accepted size.
+    /// The announced size exceeds the largest size that this process accepts.
     #[error(
         "the peer announced {announced} bytes, the limit here is {limit}: raise it or ask for less"
     )]
@@ -166,7 +167,7 @@ pub enum MapError {
         /// The limit of this process, in bytes.
         limit: u64,
     },
-    /// The size is not valid for a region.
+    /// The announced size is not a nonzero multiple of [`SIZE_GRANULE`].
     #[error("the peer announced {announced} bytes, which is not a nonzero multiple of 65536")]
     BadSize {
         /// The size that the peer announced, in bytes.
@@ -177,24 +178,25 @@ pub enum MapError {
     SizeMismatch {
         /// The size that the peer announced, in bytes.
         announced: u64,
-        /// In bytes, from fstat.
+        /// Size of the file in bytes, from fstat.
         actual: u64,
     },
-    /// The memory has holes, which a read would fill at the expense of this process.
+    /// The memory has holes, whose memory a read would allocate, charged to this process.
     #[error("the peer's memory has {size} bytes, of which only {allocated} are allocated")]
     Sparse {
         /// Size of the memory in bytes.
         size: u64,
-        /// The part that is allocated, in bytes.
+        /// Size of the allocated part, in bytes.
         allocated: u64,
     },
-    /// The descriptor is not readable.
+    /// The descriptor was not opened for reading, so it cannot be mapped.
     #[error("the peer's memory cannot be mapped for reading ({source})")]
     Unreadable {
         /// The kernel's error for mmap.
         source: io::Error,
     },
-    /// This process lacks address space or mappings.
+    /// This process cannot map the memory: its address space or its number of mappings is
+    /// exhausted.
     #[error(
         "no room to map {size} bytes of the peer's memory ({source}): look at RLIMIT_AS and \
          vm.max_map_count"
@@ -205,7 +207,7 @@ pub enum MapError {
         /// The error that the kernel returned.
         source: io::Error,
     },
-    /// A call failed that cannot fail on a valid descriptor.
+    /// A system call failed that cannot fail on a valid descriptor.
     #[error("{what} failed on the peer's memory: {source}")]
     Local {
         /// The system call that failed.
@@ -216,14 +218,14 @@ pub enum MapError {
 }
 
 impl MapError {
-    /// True if the peer broke the protocol; false if this process lacks something.
+    /// Whether the peer broke the protocol; false if this process lacks a resource.
     pub fn is_violation(&self) -> bool {
         !matches!(self, MapError::OutOfMemory { .. } | MapError::Local { .. })
     }
 }
 
-/// `TMPFS_MAGIC` of `<linux/magic.h>`.
+/// File system number of tmpfs: `TMPFS_MAGIC` of `<linux/magic.h>`.
 const TMPFS_MAGIC: u64 = 0x0102_1994;
 
-/// The unit of `st_blocks`, independent of the file system's block size.
+/// The unit of `st_blocks` in bytes, independent of the file system's block size.
 const STAT_BLOCK_SIZE: u64 = 512;

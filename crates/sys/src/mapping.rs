@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! One shared mapping of one descriptor, unmapped on drop. It holds all `unsafe` of
+//! One shared mapping of one descriptor, unmapped on drop. This file holds all `unsafe` code of
 //! [`memfd`](crate::memfd) and [`map`](crate::map).
 //!
-//! It does not check the descriptor: `memfd` maps what it created, `map` what it has checked.
+//! This file does not check the descriptor: `memfd` maps memory that it created, `map` memory that
+//! it has checked.
 //!
 //! # Invariants
 //!
-//! - `start..start + len` is mapped while the value lives, in the process that made it.
+//! - `start..start + len` is mapped while the value lives, in the process that made the value.
 //! - A writable mapping (`DONTFORK`) carries a [`ForkGuard`]. In a forked child the range is not
 //!   mapped, or holds other memory, so the child neither reads, writes nor unmaps it.
 
@@ -45,17 +46,18 @@ impl Mapping {
     }
 
     fn shared(fd: BorrowedFd<'_>, len: usize, access: ProtFlags) -> io::Result<Mapping> {
-        // Never MAP_NORESERVE: a missing page must fail here, not at the first access. SAFETY: the
-        // kernel chooses the address, so the new mapping overlaps nothing.
+        // The flags never include MAP_NORESERVE: a lack of memory must make mmap fail, not the
+        // first access. SAFETY: the kernel chooses the address, so the new mapping overlaps
+        // nothing.
         let start = unsafe { mmap(ptr::null_mut(), len, access, MapFlags::SHARED, fd, 0) }?;
         let mapping = Mapping {
-            // mmap without MAP_FIXED never returns the zero page.
+            // Without MAP_FIXED mmap never returns address 0.
             start: NonNull::new(start.cast()).ok_or(io::Errno::NOMEM)?,
             len,
             owner: None,
         };
-        // Huge pages would charge 2 MiB for a region of 192 KiB. EINVAL from a kernel without huge
-        // pages is fine.
+        // Huge pages would charge 2 MiB for a region of 192 KiB. A kernel without huge pages
+        // returns EINVAL, which is ignored.
         let _ = mapping.advise(Advice::LinuxNoHugepage);
         Ok(mapping)
     }
@@ -74,16 +76,17 @@ impl Mapping {
         self.owner.is_some_and(|guard| guard.is_child())
     }
 
-    /// The bytes. Another process may change them at any time, and this one through the same cells.
+    /// The bytes of the mapping. Another process may change them at any time, and so may this
+    /// process through the same cells.
     pub(crate) fn cells(&self) -> &[UnsafeCell<u8>] {
         assert!(!self.is_inherited(), "{INHERITED}");
         // SAFETY: the range is mapped and readable for the borrow (invariant), and UnsafeCell<u8>
-        // promises nothing about its content. Writing through a cell is the unsafe act of the code
-        // that does it.
+        // promises nothing about its content. Writing through a cell needs an unsafe block of its
+        // own in the code that does so.
         unsafe { slice::from_raw_parts(self.start.as_ptr().cast(), self.len) }
     }
 
-    /// The bytes of a writable mapping. Panics on a read-only one, and in a forked child.
+    /// The bytes of a writable mapping. Panics on a read-only mapping, and in a forked child.
     pub(crate) fn as_mut_slice(&mut self) -> &mut [u8] {
         assert!(self.owner.is_some(), "the mapping is read-only");
         assert!(!self.is_inherited(), "{INHERITED}");
@@ -103,8 +106,9 @@ impl Drop for Mapping {
         if self.is_inherited() {
             return;
         }
-        // SAFETY: the range is ours and mapped (invariant), and every borrow of it has ended. The
-        // call can only fail for a range that is not page-aligned, and mmap's result is.
+        // SAFETY: this value alone owns the range, which is mapped (invariant), and every borrow of
+        // it has ended. munmap can only fail for a range that is not page-aligned, and mmap's
+        // result is page-aligned.
         let _ = unsafe { munmap(self.address(), self.len) };
     }
 }
@@ -112,8 +116,8 @@ impl Drop for Mapping {
 // SAFETY: mapped memory belongs to the process, not to a thread; any thread may unmap it.
 unsafe impl Send for Mapping {}
 
-// SAFETY: `&self` only yields UnsafeCells, whose access is the accessor's own unsafe act, and
-// numbers that never change.
+// SAFETY: `&self` only yields UnsafeCells, which can only be accessed in an unsafe block of the
+// caller, and numbers that never change.
 unsafe impl Sync for Mapping {}
 
 const INHERITED: &str = "a forked child must not touch the shared memory of its parent";

@@ -1,22 +1,22 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Our own region: a memfd that only this process can write.
+//! The own region of this process: a memfd that no other process can write.
 //!
 //! ```text
 //!   memfd_create → ftruncate → fallocate → mmap rw → seal SHRINK|GROW|FUTURE_WRITE|SEAL → send
-//!                                             │        └ no process, ours included, can
-//!                                             │          resize or newly map or write() it
-//!                                             └ but this mapping stays writable
+//!                                             │        └ no process, not even this one, can
+//!                                             │          resize it, map it anew or write() to it
+//!                                             └ the mapping made before stays writable
 //! ```
 //!
-//! It does not interpret the bytes, nor does it send the descriptor.
+//! This file does not interpret the bytes, nor does it send the descriptor.
 //!
 //! # Invariants
 //!
 //! - Every byte is backed by memory before the constructor returns. So a later store cannot run out
-//!   of memory (no SIGBUS), and a reader is never charged for our pages.
+//!   of memory (no SIGBUS), and a reader is never charged for the pages of this process.
 //! - The descriptor is sealed before it leaves this module. The size never changes.
-//! - A forked child has no such mapping (`MADV_DONTFORK`): there, access panics and drop does
-//!   nothing.
+//! - A forked child does not inherit the mapping (`MADV_DONTFORK`): in the child, access panics and
+//!   drop does nothing.
 
 use core::cell::UnsafeCell;
 use std::fmt;
@@ -43,7 +43,7 @@ use crate::{cgroup, limits};
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct OwnMap {
-    // Unmapped before the descriptor is closed; the kernel allows either order.
+    // The mapping is dropped before the descriptor; the kernel allows either order.
     mapping: Mapping,
     fd: OwnedFd,
 }
@@ -53,7 +53,8 @@ impl OwnMap {
     ///
     /// # Errors
     ///
-    /// See [`MemfdError`]: an invalid size, an unsupported system, no memory, no descriptors.
+    /// Fails for one of the reasons in [`MemfdError`]: an invalid size, an unsupported system, no
+    /// memory, no descriptors.
     pub fn create(name: &str, size: usize) -> Result<OwnMap, MemfdError> {
         if size == 0 || size % SIZE_GRANULE != 0 {
             return Err(MemfdError::BadSize { size });
@@ -68,7 +69,7 @@ impl OwnMap {
         Ok(OwnMap { mapping, fd })
     }
 
-    /// The bytes, to be initialised before the region is sent.
+    /// The bytes of the region, to be initialised before the descriptor is sent to the peer.
     ///
     /// # Panics
     ///
@@ -77,7 +78,8 @@ impl OwnMap {
         self.mapping.as_mut_slice()
     }
 
-    /// The bytes, for the one writer, which tracks the bytes that the peer may be reading.
+    /// The bytes of the region, for the single writer, which tracks the bytes that the peer may be
+    /// reading.
     ///
     /// # Panics
     ///
@@ -86,18 +88,19 @@ impl OwnMap {
         self.mapping.cells()
     }
 
-    /// The size in bytes, a nonzero multiple of [`SIZE_GRANULE`].
+    /// The size of the region in bytes, a nonzero multiple of [`SIZE_GRANULE`].
     #[expect(clippy::len_without_is_empty, reason = "never empty")]
     pub fn len(&self) -> usize {
         self.mapping.len()
     }
 
-    /// The sealed descriptor, to be sent to the peer.
+    /// The sealed descriptor of the region, to be sent to the peer.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
 
-    /// True in a process forked from the one that made this: the memory is not mapped there.
+    /// Whether the calling process was forked from the process that created the region: in such a
+    /// child the region is not mapped.
     pub fn is_inherited(&self) -> bool {
         self.mapping.is_inherited()
     }
@@ -115,15 +118,15 @@ impl fmt::Debug for OwnMap {
     }
 }
 
-/// Whether this machine and control group seem to have `bytes` of free memory now.
+/// Whether this machine and this process's control group seem to have `bytes` of free memory now.
 #[must_use]
 pub fn is_available(bytes: u64) -> bool {
     usize::try_from(bytes).is_ok_and(|bytes| check_available(bytes).is_ok())
 }
 
-/// Rejects a size beyond the memory of this machine or control group.
+/// Rejects a size beyond the free memory of this machine or of this process's control group.
 ///
-/// Otherwise fallocate would take page after page and then, instead of failing, wake the
+/// Without the check fallocate would take page after page and then, instead of failing, trigger the
 /// out-of-memory killer, which may choose any process.
 pub(crate) fn check_available(size: usize) -> Result<(), MemfdError> {
     if size < CHECKED_SIZE_MIN {
@@ -137,8 +140,8 @@ pub(crate) fn check_available(size: usize) -> Result<(), MemfdError> {
     Ok(())
 }
 
-/// Rejects a size beyond RLIMIT_FSIZE. The kernel would reject it, too, but also send SIGXFSZ,
-/// which kills by default.
+/// Rejects a size beyond RLIMIT_FSIZE. The kernel would reject the size, too, but also send
+/// SIGXFSZ, which kills the process by default.
 pub(crate) fn check_file_size(size: usize) -> Result<(), Errno> {
     match limits::file_size().soft {
         Some(limit) if size as u64 > limit => Err(Errno::FBIG),
@@ -149,7 +152,7 @@ pub(crate) fn check_file_size(size: usize) -> Result<(), Errno> {
 pub(crate) fn create_sealable(name: &str) -> Result<OwnedFd, MemfdError> {
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
     let created = match memfd_create(name, flags | MemfdFlags::NOEXEC_SEAL) {
-        // Linux before 6.3 does not know the flag.
+        // Linux before 6.3 does not know NOEXEC_SEAL.
         Err(Errno::INVAL) => memfd_create(name, flags),
         other => other,
     };
@@ -159,7 +162,7 @@ pub(crate) fn create_sealable(name: &str) -> Result<OwnedFd, MemfdError> {
 /// Sets the size of the file and allocates every page of it.
 pub(crate) fn allocate(fd: &OwnedFd, size: usize) -> Result<(), MemfdError> {
     ftruncate(fd, size as u64).map_err(|e| explain("ftruncate", size, e))?;
-    // An interrupted fallocate frees its pages and has to start over.
+    // A fallocate that a signal interrupts frees its pages, and has to start over.
     for _ in 0..FALLOCATE_ATTEMPTS_MAX {
         match fallocate(fd, FallocateFlags::empty(), 0, size as u64) {
             Ok(()) => return Ok(()),
@@ -193,18 +196,18 @@ pub enum MemfdError {
         /// Requested size in bytes.
         size: usize,
     },
-    /// The kernel or a sandbox does not allow sealed memory.
+    /// The kernel or a sandbox does not allow memory that is sealed.
     #[error(
         "this system refuses sealed shared memory ({what}: {source}); it takes Linux 5.1 and a \
          sandbox that allows memfd_create and file seals. The socket transport works without"
     )]
     Unsupported {
-        /// The step that failed.
+        /// The step of the creation that failed.
         what: &'static str,
         /// The error that the kernel returned.
         source: io::Error,
     },
-    /// Memory is exhausted, or limited.
+    /// The machine has too little free memory, or a limit forbids the size.
     #[error(
         "no memory for {size} bytes of shared memory ({source}): make the region smaller, or raise \
          the memory limit of the control group"
@@ -215,7 +218,7 @@ pub enum MemfdError {
         /// The error that the kernel returned.
         source: io::Error,
     },
-    /// The size exceeds RLIMIT_FSIZE, which counts shared memory as a file.
+    /// The size exceeds RLIMIT_FSIZE, which counts shared memory as a file's size.
     #[error(
         "{size} bytes of shared memory exceed the limit for files: raise RLIMIT_FSIZE (ulimit -f)"
     )]
@@ -223,7 +226,7 @@ pub enum MemfdError {
         /// Requested size in bytes.
         size: usize,
     },
-    /// No descriptor left, in this process or in the system.
+    /// No file descriptor is left, in this process or in the system.
     #[error(
         "no file descriptor left for shared memory ({source}): raise RLIMIT_NOFILE (ulimit -n)"
     )]
@@ -234,7 +237,7 @@ pub enum MemfdError {
     /// Any error not listed above.
     #[error("{what} failed unexpectedly while making shared memory: {source}")]
     Other {
-        /// The step that failed.
+        /// The step of the creation that failed.
         what: &'static str,
         /// The error that the kernel returned.
         source: io::Error,
@@ -245,12 +248,13 @@ pub enum MemfdError {
 /// supported machines.
 pub const SIZE_GRANULE: usize = 64 * 1024;
 
-/// The seals a region must have before its descriptor leaves its process.
+/// The seals that a region must have before its descriptor leaves its process.
 pub(crate) const REQUIRED_SEALS: SealFlags =
     SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::FUTURE_WRITE).union(SealFlags::SEAL);
 
-/// Smallest size for which the available memory is checked first; the check costs some file reads.
+/// Smallest size in bytes for which the free memory is checked before the allocation; the check
+/// costs some file reads.
 const CHECKED_SIZE_MIN: usize = 16 << 20;
 
-/// Interrupted attempts after which the allocation fails.
+/// Number of interrupted attempts after which the allocation fails.
 const FALLOCATE_ATTEMPTS_MAX: u32 = 100;

@@ -12,11 +12,12 @@ use std::cell::UnsafeCell;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-/// Creates sealed memory of `bytes` bytes that this process writes. Returns it together with the
+/// Creates sealed memory of `bytes` bytes, which this process writes. Returns the memory, and the
 /// descriptor to send to the peer.
 ///
 /// # Errors
-/// See [`MemfdError`]: the size is refused, or memory or descriptors are exhausted.
+/// Fails for one of the reasons in [`MemfdError`]: the size is refused, or memory or descriptors
+/// are exhausted.
 pub fn create_memory(name: &str, bytes: u64) -> Result<(OwnMem, OwnedFd), MemfdError> {
     let size = usize::try_from(bytes).unwrap_or(usize::MAX);
     let map = OwnMap::create(name, size)?;
@@ -29,7 +30,8 @@ pub fn create_memory(name: &str, bytes: u64) -> Result<(OwnMem, OwnedFd), MemfdE
 /// in bytes that the peer states, `limit` the largest size accepted.
 ///
 /// # Errors
-/// See [`MapError`]: the descriptor is not sealed memory of that size, or mapping it fails.
+/// Fails for one of the reasons in [`MapError`]: the descriptor is not sealed memory of that size,
+/// or mapping it fails.
 pub fn map_memory(
     descriptor: BorrowedFd<'_>,
     announced: u64,

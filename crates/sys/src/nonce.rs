@@ -3,7 +3,8 @@
 
 use std::hash::{BuildHasher, RandomState};
 
-/// Sixteen random bytes, different for every connection and every file. They are not secret.
+/// Sixteen random bytes, different for every connection and every file. They may be predictable, so
+/// they must not serve as a secret.
 #[must_use]
 pub fn nonce() -> [u8; 16] {
     let word = |salt: u64| RandomState::new().hash_one((salt, std::process::id()));

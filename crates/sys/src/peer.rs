@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The identity of the peer: credentials, a descriptor of its process, its namespaces.
 //!
-//! It decides nothing: trust and admission are policy of the layers above.
+//! This file decides nothing: trust and admission are policy of its callers.
 //!
 //! # Invariants
 //!
 //! - A [`PidFd`] taken from a peer refers to the very process whose credentials the kernel vouched
 //!   for. A peer cannot substitute another process, whose life or death would then be taken for its
 //!   own.
-//! - Any doubt counts against the peer: `false`, or an error.
+//! - Any doubt counts against the peer: the result is `false`, or an error.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -19,14 +19,17 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use crate::{poll, procfs};
 
-/// The kernel-verified sender of a message.
+/// The sender of a message, as the kernel verified it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Credentials {
-    /// The process, as numbered in *our* pid namespace; 0 if it is not visible there.
+    /// Process id of the sender in the pid namespace of *this* process; 0 if the sender is not
+    /// visible in it.
     pub pid: i32,
-    /// The user, as numbered in *our* user namespace; [`overflow_uid`] if it has no number there.
+    /// User id of the sender in the user namespace of *this* process; [`overflow_uid`] if the user
+    /// has no number in it.
     pub uid: u32,
-    /// The group, likewise.
+    /// Group id of the sender in the user namespace of this process; the overflow gid if the group
+    /// has no number in it.
     pub gid: u32,
 }
 
@@ -37,7 +40,7 @@ impl Credentials {
         Credentials { pid, uid: own_euid(), gid: own_egid() }
     }
 
-    /// True if the sender's process has a number in our pid namespace.
+    /// Whether the sender's process has a number in the pid namespace of this process.
     pub fn is_pid_visible(&self) -> bool {
         self.pid > 0
     }
@@ -55,23 +58,25 @@ impl PidFd {
     ///
     /// # Errors
     ///
-    /// `ENOSYS` before Linux 5.3, `EPERM` in some sandboxes, `EMFILE`/`ENFILE`.
+    /// `ENOSYS` before Linux 5.3, `EPERM` in some sandboxes, `EMFILE` or `ENFILE` if no descriptor
+    /// is left.
     pub fn of_self() -> io::Result<PidFd> {
         PidFd::of_pid(rustix::process::getpid().as_raw_pid())
     }
 
-    /// Opens a descriptor of a process by number. Sound only for our own children before they are
-    /// waited for: any other number may be reused at any moment.
+    /// Opens a descriptor of a process by number. It is reliable only for child processes that have
+    /// not been waited for: any other number may be reused at any moment.
     ///
     /// # Errors
     ///
-    /// As [`PidFd::of_self`]; `ESRCH` if there is no such process, `EINVAL` if `pid` is not
-    /// positive.
+    /// The errors of [`PidFd::of_self`]; `ESRCH` if there is no such process, `EINVAL` if `pid` is
+    /// not positive.
     pub fn of_pid(pid: i32) -> io::Result<PidFd> {
         Ok(PidFd { fd: pidfd_open(one_process(pid)?, PidfdFlags::empty())? })
     }
 
-    /// Takes over a descriptor that a peer sent as its own, if it refers to process `expected_pid`.
+    /// Takes over a descriptor that a peer sent as that of its own process, if the descriptor
+    /// refers to process `expected_pid`.
     ///
     /// # Errors
     ///
@@ -86,7 +91,8 @@ impl PidFd {
         Ok(PidFd { fd })
     }
 
-    /// True if the process has died. Never blocks; false if the kernel cannot say right now.
+    /// Whether the process has died. The call never blocks, and returns false if the kernel cannot
+    /// answer at the moment.
     pub fn is_dead(&self) -> bool {
         let mut fds = [PollFd::new(&self.fd, PollFlags::IN)];
         poll::wait(&mut fds, Some(Instant::now())).is_ok_and(|ready| ready > 0)
@@ -99,7 +105,8 @@ impl AsFd for PidFd {
     }
 }
 
-/// Checks that the kernel's description is that of a pidfd of process `expected`.
+/// Checks that `info`, the kernel's description of a descriptor, is that of a pidfd of process
+/// `expected`.
 fn check_fdinfo(info: &str, expected: i32) -> Result<(), PidFdError> {
     let pid = procfs::field(info, "Pid").ok_or(PidFdError::NotPidFd)?;
     let actual: i32 = pid.parse().map_err(|_| PidFdError::NotPidFd)?;
@@ -109,7 +116,8 @@ fn check_fdinfo(info: &str, expected: i32) -> Result<(), PidFdError> {
     if actual != expected || expected <= 0 {
         return Err(PidFdError::OtherProcess { expected, actual });
     }
-    // NSpid lists the pids from the namespace of /proc inwards, so it starts with the same number.
+    // NSpid lists the pids from the namespace of /proc inwards, so its first number is that of the
+    // line `Pid`.
     let outermost = procfs::field(info, "NSpid").and_then(|all| all.split_whitespace().next());
     if outermost.is_some_and(|first| first != pid) {
         return Err(PidFdError::NotPidFd);
@@ -121,21 +129,22 @@ fn check_fdinfo(info: &str, expected: i32) -> Result<(), PidFdError> {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PidFdError {
-    /// The descriptor is of another kind.
+    /// The descriptor is not a pidfd.
     #[error("the peer sent a descriptor that is not a pidfd")]
     NotPidFd,
-    /// The pidfd refers to another process than the credentials name.
+    /// The pidfd refers to another process than the peer's credentials name.
     #[error("the peer, process {expected}, sent the descriptor of process {actual}")]
     OtherProcess {
         /// The pid from the peer's credentials.
         expected: i32,
-        /// The pid from the descriptor; 0 if that process is not visible here.
+        /// The pid from the descriptor; 0 if that process is not visible in the pid namespace of
+        /// this process.
         actual: i32,
     },
-    /// The process has died and been waited for.
+    /// The peer's process has died and been waited for.
     #[error("the process the peer's descriptor refers to is dead")]
     Dead,
-    /// `/proc` cannot be read, or is that of another pid namespace.
+    /// The pidfd cannot be checked: `/proc` cannot be read, or is that of another pid namespace.
     #[error(
         "the peer's pidfd cannot be checked through /proc ({source}): is our own /proc mounted?"
     )]
@@ -146,16 +155,18 @@ pub enum PidFdError {
 }
 
 impl PidFdError {
-    /// True if the peer broke the protocol; false if it died or this process lacks something.
+    /// Whether the peer broke the protocol; false if the peer died or this process lacks a
+    /// resource.
     pub fn is_violation(&self) -> bool {
         matches!(self, PidFdError::NotPidFd | PidFdError::OtherProcess { .. })
     }
 }
 
-/// True if process `pid` certainly lives in our user namespace and in our pid namespace.
+/// Whether process `pid` certainly lives in the user namespace and in the pid namespace of this
+/// process.
 ///
-/// The check is by number, so the caller must hold a [`PidFd`] of that process and check that it
-/// still lives *after* this call.
+/// The check is by number, so the caller must hold a [`PidFd`] of that process and check that the
+/// process still lives *after* this call.
 pub fn same_namespaces(pid: i32) -> bool {
     pid > 0
         && procfs::is_our_own()
@@ -166,30 +177,31 @@ pub fn same_namespaces(pid: i32) -> bool {
         })
 }
 
-/// The uid that stands for a user without a number in our user namespace; 65534 unless configured.
+/// The uid that stands for a user without a number in this process's user namespace; 65534 unless
+/// an administrator changed it.
 pub fn overflow_uid() -> u32 {
     let number = procfs::read_number("/proc/sys/kernel/overflowuid");
     number.and_then(|n| u32::try_from(n).ok()).unwrap_or(OVERFLOW_UID_DEFAULT)
 }
 
-/// Converts a pid that must name one process. Some calls take 0 and negative numbers for groups,
-/// and rustix asserts against the latter in debug builds only.
+/// Converts a pid that must name one process. Some system calls take 0 and negative numbers for
+/// process groups, and rustix rejects negative numbers in debug builds only.
 pub(crate) fn one_process(pid: i32) -> io::Result<Pid> {
     let pid = if pid > 0 { Pid::from_raw(pid) } else { None };
     pid.ok_or_else(|| io::ErrorKind::InvalidInput.into())
 }
 
-/// Our effective user id.
+/// Effective user id of this process.
 pub fn own_euid() -> u32 {
     rustix::process::geteuid().as_raw()
 }
 
-/// Our effective group id.
+/// Effective group id of this process.
 pub fn own_egid() -> u32 {
     rustix::process::getegid().as_raw()
 }
 
-/// `DEFAULT_OVERFLOWUID` of the kernel.
+/// The overflow uid unless an administrator changed it: the kernel's `DEFAULT_OVERFLOWUID`.
 const OVERFLOW_UID_DEFAULT: u32 = 65534;
 
 #[cfg(test)]
@@ -204,7 +216,8 @@ mod tests {
         assert!(matches!(check_fdinfo("Pid:\t-1\n", 42), Err(PidFdError::Dead)));
         let other = check_fdinfo("Pid:\t43\nNSpid:\t43\n", 42);
         assert!(matches!(other, Err(PidFdError::OtherProcess { expected: 42, actual: 43 })));
-        // An invisible process and an invisible peer: two zeros do not prove identity.
+        // The pidfd's process and the peer are both invisible and numbered 0: two zeros do not
+        // prove that they are one process.
         assert!(matches!(check_fdinfo("Pid:\t0\n", 0), Err(PidFdError::OtherProcess { .. })));
         assert!(matches!(check_fdinfo("Pid:\t42\nNSpid:\t9\n", 42), Err(PidFdError::NotPidFd)));
     }

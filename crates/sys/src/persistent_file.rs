@@ -1,21 +1,22 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Files that outlive their process: created complete or not at all, and mapped by one writer or by
-//! readers.
+//! Files that outlive their process: created complete or not at all, and mapped for writing or for
+//! reading.
 //!
 //! ```text
 //!   make   O_TMPFILE 0600 ─▶ ftruncate ─▶ fallocate ─▶ (write) ─▶ linkat: fails if the name exists
-//!          unnamed: a crash leaves nothing                   └ from here on it exists, complete
-//!   open   O_NOFOLLOW, O_CLOEXEC, O_NONBLOCK ─▶ FileStat: our own, regular, closed to other users?
+//!          unnamed: a crash leaves nothing                   └ now the file exists, complete
+//!   open   O_NOFOLLOW, O_CLOEXEC, O_NONBLOCK ─▶ FileStat: of this user, regular, closed to others?
 //!   map    read and write, absent in forked children   or   PROT_READ, of a read-only descriptor
 //! ```
 //!
-//! It does not interpret the bytes, and locks nothing ([`byte_lock`](crate::byte_lock) does).
+//! This file does not interpret the bytes, and locks nothing ([`byte_lock`](crate::byte_lock)
+//! does).
 //!
 //! # Invariants
 //!
 //! - Every byte of a file is allocated before the file gets its name, so a store to its mapping
 //!   cannot meet a full file system. (A process of the same user can still truncate a file that has
-//!   a name; that cannot be prevented.)
+//!   a name; the kernel offers no protection.)
 //! - No existing file is replaced, and no mode is changed.
 
 use core::cell::UnsafeCell;
@@ -34,7 +35,7 @@ use crate::mapping::Mapping;
 use crate::memfd::{MemfdError, allocate, check_available, check_file_size, explain};
 use crate::sigbus::{Guarded, TableFull, UNDAMAGED};
 
-/// A directory that holds such files.
+/// An open directory, which holds persistent files.
 #[derive(Debug)]
 pub struct PersistentDirectory {
     fd: OwnedFd,
@@ -48,14 +49,14 @@ pub struct FileStat {
     pub owner: u32,
     /// Permission bits of the file.
     pub mode: u32,
-    /// Whether it is a regular file.
+    /// Whether the descriptor refers to a regular file.
     pub is_regular: bool,
     /// Size of the file in bytes.
     pub size: u64,
 }
 
 impl FileStat {
-    /// Reads them from an open descriptor.
+    /// Reads owner, mode and size from an open descriptor.
     ///
     /// # Errors
     ///
@@ -83,7 +84,7 @@ pub enum MakeError {
     },
     /// The file system cannot create unnamed files, or cannot reserve space.
     Unsupported {
-        /// The operation that is missing.
+        /// The operation that the file system lacks.
         what: &'static str,
         /// The error that the system returned.
         source: io::Error,
@@ -109,12 +110,12 @@ impl PersistentDirectory {
         Ok(PersistentDirectory { fd, path: path.to_owned() })
     }
 
-    /// The path it was opened with.
+    /// The path that the directory was opened with.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The directory's own owner and mode.
+    /// Owner and mode of the directory itself.
     ///
     /// # Errors
     ///
@@ -123,7 +124,8 @@ impl PersistentDirectory {
         FileStat::of(&self.fd)
     }
 
-    /// Creates an unnamed file of `size` zeros, which is freed unless it gets a name.
+    /// Creates an unnamed file of `size` zeros, which vanishes when it is closed, unless
+    /// [`name`](Self::name) gives it a name.
     ///
     /// # Errors
     ///
@@ -143,7 +145,8 @@ impl PersistentDirectory {
     }
 
     fn reserve(&self, fd: &OwnedFd, size: usize) -> Result<(), MemfdError> {
-        // A file on tmpfs takes memory, and too much of it would wake the out-of-memory killer.
+        // A file on tmpfs takes memory, and allocating more than is free would trigger the
+        // out-of-memory killer.
         if is_tmpfs(fd.as_fd()).unwrap_or(false) {
             check_available(size)?;
         }
@@ -176,21 +179,22 @@ impl PersistentDirectory {
     ///
     /// # Errors
     ///
-    /// [`io::ErrorKind::AlreadyExists`] if the name exists: that file stays unchanged. `ENOENT` if
-    /// `/proc` is not mounted.
+    /// [`io::ErrorKind::AlreadyExists`] if the name exists; the file of that name stays unchanged.
+    /// `ENOENT` if `/proc` is not mounted.
     pub fn name(&self, file: &UnnamedFile, name: &str) -> io::Result<()> {
         use std::os::fd::AsRawFd;
-        // Before Linux 6.10, linkat of the descriptor itself (AT_EMPTY_PATH) requires a capability.
+        // Before Linux 6.10, linkat of the descriptor itself (AT_EMPTY_PATH) requires a capability,
+        // so the path in `/proc` is linked.
         let own = format!("/proc/thread-self/fd/{}", file.file.as_raw_fd());
         Ok(linkat(CWD, own, &self.fd, name, AtFlags::SYMLINK_FOLLOW)?)
     }
 
-    /// Opens a file of this directory, for writing as well if `is_written`. Follows no link and
-    /// never blocks.
+    /// Opens a file of this directory, for writing as well if `is_written`. The call follows no
+    /// symbolic link and never blocks.
     ///
     /// # Errors
     ///
-    /// The system's error: [`io::ErrorKind::NotFound`], `ELOOP` for a link.
+    /// The system's error: [`io::ErrorKind::NotFound`], `ELOOP` for a symbolic link.
     pub fn open_file(&self, name: &str, is_written: bool) -> io::Result<(File, FileStat)> {
         let access = if is_written { OFlags::RDWR } else { OFlags::RDONLY };
         let flags = access | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
@@ -207,19 +211,19 @@ pub struct UnnamedFile {
 }
 
 impl UnnamedFile {
-    /// The open file, to be written before it gets its name.
+    /// The open file, which its maker writes before it gets its name.
     pub fn file(&self) -> &File {
         &self.file
     }
 }
 
-/// A file mapped for writing by this process; absent in its forked children.
+/// A file that this process has mapped for writing; a forked child does not inherit the mapping.
 pub struct FileMap {
     mapping: Mapping,
 }
 
 impl FileMap {
-    /// Maps the first `size` bytes, which must exist.
+    /// Maps the first `size` bytes of `file`, which must have that many.
     ///
     /// # Errors
     ///
@@ -228,7 +232,7 @@ impl FileMap {
         Ok(FileMap { mapping: Mapping::writable(file, size)? })
     }
 
-    /// The bytes of the memory.
+    /// The mapped bytes.
     ///
     /// # Panics
     ///
@@ -237,7 +241,8 @@ impl FileMap {
         self.mapping.as_mut_slice()
     }
 
-    /// True in a process forked from the one that made this: the memory is not mapped there.
+    /// Whether the calling process was forked from the process that mapped the file: in such a
+    /// child the file is not mapped.
     pub fn is_inherited(&self) -> bool {
         self.mapping.is_inherited()
     }
@@ -249,7 +254,7 @@ impl fmt::Debug for FileMap {
     }
 }
 
-/// Opens another, read-only descriptor of the same file, which does not share its locks.
+/// Opens another, read-only descriptor of the same file, which does not share the locks of `fd`.
 ///
 /// # Errors
 ///
@@ -260,15 +265,15 @@ pub fn reopen_read_only(fd: BorrowedFd<'_>) -> io::Result<OwnedFd> {
     Ok(open(own, OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK, Mode::empty())?)
 }
 
-/// A file mapped for reading, which another process may write.
+/// A file that this process has mapped for reading, and another process may write.
 pub struct FileView {
-    // Unregistered before the memory is unmapped: fields are dropped in this order.
+    // Fields are dropped in this order: the guard is unregistered before the memory is unmapped.
     guard: Option<Guarded>,
     mapping: Mapping,
 }
 
 impl FileView {
-    /// Maps the first `size` bytes for reading.
+    /// Maps the first `size` bytes of `file` for reading.
     ///
     /// # Errors
     ///
@@ -290,8 +295,8 @@ impl FileView {
         Ok(self)
     }
 
-    /// Whether this process has noticed the truncation of a guarded file; zeros replace its
-    /// content.
+    /// Whether this process has noticed that a guarded file was truncated; then zeros replace the
+    /// file's content.
     #[inline]
     pub fn is_damaged(&self) -> bool {
         self.guard.as_ref().is_some_and(Guarded::is_damaged)
@@ -303,7 +308,7 @@ impl FileView {
         self.guard.as_ref().map_or(&UNDAMAGED, Guarded::damage)
     }
 
-    /// The bytes. The file's owner may change any of them at any time.
+    /// The mapped bytes. The file's owner may change any of them at any time.
     pub fn cells(&self) -> &[UnsafeCell<u8>] {
         self.mapping.cells()
     }
@@ -315,5 +320,5 @@ impl fmt::Debug for FileView {
     }
 }
 
-/// The permission bits of a mode.
+/// The bits of a mode that are permissions.
 const PERMISSIONS: u32 = 0o7777;

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Waiting for a few descriptors at once, up to a deadline: `ppoll`.
 //!
-//! Meant for few descriptors that change from call to call; a long-lived set belongs in
-//! [`EpollSet`](crate::EpollSet).
+//! This file is meant for few descriptors that change from call to call; a long-lived set belongs
+//! in [`EpollSet`](crate::EpollSet).
 //!
 //! # Invariants
 //!
 //! - A signal never ends a wait early: the wait continues for the remaining time.
-//! - A wait ends before its deadline only if a descriptor is ready. With a deadline in the past it
-//!   polls once without blocking.
+//! - A wait ends before its deadline only if a descriptor is ready. With a deadline in the past, a
+//!   wait polls once without blocking.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -19,7 +19,7 @@ use rustix::time::Timespec;
 pub use rustix::event::{PollFd, PollFlags};
 
 /// Waits until one of `fds` is ready or `deadline` has come (`None`: no deadline). Returns the
-/// number of ready descriptors, 0 at the deadline; their events are in [`PollFd::revents`].
+/// number of ready descriptors, 0 at the deadline. The events of each are in [`PollFd::revents`].
 ///
 /// # Errors
 ///
@@ -38,7 +38,7 @@ pub fn wait(fds: &mut [PollFd<'_>], deadline: Option<Instant>) -> io::Result<usi
     loop {
         let left = time_left(deadline);
         match rustix::event::poll(fds, left.as_ref()) {
-            Ok(0) if !has_passed(deadline) => continue, // the time was capped
+            Ok(0) if !has_passed(deadline) => continue, // the time was capped at WAIT_MAX
             Err(Errno::INTR) => continue,
             other => return Ok(other?),
         }
@@ -51,12 +51,12 @@ pub(crate) fn time_left(deadline: Option<Instant>) -> Option<Timespec> {
     Some(timespec(left))
 }
 
-/// True if there is a deadline and it has come.
+/// Whether `deadline` has come; false if it is `None`.
 pub(crate) fn has_passed(deadline: Option<Instant>) -> bool {
     deadline.is_some_and(|deadline| Instant::now() >= deadline)
 }
 
-/// Converts a duration; saturates at some hundred billion years.
+/// Converts a duration for the kernel; the result saturates at some hundred billion years.
 pub(crate) fn timespec(duration: Duration) -> Timespec {
     Timespec {
         tv_sec: i64::try_from(duration.as_secs()).unwrap_or(i64::MAX),
@@ -64,6 +64,6 @@ pub(crate) fn timespec(duration: Duration) -> Timespec {
     }
 }
 
-/// Longest wait of one system call; longer waits take several. (Before Linux 5.11 epoll counts
-/// milliseconds in an i32.)
+/// Longest wait of one system call; a longer wait takes several calls. (Before Linux 5.11 epoll
+/// counts milliseconds in an i32.)
 const WAIT_MAX: Duration = Duration::from_secs(24 * 3600);

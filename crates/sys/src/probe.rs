@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The features of this system, each probed by using it once.
 //!
-//! A version number says too little: sandboxes remove features and distributions backport them.
+//! A kernel version would not suffice: sandboxes remove features, and distributions backport them.
 //! Everything a probe creates is freed before it returns.
 
 use std::io::{self, IoSlice};
@@ -14,7 +14,7 @@ use crate::memfd::{OwnMap, SIZE_GRANULE, check_file_size};
 use crate::peer::{Credentials, PidFd};
 use crate::socket::Socket;
 
-/// A feature that shared memory requires, or uses if present.
+/// A feature of the system that shared memory requires, or uses if the system has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Feature {
@@ -24,19 +24,20 @@ pub enum Feature {
     NoExecSeal,
     /// Memory that only its creator can write; required, from Linux 5.1.
     FutureWriteSeal,
-    /// A complete region, created as a session does it; required.
+    /// A complete region, created in the way of a connection; required.
     Region,
-    /// Descriptors of processes, which report a death; from Linux 5.3. Without them a forked child
-    /// can hide the death of its parent, and no peer is trusted by default.
+    /// Descriptors of processes (pidfds), which report the death of a process; from Linux 5.3.
+    /// Without them a forked child can hide the death of its parent, and no peer is trusted by
+    /// default.
     PidFd,
     /// Doorbells, which are required except for untrusted peers.
     EventFd,
-    /// Credentials of the sender; required.
+    /// Credentials of the sender of a message; required.
     Credentials,
 }
 
 impl Feature {
-    /// All features, in this order.
+    /// All features, in the order of their declaration.
     pub const ALL: [Feature; 7] = [
         Feature::SealableMemfd,
         Feature::NoExecSeal,
@@ -47,7 +48,7 @@ impl Feature {
         Feature::Credentials,
     ];
 
-    /// The name to show to an operator.
+    /// The feature's name, as an operator sees it.
     pub fn name(self) -> &'static str {
         match self {
             Feature::SealableMemfd => "memfd with seals",
@@ -60,13 +61,13 @@ impl Feature {
         }
     }
 
-    /// True if shared memory cannot work without it.
+    /// Whether shared memory cannot work without the feature.
     pub fn is_required(self) -> bool {
         !matches!(self, Feature::NoExecSeal | Feature::PidFd)
     }
 }
 
-/// Tries out one feature.
+/// Uses `feature` once, to see whether the system has it.
 ///
 /// # Errors
 ///

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The resources of a process: descriptors, mappings, resident memory. Tests use it to detect
-//! leaks.
+//! The resources of a process: descriptors, mappings, resident memory. Tests use these numbers to
+//! detect leaks.
 //!
-//! A snapshot of another process may be outdated when the call returns.
+//! The numbers of another process may be outdated when the call returns.
 
 use std::fs;
 use std::io;
@@ -13,9 +13,9 @@ use crate::procfs::{field, read_text};
 /// The process to inspect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Process {
-    /// The process that calls.
+    /// The calling process.
     Own,
-    /// A process by its number.
+    /// The process with this process id.
     Pid(i32),
 }
 
@@ -27,24 +27,26 @@ pub struct MappedRange {
     pub start: u64,
     /// Length of the range in bytes.
     pub len: u64,
-    /// Such as `r--s`: read, write, execute, and `s`hared or `p`rivate.
+    /// Permissions such as `r--s`: read, write, execute, and `s` for shared or `p` for private.
     pub permissions: String,
-    /// The mapped file, or empty; a memfd is `/memfd:name (deleted)`.
+    /// Name of the mapped file; empty if there is none. A memfd has the name `/memfd:name
+    /// (deleted)`.
     pub name: String,
 }
 
-/// The open descriptors: number and target. Of the caller without the one that this call opens.
+/// The open descriptors of a process: number and target. The descriptor that this call itself opens
+/// is left out.
 ///
 /// # Errors
 ///
-/// No such process, or no permission to inspect it.
+/// There is no such process, or the caller may not inspect it.
 pub fn open_descriptors(process: Process) -> io::Result<Vec<(i32, PathBuf)>> {
-    // The kernel's name of the directory being read; its descriptor is listed, too.
+    // The kernel lists the descriptor of the directory that this call reads, with this target.
     let this = PathBuf::from(format!("/proc/{}/fd", std::process::id()));
     let mut found = Vec::new();
     for entry in fs::read_dir(directory(process).join("fd"))? {
         let entry = entry?;
-        // The descriptor was closed in the meantime.
+        // The process closed the descriptor after the directory was read.
         let Ok(target) = fs::read_link(entry.path()) else { continue };
         if process == Process::Own && target == this {
             continue;
@@ -57,22 +59,22 @@ pub fn open_descriptors(process: Process) -> io::Result<Vec<(i32, PathBuf)>> {
     Ok(found)
 }
 
-/// The mappings, sorted by address.
+/// The mappings of a process, sorted by address.
 ///
 /// # Errors
 ///
-/// No such process, or no permission to inspect it.
+/// There is no such process, or the caller may not inspect it.
 pub fn mappings(process: Process) -> io::Result<Vec<MappedRange>> {
     let text = read_text(directory(process).join("maps"))?;
     Ok(text.lines().filter_map(parse_mapping).collect())
 }
 
-/// Resident memory, shared memory included, in bytes. The kernel counts in batches: exact to some
-/// hundred KiB.
+/// Resident memory of a process, shared memory included, in bytes. The kernel counts in batches, so
+/// the value is exact to some hundred KiB.
 ///
 /// # Errors
 ///
-/// No such process, or a zombie.
+/// There is no such process, or it is a zombie.
 pub fn resident_bytes(process: Process) -> io::Result<u64> {
     let text = read_text(directory(process).join("status"))?;
     let kibibytes = field(&text, "VmRSS").and_then(|value| value.split_whitespace().next());
@@ -87,7 +89,8 @@ fn directory(process: Process) -> PathBuf {
     }
 }
 
-/// Parses `7f00-7f80 r--s 00000000 00:01 1030 /memfd:region (deleted)`.
+/// Parses a line of `/proc/PID/maps` such as `7f00-7f80 r--s 00000000 00:01 1030 /memfd:region
+/// (deleted)`.
 fn parse_mapping(line: &str) -> Option<MappedRange> {
     let mut words = line.splitn(6, ' ');
     let (start, end) = words.next()?.split_once('-')?;

@@ -1,34 +1,34 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Small text files under `/proc` and `/sys`, and the `Name: value` lines in them.
 //!
-//! It does not interpret their content.
+//! This file does not interpret the values.
 
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::{AsFd, AsRawFd};
 use std::path::Path;
 
-/// Reads up to [`TEXT_SIZE_MAX`] bytes of a file that the kernel generates.
+/// Reads up to [`TEXT_SIZE_MAX`] bytes of the file `path`, which the kernel generates.
 pub(crate) fn read_text(path: impl AsRef<Path>) -> io::Result<String> {
     let mut bytes = Vec::new();
     File::open(path)?.take(TEXT_SIZE_MAX).read_to_end(&mut bytes)?;
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// The first number in a file; `None` without a file or number.
+/// The first number in the file `path`; `None` if there is no such file or number.
 pub(crate) fn read_number(path: impl AsRef<Path>) -> Option<u64> {
     read_text(path).ok()?.split_whitespace().next()?.parse().ok()
 }
 
-/// The kernel's description of one of our descriptors.
+/// The kernel's description of a descriptor of this process.
 ///
-/// Read through `thread-self`, because `self` is the first thread, which may be gone or have its
-/// own table.
+/// The path goes through `thread-self`: `self` is the first thread, which may have ended or have a
+/// descriptor table of its own.
 pub(crate) fn fdinfo(fd: impl AsFd) -> io::Result<String> {
     read_text(format!("/proc/thread-self/fdinfo/{}", fd.as_fd().as_raw_fd()))
 }
 
-/// The value of the first line `name:<spaces>value`.
+/// The value of the first line of `text` that reads `name:<spaces>value`.
 pub(crate) fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     text.lines().find_map(|line| {
         let (key, value) = line.split_once(':')?;
@@ -36,13 +36,14 @@ pub(crate) fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     })
 }
 
-/// True if `/proc` is of our pid namespace; another namespace's would show other processes.
+/// Whether `/proc` is that of this process's pid namespace; another `/proc` would show other
+/// processes.
 pub(crate) fn is_our_own() -> bool {
     let own = std::process::id().to_string();
     std::fs::read_link("/proc/self").is_ok_and(|target| target.as_os_str() == own.as_str())
 }
 
-/// Larger than any file read here, `/proc/PID/maps` of a large process included.
+/// Upper bound of the bytes read of one file: more than `/proc/PID/maps` of a large process has.
 const TEXT_SIZE_MAX: u64 = 64 << 20;
 
 #[cfg(test)]

@@ -8,13 +8,13 @@
 //!   Pieces      claim(1) ─▶ Piece: &mut [u8] in this process, until it is released
 //! ```
 //!
-//! Partywall's own protocol never needs this (each region has one writer); other protocols do. This
-//! file knows neither queues nor lists and trusts no word: the caller checks an offset from a word
-//! before using it.
+//! Partywall's own protocol never needs such memory (each region has one writer); other protocols
+//! do. This file knows neither queues nor lists, and trusts no word: the caller checks an offset
+//! that it read from a word before using it.
 //!
 //! # Invariants
 //!
-//! - The bytes stay mapped while the [`SharedMap`] lives, in the process that made it.
+//! - The bytes stay mapped while the [`SharedMap`] lives, in the process that mapped them.
 //! - Each piece has at most one live [`Piece`] in this process. So two parts of this process never
 //!   write the same piece, whatever the other process claims about its owner.
 //! - Words are accessed atomically, and never within a claimed piece: the code that lays out an
@@ -36,22 +36,24 @@ use crate::sigbus::{Guarded, TableFull};
 /// A mapping of memory that another process writes as well.
 ///
 /// Every load is an acquire, every store a release, and every read-modify-write is sequentially
-/// consistent: the protocols served here were written for x86, where the first two are free.
+/// consistent. The protocols that use this memory were written for x86, where acquire and release
+/// are free.
 ///
 /// # Panics
 ///
-/// Each access panics beyond the end, at an unaligned offset, and in a forked child: check offsets
-/// first.
+/// Each access panics beyond the end, at an unaligned offset, and in a forked child: the caller
+/// checks offsets first.
 pub struct SharedMap {
-    // Unregistered before the range is unmapped: fields are dropped in this order.
+    // Fields are dropped in this order: the guard is unregistered before the range is unmapped.
     guard: OnceLock<Guarded>,
-    /// Serialises registration: two guards for one range would each see the other's faults.
+    /// Serialises the registration of the guard: two guards for one range would each see the
+    /// other's faults.
     guarding: Mutex<()>,
     mapping: Mapping,
 }
 
 impl SharedMap {
-    /// Maps the first `len` bytes of `fd`, which may be closed afterwards.
+    /// Maps the first `len` bytes of `fd`, which the caller may close after the call.
     ///
     /// # Errors
     ///
@@ -81,20 +83,21 @@ impl SharedMap {
         self.guard.get().is_some()
     }
 
-    /// Whether this process has noticed the truncation of a guarded mapping; its memory is then
-    /// private and zero.
+    /// Whether this process has noticed that the file of a guarded mapping was truncated; the
+    /// memory is then private and zero.
     #[inline]
     pub fn is_damaged(&self) -> bool {
         self.guard.get().is_some_and(Guarded::is_damaged)
     }
 
-    /// True in a process forked from the one that made this: the memory is not mapped there.
+    /// Whether the calling process was forked from the process that mapped the memory: in such a
+    /// child it is not mapped.
     #[inline]
     pub fn is_inherited(&self) -> bool {
         self.mapping.is_inherited()
     }
 
-    /// The size in bytes.
+    /// The size of the mapping in bytes.
     #[expect(clippy::len_without_is_empty, reason = "never empty")]
     #[inline]
     pub fn len(&self) -> usize {
@@ -104,28 +107,28 @@ impl SharedMap {
     /// Loads the word at byte `offset`.
     #[inline]
     pub fn load(&self, offset: usize) -> u32 {
-        // ORDER: Acquire pairs with the other process's store of the same word: its earlier writes
-        // are visible after this load.
+        // ORDER: Acquire pairs with the other process's store of the same word: the other process's
+        // earlier writes are visible after this load.
         self.word(offset).load(Ordering::Acquire)
     }
 
     /// Stores the word at byte `offset`.
     #[inline]
     pub fn store(&self, offset: usize, value: u32) {
-        // ORDER: Release pairs with the Acquire of `load` in the other process: it sees our earlier
-        // writes.
+        // ORDER: Release pairs with the Acquire of `load` in the other process: a process that sees
+        // the word sees the earlier writes of this process.
         self.word(offset).store(value, Ordering::Release);
     }
 
-    /// Replaces the word at byte `offset` by `new` if it is `current`.
+    /// Replaces the word at byte `offset` by `new` if the word is `current`.
     ///
     /// # Errors
     ///
     /// The actual value of the word.
     #[inline]
     pub fn exchange(&self, offset: usize, current: u32, new: u32) -> Result<(), u32> {
-        // ORDER: SeqCst, as the peers' locked instructions: accesses before it in either process
-        // are visible after it in the other.
+        // ORDER: SeqCst, like the locked instructions of the other process: accesses before it in
+        // either process are visible after it in the other.
         let order = Ordering::SeqCst;
         self.word(offset).compare_exchange(current, new, order, order).map(|_| ())
     }
@@ -133,39 +136,40 @@ impl SharedMap {
     /// Replaces the word at byte `offset` and returns its old value.
     #[inline]
     pub fn swap(&self, offset: usize, new: u32) -> u32 {
-        // ORDER: SeqCst, as in `exchange`.
+        // ORDER: SeqCst, as in `exchange`: like a locked instruction of the other process.
         self.word(offset).swap(new, Ordering::SeqCst)
     }
 
     /// Adds to the word at byte `offset`, wrapping, and returns its old value.
     #[inline]
     pub fn add(&self, offset: usize, addend: u32) -> u32 {
-        // ORDER: SeqCst, as in `exchange`.
+        // ORDER: SeqCst, as in `exchange`: like a locked instruction of the other process.
         self.word(offset).fetch_add(addend, Ordering::SeqCst)
     }
 
     /// Loads the byte at `offset`.
     #[inline]
     pub fn load_byte(&self, offset: usize) -> u8 {
-        // ORDER: Acquire, as in `load`.
+        // ORDER: Acquire, as in `load`: pairs with the other process's store of the byte.
         self.byte(offset).load(Ordering::Acquire)
     }
 
     /// Stores the byte at `offset`.
     #[inline]
     pub fn store_byte(&self, offset: usize, value: u8) {
-        // ORDER: Release, as in `store`.
+        // ORDER: Release, as in `store`: pairs with the Acquire of `load_byte`.
         self.byte(offset).store(value, Ordering::Release);
     }
 
     /// Sets bits of the byte at `offset` and returns its old value.
     #[inline]
     pub fn set_bits(&self, offset: usize, bits: u8) -> u8 {
-        // ORDER: SeqCst, as in `exchange`.
+        // ORDER: SeqCst, as in `exchange`: like a locked instruction of the other process.
         self.byte(offset).fetch_or(bits, Ordering::SeqCst)
     }
 
-    /// Copies from `offset` into `into`, byte by byte: for diagnostics, not for messages.
+    /// Copies the bytes from `offset` on into `into`, byte by byte. It serves diagnostics, not
+    /// messages.
     pub fn copy_out(&self, offset: usize, into: &mut [u8]) {
         self.check(offset, into.len());
         for (index, byte) in into.iter_mut().enumerate() {
@@ -174,7 +178,8 @@ impl SharedMap {
         }
     }
 
-    /// Copies `bytes` to `offset`, byte by byte: for initialisation and tests.
+    /// Copies `bytes` into the mapping at `offset`, byte by byte. It serves initialisation and
+    /// tests.
     pub fn copy_in(&self, offset: usize, bytes: &[u8]) {
         self.check(offset, bytes.len());
         for (index, byte) in bytes.iter().enumerate() {
@@ -201,17 +206,17 @@ impl SharedMap {
     fn word(&self, offset: usize) -> &AtomicU32 {
         assert!(offset % 4 == 0, "the offset of a word is not a multiple of four");
         let word = self.at(offset, 4);
-        // SAFETY: four bytes within the mapping (checked by `at`), which lives as long as the
-        // borrow; aligned, because the mapping begins at a page; accessed atomically by all code of
-        // this process (invariant).
+        // SAFETY: the word is four bytes within the mapping (checked by `at`), which lives as long
+        // as the borrow; aligned, because the mapping begins at a page; accessed atomically by all
+        // code of this process (invariant).
         unsafe { AtomicU32::from_ptr(word.cast::<u32>().as_ptr()) }
     }
 
     #[inline]
     fn byte(&self, offset: usize) -> &AtomicU8 {
         let byte = self.at(offset, 1);
-        // SAFETY: a byte within the mapping (checked by `at`), which lives as long as the borrow,
-        // and accessed atomically by all code of this process (invariant).
+        // SAFETY: the byte is within the mapping (checked by `at`), which lives as long as the
+        // borrow, and accessed atomically by all code of this process (invariant).
         unsafe { AtomicU8::from_ptr(byte.as_ptr()) }
     }
 }
@@ -222,8 +227,8 @@ impl fmt::Debug for SharedMap {
     }
 }
 
-/// Orders every earlier access of this thread before every later one: needed to store and then
-/// check whether the peer sleeps.
+/// Orders every earlier access of this thread before every later one. A caller needs the fence
+/// between storing a word and checking whether the peer sleeps.
 #[inline]
 pub fn full_fence() {
     // ORDER: SeqCst: of two processes that each store and then load the other's word, at least one
@@ -231,14 +236,14 @@ pub fn full_fence() {
     fence(Ordering::SeqCst);
 }
 
-/// The position of the pieces of an area.
+/// The location of the pieces of an area in a mapping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Area {
-    /// Byte offset of the first piece.
+    /// Offset of the first piece in the mapping, in bytes.
     pub offset: usize,
-    /// Bytes from one piece to the next.
+    /// Distance from the start of one piece to the start of the next, in bytes.
     pub stride: usize,
-    /// Bytes of a piece; at most the stride.
+    /// Size of a piece in bytes; at most the stride.
     pub size: usize,
     /// The number of pieces.
     pub count: usize,
@@ -249,12 +254,13 @@ pub struct Area {
 pub struct Pieces {
     map: Arc<SharedMap>,
     area: Area,
-    /// Distinguishes the pieces of this area from those of another.
+    /// Number of this area, which distinguishes its pieces from those of another area.
     number: u64,
     claimed: Box<[AtomicBool]>,
 }
 
-/// The right to one piece of an area, within this process. It says nothing about the other process.
+/// The right to one piece of an area, within this process. The other process may use the same
+/// piece.
 #[derive(Debug)]
 #[must_use = "it stays claimed until it is released"]
 pub struct Piece {
@@ -282,12 +288,13 @@ impl Pieces {
             return None;
         }
         let claimed = (0..area.count).map(|_| AtomicBool::new(false)).collect();
-        // ORDER: Relaxed: the numbers only have to differ.
+        // ORDER: Relaxed: only the uniqueness of the numbers matters.
         let number = NEXT_AREA.fetch_add(1, Ordering::Relaxed);
         Some(Pieces { map, area, number, claimed })
     }
 
-    /// Claims piece `index`; `None` if it does not exist or this process has claimed it already.
+    /// Claims piece `index`; `None` if the piece does not exist or this process has claimed it
+    /// already.
     #[inline]
     pub fn claim(&self, index: u32) -> Option<Piece> {
         let flag = self.claimed.get(index as usize)?;
@@ -297,10 +304,12 @@ impl Pieces {
         (!had).then_some(Piece { area: self.number, index })
     }
 
-    /// Releases the claim. Call this before the other process may hand out the piece again.
+    /// Releases the claim to `piece`. The caller does so before the other process may hand out the
+    /// piece again.
     #[inline]
     pub fn release(&self, piece: Piece) {
-        // ORDER: Release, see `claim`.
+        // ORDER: Release pairs with the Acquire in `claim`: the next holder sees this holder's
+        // accesses.
         self.flag(&piece).store(false, Ordering::Release);
     }
 
@@ -312,14 +321,14 @@ impl Pieces {
 
     /// Number of pieces that this process has claimed.
     pub fn claimed(&self) -> usize {
-        // ORDER: Relaxed: the count may change meanwhile.
+        // ORDER: Relaxed: the count may change during the call.
         self.claimed.iter().filter(|flag| flag.load(Ordering::Relaxed)).count()
     }
 
-    /// The piece's bytes `from..from + len`.
+    /// The bytes `from..from + len` of the piece, in place.
     ///
-    /// Sound while the other process keeps "committed bytes do not change" for the life of the
-    /// slice: `Trust::Trusted`. For other peers there is [`copy`](Self::copy).
+    /// The slice is sound while the other process keeps the promise "committed bytes do not
+    /// change", which `Trust::Trusted` assumes. For untrusted peers there is [`copy`](Self::copy).
     ///
     /// # Panics
     ///
@@ -327,13 +336,14 @@ impl Pieces {
     #[inline]
     pub fn bytes<'a>(&'a self, piece: &'a Piece, from: usize, len: usize) -> &'a [u8] {
         let start = self.start(piece, from, len);
-        // SAFETY: within the mapping (`new`, `start`), which lives as long as the borrow. No code
-        // of this process writes it, since `piece` is unique and borrowed. The other process
-        // promises not to (module invariant), as for the peer's region in partywall-ring.
+        // SAFETY: the bytes are within the mapping (`new`, `start`), which lives as long as the
+        // borrow. No code of this process writes the piece, since `piece` is unique and borrowed.
+        // The other process promises not to write it (module invariant), as for the peer's region
+        // in partywall-ring.
         unsafe { core::slice::from_raw_parts(start.as_ptr(), len) }
     }
 
-    /// The whole piece, for writing.
+    /// The bytes of the whole piece, for writing in place.
     ///
     /// # Panics
     ///
@@ -341,14 +351,14 @@ impl Pieces {
     #[inline]
     pub fn bytes_mut<'a>(&'a self, piece: &'a mut Piece) -> &'a mut [u8] {
         let start = self.start(piece, 0, self.area.size);
-        // SAFETY: within the mapping (`new`), which lives as long as the borrow. No other code of
-        // this process reads or writes it, since `piece` is unique and mutably borrowed. The other
-        // process promises to leave it alone (module invariant).
+        // SAFETY: the piece is within the mapping (`new`), which lives as long as the borrow. No
+        // other code of this process reads or writes the piece, since `piece` is unique and mutably
+        // borrowed. The other process promises not to access it (module invariant).
         unsafe { core::slice::from_raw_parts_mut(start.as_ptr(), self.area.size) }
     }
 
-    /// Copies from byte `from` of the piece. If the other process breaks its promise, the copy is a
-    /// mixture.
+    /// Copies the bytes of the piece from `from` on into `into`. If the other process writes the
+    /// piece meanwhile, the copy is a mixture.
     ///
     /// # Panics
     ///

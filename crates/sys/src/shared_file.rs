@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The backing of memory that two processes write: memfds and files, created here or named by the
-//! peer.
+//! The files behind memory that two processes write: memfds and files that this process creates, or
+//! that the peer names.
 //!
 //! ```text
 //!   created   memfd   memfd_create → ftruncate → fallocate → (map, fill) → seal SHRINK|GROW|SEAL
@@ -9,20 +9,20 @@
 //!   received  memfd   fstat: SharedFileStat
 //!             path    beneath one directory, no symbolic link, no other mount
 //!                     → fstat: SharedFileStat
-//!                     → adopted on request: unlinked here if its creator does not
+//!                     → adopted on request: unlinked if its creator does not
 //! ```
 //!
-//! It maps nothing ([`SharedMap`](crate::SharedMap) does) and accepts nothing by itself: the caller
-//! compares the facts with its policy. It never changes a mode. It removes another process's file
-//! only if that process was killed ([`remove_abandoned`]) or on request ([`AdoptedFile`]), never
-//! while a creator that locks its files lives.
+//! This file maps no memory ([`SharedMap`](crate::SharedMap) does) and accepts no file by itself:
+//! the caller compares the facts with its policy. It never changes a mode. It removes another
+//! process's file only if that process was killed ([`remove_abandoned`]) or on request
+//! ([`AdoptedFile`]), and never while a creator that locks its files lives.
 //!
 //! # Invariants
 //!
 //! - Every byte of a created file is backed by memory before the constructor returns (no SIGBUS
 //!   later).
-//! - A file created here is removed when its [`CreatedFile`] is dropped, by the process that
-//!   created it, and only if the path still names the same file.
+//! - A file that this process created is removed when its [`CreatedFile`] is dropped, only by the
+//!   process that created it, and only if the path still names the same file.
 
 mod adopted;
 
@@ -46,7 +46,7 @@ use crate::memfd::{
 };
 use crate::peer::own_euid;
 
-/// Which file it is, independent of its name.
+/// Device and inode number: they identify a file independently of its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FileIdentity {
     device: u64,
@@ -62,25 +62,25 @@ pub struct SharedFileStat {
     pub size: u64,
     /// User id of the file's owner.
     pub owner: u32,
-    /// Whether it is a regular file.
+    /// Whether the file is a regular file.
     pub is_regular: bool,
-    /// Whether its pages cannot be taken away: seals keep it from shrinking, and it is on tmpfs.
-    /// (Huge pages may be missing at the first access, seals or not.)
+    /// Whether the file's pages cannot vanish: seals prevent shrinking, and the file is on tmpfs.
+    /// (Huge pages may be missing at the first access even if sealed.)
     pub is_sealed: bool,
-    /// Whether it is on tmpfs. The pages of any other file may come from a disk, or from a slow
-    /// process.
+    /// Whether the file is on tmpfs. The pages of any other file may come from a disk, or from a
+    /// slow process.
     pub is_memory: bool,
 }
 
 impl SharedFileStat {
-    /// Reads the state from the kernel.
+    /// Reads the facts about `fd` from the kernel.
     ///
     /// # Errors
     ///
     /// The error of fstat.
     pub fn of(fd: BorrowedFd<'_>) -> io::Result<SharedFileStat> {
         let stat = fstat(fd)?;
-        // EINVAL from files that have no seals.
+        // A file of a kind without seals returns EINVAL.
         let seals = fcntl_get_seals(fd).unwrap_or(SealFlags::empty());
         let is_memory = is_tmpfs(fd)?;
         Ok(SharedFileStat {
@@ -116,7 +116,8 @@ pub fn create_memfd(name: &str, size: usize) -> Result<OwnedFd, MemfdError> {
     Ok(fd)
 }
 
-/// Seals the size of a memfd against every process, ours included; it stays writable.
+/// Seals a memfd, so that no process, not even this one, can change its size. Its bytes stay
+/// writable.
 ///
 /// # Errors
 ///
@@ -134,7 +135,7 @@ fn shortened(name: &str) -> &str {
     &name[..end]
 }
 
-/// A file that this process created, removed when dropped.
+/// A file that this process created; dropping the value removes the file.
 #[derive(Debug)]
 pub struct CreatedFile {
     fd: OwnedFd,
@@ -144,7 +145,7 @@ pub struct CreatedFile {
 }
 
 impl CreatedFile {
-    /// Creates a file of `size` zeros with mode 0600, where there was none.
+    /// Creates a new file of `size` zeros with mode 0600.
     ///
     /// # Errors
     ///
@@ -156,7 +157,7 @@ impl CreatedFile {
         let fd = open(path, flags, Mode::RUSR | Mode::WUSR)?;
         let identity = identity(&fstat(&fd)?);
         let maker = ForkGuard::current();
-        // From here on the file is removed if a step fails.
+        // If a later step fails, dropping the value removes the file.
         let file = CreatedFile { fd, path: path.to_owned(), identity, maker };
         allocate(&file.fd, size).map_err(into_io)?;
         // The lock shows other processes that the creator lives; no other process has a reason to
@@ -180,7 +181,7 @@ impl CreatedFile {
         &self.path
     }
 
-    /// Whether the path still names this file.
+    /// Whether the path still names the created file.
     pub fn is_in_place(&self) -> bool {
         let named = statat(CWD, &self.path, AtFlags::SYMLINK_NOFOLLOW);
         named.is_ok_and(|stat| identity(&stat) == self.identity)
@@ -190,15 +191,16 @@ impl CreatedFile {
 impl Drop for CreatedFile {
     fn drop(&mut self) {
         if !self.maker.is_child() && self.is_in_place() {
-            // Another process may remove it between the two calls; the result is the same.
+            // Another process may remove the file between check and removal; the result is the
+            // same.
             let _ = unlink(&self.path);
         }
     }
 }
 
-/// Removes a file of a [`CreatedFile`] whose process, `pid`, was killed; returns whether it did. A
-/// file of this user is left alone while its process lives, here or (detected by the lock) in
-/// another namespace.
+/// Removes the file of a [`CreatedFile`] whose process, `pid`, was killed, and returns whether it
+/// was removed. The file stays while its process lives, in this pid namespace or (as the lock
+/// shows) in another one.
 pub fn remove_abandoned(path: &Path, pid: u32) -> bool {
     let Some(pid) = i32::try_from(pid).ok().and_then(Pid::from_raw) else { return false };
     if test_kill_process(pid) != Err(Errno::SRCH) {
@@ -229,8 +231,8 @@ fn into_io(error: MemfdError) -> io::Error {
 
 /// Opens the file `path`, which must lie beneath `directory`, for reading and writing. No link is
 /// followed below `directory`, no mount is entered, and nothing is created. So the file is on the
-/// file system of `directory`: a file system mounted beneath it may be served by the user who
-/// mounted it, late or never.
+/// file system of `directory`. A file system mounted beneath `directory` may be served by the user
+/// who mounted it, who can delay each access for ever.
 ///
 /// # Errors
 ///
@@ -246,7 +248,7 @@ pub fn open_beneath(directory: &Path, path: &Path) -> Result<OwnedFd, SharedFile
     })
 }
 
-/// The names on the way from `directory` to `path`; at least one.
+/// The names on the way from `directory` to `path`, of which there is at least one.
 fn names_beneath<'a>(directory: &Path, path: &'a Path) -> Result<Vec<&'a OsStr>, SharedFileError> {
     let outside = || SharedFileError::Outside { path: path.into(), directory: directory.into() };
     let rest = path.strip_prefix(directory).map_err(|_| outside())?;
@@ -263,19 +265,20 @@ fn names_beneath<'a>(directory: &Path, path: &'a Path) -> Result<Vec<&'a OsStr>,
     Ok(names)
 }
 
-/// Opens the file at the end of `names`, crossing no link and no mount.
+/// Opens the file at the end of `names`, without following a link or entering another mount.
 fn resolve(at: OwnedFd, names: &[&OsStr], last: OFlags) -> Result<OwnedFd, Errno> {
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_XDEV;
     let rest: PathBuf = names.iter().collect();
     match openat2(&at, &rest, last, Mode::empty(), resolve) {
-        // Before Linux 5.6, and in some sandboxes.
+        // Linux before 5.6 and some sandboxes lack openat2.
         Err(Errno::NOSYS | Errno::PERM) => open_stepwise(at, names, last),
         opened => opened,
     }
 }
 
-/// The same for kernels without openat2. A mount is detected by its device number, which only the
-/// mounted file system can report; one that never answers blocks the call.
+/// Opens the file at the end of `names` name by name, for kernels without openat2. A mount is
+/// recognised by its device number, which the mounted file system reports; if it never answers, the
+/// call blocks.
 fn open_stepwise(mut at: OwnedFd, names: &[&OsStr], flags: OFlags) -> Result<OwnedFd, Errno> {
     let device = fstat(&at)?.st_dev;
     let last = names.len().saturating_sub(1);
@@ -300,7 +303,7 @@ pub enum SharedFileError {
     /// The path is not within the allowed directory.
     #[error("{} does not lie beneath {}", path.display(), directory.display())]
     Outside {
-        /// As the peer named it.
+        /// The path, as the peer named it.
         path: PathBuf,
         /// The directory that was allowed.
         directory: PathBuf,
@@ -313,23 +316,23 @@ pub enum SharedFileError {
         directory.display()
     )]
     OtherMount {
-        /// As the peer named it.
+        /// The path, as the peer named it.
         path: PathBuf,
         /// The directory that was allowed.
         directory: PathBuf,
     },
-    /// The system call failed.
+    /// The system call that opens the file failed.
     #[error("{} cannot be opened: {source}", path.display())]
     System {
-        /// As the peer named it.
+        /// The path, as the peer named it.
         path: PathBuf,
-        /// The system's error; `ELOOP` for a link.
+        /// The system's error; `ELOOP` for a symbolic link.
         source: io::Error,
     },
 }
 
-/// The flags also prevent blocking: opening a pipe for reading and writing never blocks, but
-/// devices may.
+/// Flags for opening the file. They also prevent blocking: opening a pipe for reading and writing
+/// never blocks, but opening a device may.
 const FILE: OFlags = OFlags::RDWR
     .union(OFlags::NOFOLLOW)
     .union(OFlags::CLOEXEC)
@@ -338,10 +341,10 @@ const FILE: OFlags = OFlags::RDWR
 
 const DIRECTORY: OFlags = OFlags::DIRECTORY.union(OFlags::PATH).union(OFlags::CLOEXEC);
 
-/// The kernel accepts 249 bytes, and prepends `memfd:`.
+/// Length in bytes of the longest name of a memfd, to which the kernel prepends `memfd:`.
 const MEMFD_NAME_BYTES_MAX: usize = 249;
 
-/// Directories below `directory` at most.
+/// Upper bound of the names between `directory` and the file.
 const DEPTH_MAX: usize = 16;
 
 #[cfg(test)]

@@ -7,22 +7,22 @@
 //!               no  ─▶ the previous SIGBUS handler; without one the process dies as before
 //! ```
 //!
-//! Partywall's own memory is sealed and needs none of this. Peers of other protocols create memory
-//! that cannot be sealed, and may shrink it at any time. Nothing here runs unless a mapping is
-//! guarded ([`SharedMap::guard`](crate::SharedMap::guard),
-//! [`FileView::guarded`](crate::FileView::guarded)). A system call that reaches the hole fails with
-//! `EFAULT`, without a signal; the damage is then unnoticed until an instruction touches the
-//! memory.
+//! Partywall's own memory is sealed, so it needs no such handler. Peers of other protocols create
+//! memory that cannot be sealed, and may shrink it at any time. The handler is not installed unless
+//! a mapping is guarded ([`SharedMap::guard`](crate::SharedMap::guard),
+//! [`FileView::guarded`](crate::FileView::guarded)). A system call that accesses truncated memory
+//! fails with `EFAULT`, without a signal; the damage stays unnoticed until an instruction accesses
+//! the memory.
 //!
 //! # Invariants
 //!
 //! - The handler only loads and stores atomics and makes system calls: it takes no lock and
 //!   allocates nothing.
-//! - The previous handler is kept, and called for every fault outside the registered ranges. Our
-//!   handler is never removed: another handler may have chained to it.
+//! - The previous handler is kept, and called for every fault outside the registered ranges. This
+//!   file's handler is never removed, because another handler may have chained to it.
 //! - A range is unregistered before it is unmapped.
-//! - A forked child ignores the ranges of its parent: they are not mapped there, or hold other
-//!   memory.
+//! - A forked child ignores the ranges of its parent: in the child they are not mapped, or hold
+//!   other memory.
 
 use core::ffi::{c_int, c_void};
 use core::mem::MaybeUninit;
@@ -33,20 +33,20 @@ use std::sync::OnceLock;
 
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
 
-/// A registered range; unregistered when dropped.
+/// A range of addresses that the handler guards; dropping the value unregisters the range.
 #[derive(Debug)]
 pub(crate) struct Guarded {
     entry: usize,
 }
 
 impl Guarded {
-    /// Registers `len` bytes from address `start`: the whole of one mapping, which outlives the
-    /// value.
+    /// Registers `len` bytes from address `start`: the whole of one mapping, which must outlive the
+    /// returned value.
     pub(crate) fn register(start: usize, len: usize) -> Result<Guarded, TableFull> {
         install().map_err(|source| TableFull { source: Some(source) })?;
         for (index, entry) in TABLE.iter().enumerate() {
-            // ORDER: Acquire pairs with the Release in `drop`: the entry is as its last user left
-            // it. The handler ignores an entry whose length is 0.
+            // ORDER: Acquire pairs with the Release in `drop`: the entry is visible as its last
+            // user left it. The handler ignores an entry whose length is 0.
             let (free, taken) = (Ordering::Acquire, Ordering::Relaxed);
             if entry.is_taken.compare_exchange(false, true, free, taken).is_ok() {
                 entry.is_damaged.store(false, Ordering::Relaxed);
@@ -79,7 +79,8 @@ impl Guarded {
 impl Drop for Guarded {
     fn drop(&mut self) {
         let entry = &TABLE[self.entry];
-        // ORDER: Release, both: a thread that finds the entry free finds it cleared.
+        // ORDER: Release for both stores, pairing with the Acquire in `register`: a thread that
+        // finds the entry free finds it cleared.
         entry.len.store(0, Ordering::Release);
         entry.is_taken.store(false, Ordering::Release);
     }
@@ -102,7 +103,7 @@ struct Entry {
     /// The process that registered the range.
     process: AtomicU32,
     start: AtomicUsize,
-    /// In bytes; 0 if nothing is registered.
+    /// Length of the range in bytes; 0 if the entry is free.
     len: AtomicUsize,
 }
 
@@ -120,24 +121,26 @@ static TABLE: [Entry; RANGES_MAX] = [FREE; RANGES_MAX];
 /// The flag of a mapping that is not guarded; never set.
 pub(crate) static UNDAMAGED: AtomicBool = AtomicBool::new(false);
 
-/// The previous handler of SIGBUS; set before our handler can run for a registered range.
+/// The previous handler of SIGBUS; it is set before this file's handler can run for a registered
+/// range.
 static PREVIOUS: OnceLock<libc::sigaction> = OnceLock::new();
 
-/// Installs the handler once; an error if the system rejects it.
+/// Installs the handler at the first call; returns an error if the system rejects it.
 fn install() -> io::Result<()> {
     static INSTALLED: OnceLock<Result<(), i32>> = OnceLock::new();
     let done = INSTALLED.get_or_init(|| {
         let failed = || Err(io::Error::last_os_error().raw_os_error().unwrap_or(libc::EINVAL));
-        // Queried first, so that PREVIOUS is set before the handler can run; nothing should change
-        // the handler in between.
+        // The previous handler is queried first, so that PREVIOUS is set before the new handler can
+        // run. No other code should change the handler between the two calls.
         let Some(previous) = current() else { return failed() };
         let _ = PREVIOUS.set(previous);
         let mut ours = previous;
         ours.sa_sigaction = on_fault as *const () as usize;
-        // On the alternate stack: the faulting thread may have little stack left. No SA_RESTART: a
-        // fault interrupts no system call, and a SIGBUS sent by a process is not ours.
+        // The handler runs on the alternate stack, because the faulting thread may have little
+        // stack left. SA_RESTART is not set: a fault interrupts no system call, and a SIGBUS that a
+        // process sends is passed on.
         ours.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
-        // SAFETY: the set is ours and initialised as a copy.
+        // SAFETY: the signal set is a local variable, initialised by copying the previous action.
         unsafe { libc::sigemptyset(&mut ours.sa_mask) };
         // SAFETY: the handler is an `extern "C"` function with the three arguments that SA_SIGINFO
         // promises, and async-signal-safe (invariant).
@@ -149,14 +152,14 @@ fn install() -> io::Result<()> {
 
 fn current() -> Option<libc::sigaction> {
     let mut action = MaybeUninit::<libc::sigaction>::zeroed();
-    // SAFETY: no new action is passed, and there is room for the current one.
+    // SAFETY: no new action is passed, and `action` has room for the current one.
     let asked = unsafe { libc::sigaction(libc::SIGBUS, ptr::null(), action.as_mut_ptr()) };
-    // SAFETY: the kernel filled it in if it returned 0; all zeros are a valid value anyway.
+    // SAFETY: the kernel filled in `action` if it returned 0; and all zeros are a valid value, too.
     let action = unsafe { action.assume_init() };
     (asked == 0).then_some(action)
 }
 
-/// The handler of the signal.
+/// The handler of SIGBUS: repairs a registered range, and passes every other signal on.
 extern "C" fn on_fault(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
     // SAFETY: the kernel gives a handler with SA_SIGINFO a valid siginfo_t while it runs.
     let (code, address) = unsafe { fault(info) };
@@ -164,7 +167,7 @@ extern "C" fn on_fault(signal: c_int, info: *mut libc::siginfo_t, context: *mut 
     if code > 0 && mend(address) {
         return;
     }
-    // SAFETY: these are the handler's own arguments.
+    // SAFETY: the arguments are those that the kernel gave to this handler.
     unsafe { pass_on(signal, code, info, context) };
 }
 
@@ -174,38 +177,41 @@ extern "C" fn on_fault(signal: c_int, info: *mut libc::siginfo_t, context: *mut 
 ///
 /// `info` must be the kernel's argument to a handler that is still running.
 unsafe fn fault(info: *mut libc::siginfo_t) -> (c_int, usize) {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller promises that the kernel's argument is still valid.
     let info = unsafe { &*info };
-    // SAFETY: for a SIGBUS fault the union holds an address; for a signal sent by a process it is a
-    // number that is not used then.
+    // SAFETY: for a SIGBUS fault the union holds an address; for a signal that a process sent, the
+    // union holds a number, which the caller then ignores.
     let address = unsafe { info.si_addr() };
     (info.si_code, address.addr())
 }
 
-/// Maps zeros over the faulting range, if it is registered.
+/// Maps zeros over the registered range that contains `address`; false if no range does.
 fn mend(address: usize) -> bool {
     let Some((entry, start, len)) = covering(address) else { return false };
     let access = ProtFlags::READ | ProtFlags::WRITE;
-    // Not reserved: a lack of memory must not fail pages that will hardly be used.
+    // MAP_NORESERVE: the pages will hardly be used, so a shortage of memory must not make the
+    // mapping fail.
     let kind = MapFlags::PRIVATE | MapFlags::FIXED | MapFlags::NORESERVE;
     // SAFETY: the range is a whole mapping that its owner registered and keeps until it is
-    // unregistered. This puts other pages there with the same access, and the code of this process
-    // assumes nothing of their content but that they are bytes.
+    // unregistered. The call replaces the pages by others with the same access, and the code of
+    // this process assumes nothing of their content but that they are bytes.
     let mapped =
         unsafe { mmap_anonymous(ptr::with_exposed_provenance_mut(start), len, access, kind) };
     if mapped.is_err() {
         return false;
     }
-    // ORDER: Release pairs with the Acquire in `is_damaged`.
+    // ORDER: Release pairs with the Acquire in `is_damaged`: a thread that sees the flag sees the
+    // zeros.
     entry.is_damaged.store(true, Ordering::Release);
     true
 }
 
 fn covering(address: usize) -> Option<(&'static Entry, usize, usize)> {
-    // A plain system call: allowed in a handler.
+    // `getpid` is a plain system call, which a signal handler may make.
     let process = std::process::id();
     TABLE.iter().find_map(|entry| {
-        // ORDER: Acquire pairs with the Release in `register`.
+        // ORDER: Acquire pairs with the Release in `register`: the start of the range is visible
+        // with its length.
         let len = entry.len.load(Ordering::Acquire);
         let start = entry.start.load(Ordering::Relaxed);
         let is_here = len != 0 && address >= start && address - start < len;
@@ -214,35 +220,37 @@ fn covering(address: usize) -> Option<(&'static Entry, usize, usize)> {
     })
 }
 
-/// Does what would have happened without our handler.
+/// Does what would have happened to the signal without this file's handler.
 ///
 /// # Safety
 ///
 /// The arguments must be those of a running handler of SIGBUS.
 unsafe fn pass_on(signal: c_int, code: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
-    // Set before the handler was installed.
+    // `install` sets PREVIOUS before it installs the handler.
     let Some(previous) = PREVIOUS.get() else { return };
     let handler = previous.sa_sigaction;
     if handler == libc::SIG_IGN && code <= 0 {
         return;
     }
     if handler == libc::SIG_DFL || handler == libc::SIG_IGN {
-        // The fault recurs when the handler returns, and then kills; the kernel lets no process
-        // ignore it. SAFETY: the action is the one the kernel returned.
+        // When the handler returns, the fault recurs and kills the process; the kernel lets no
+        // process ignore a fault. SAFETY: the action is the one that the kernel returned.
         unsafe { libc::sigaction(signal, previous, ptr::null_mut()) };
         if code <= 0 {
             // A signal sent by a process is sent again, and arrives when the handler returns.
-            // SAFETY: async-signal-safe, and takes numbers only.
+            // SAFETY: `raise` is async-signal-safe, and takes only a number.
             unsafe { libc::raise(signal) };
         }
         return;
     }
     if previous.sa_flags & libc::SA_SIGINFO != 0 {
-        // SAFETY: the kernel would have called the same address with the same arguments.
+        // SAFETY: without this file's handler the kernel would have called the same address with
+        // the same arguments.
         let handler = unsafe { core::mem::transmute::<usize, WithInfo>(handler) };
         handler(signal, info, context);
     } else {
-        // SAFETY: as above, without SA_SIGINFO.
+        // SAFETY: without this file's handler the kernel would have called the same address with
+        // the signal alone, because SA_SIGINFO is not set.
         let handler = unsafe { core::mem::transmute::<usize, Plain>(handler) };
         handler(signal);
     }
@@ -251,5 +259,6 @@ unsafe fn pass_on(signal: c_int, code: c_int, info: *mut libc::siginfo_t, contex
 type WithInfo = extern "C" fn(c_int, *mut libc::siginfo_t, *mut c_void);
 type Plain = extern "C" fn(c_int);
 
-/// Mappings that can be guarded at a time: two for each session that a process can serve.
+/// Number of mappings that can be guarded at the same time: two for each session that a process can
+/// serve.
 const RANGES_MAX: usize = 4096;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Signals to child processes, for tests and benchmarks.
 //!
-//! It installs no handler and ignores no signal: sockets use `MSG_NOSIGNAL` instead of a global
-//! SIGPIPE setting.
+//! This file installs no handler and ignores no signal: sockets use `MSG_NOSIGNAL` instead of a
+//! global SIGPIPE setting.
 
 use std::fs;
 use std::io;
@@ -17,8 +17,8 @@ use crate::procfs;
 
 pub use rustix::process::Signal;
 
-/// Sends `signal` to process `pid`: a child that has not been waited for, so its number cannot have
-/// been reused.
+/// Sends `signal` to process `pid`: it must be a child that has not been waited for, so that its
+/// number cannot have been reused.
 ///
 /// # Errors
 ///
@@ -28,23 +28,23 @@ pub fn kill(pid: i32, signal: Signal) -> io::Result<()> {
     let pid = one_process(pid)?;
     let sent = match pidfd_open(pid, PidfdFlags::empty()) {
         Ok(fd) => pidfd_send_signal(fd, signal),
-        // Linux before 5.3, a sandbox without pidfds, or no descriptor left.
+        // These errors mean: Linux before 5.3, a sandbox without pidfds, or no descriptor left.
         Err(Errno::NOSYS | Errno::PERM | Errno::MFILE | Errno::NFILE) => kill_process(pid, signal),
         Err(errno) => Err(errno),
     };
     Ok(sent?)
 }
 
-/// Stops process `pid`, as [`kill`] with [`Signal::STOP`], and returns once all its threads have
-/// stopped.
+/// Stops process `pid`, like [`kill`] with [`Signal::STOP`], and returns once all threads of the
+/// process have stopped.
 ///
-/// `kill` returns when the signal is sent. A thread on another processor runs on until the thread
-/// that took the signal has been scheduled.
+/// `kill` alone returns as soon as the signal is sent. A thread on another processor runs on until
+/// the thread that receives the signal has been scheduled.
 ///
 /// # Errors
 ///
-/// Those of [`kill`]; `NotFound` if the process ends meanwhile; `TimedOut` if a thread still ran at
-/// `deadline`: the signal remains sent.
+/// The errors of [`kill`]; `NotFound` if the process ends meanwhile; `TimedOut` if a thread still
+/// ran at `deadline`: the signal remains sent.
 pub fn stop(pid: i32, deadline: Instant) -> io::Result<()> {
     kill(pid, Signal::STOP)?;
     while !is_stopped(pid)? {
@@ -57,17 +57,17 @@ pub fn stop(pid: i32, deadline: Instant) -> io::Result<()> {
     Ok(())
 }
 
-/// True if every thread of the process has stopped.
+/// Whether every thread of process `pid` has stopped.
 fn is_stopped(pid: i32) -> io::Result<bool> {
     for thread in fs::read_dir(format!("/proc/{pid}/task"))? {
         let stat = match procfs::read_text(thread?.path().join("stat")) {
             Ok(stat) => stat,
-            // The thread ended after the directory was read; the others decide.
+            // The thread ended after the directory was read, so only the other threads count.
             Err(error) if error.raw_os_error() == Some(Errno::SRCH.raw_os_error()) => continue,
             Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
             Err(error) => return Err(error),
         };
-        // The name before the state may contain any characters, `)` as well.
+        // The state follows the command's name, which may contain any characters, even `)`.
         let state = stat.rsplit_once(") ").map_or("", |(_, state)| state);
         if state.starts_with(['Z', 'X']) {
             let text = format!("process {pid} has ended");

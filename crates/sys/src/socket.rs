@@ -6,13 +6,14 @@
 //!   receive / send    bytes, up to FDS_MAX descriptors, credentials (Unix only)
 //! ```
 //!
-//! It frames nothing: a stream may split and join sent bytes at will, and a short count is no
-//! error. [`connect`](crate::connect) and [`listener`](crate::listener) create sockets.
+//! This file frames nothing: a stream may split and join sent bytes at will, and a short count is
+//! no error. [`connect`](crate::connect) and [`listener`](crate::listener) create sockets.
 //!
 //! # Invariants
 //!
 //! - The socket stays in blocking mode; each call decides whether it may block (`MSG_DONTWAIT`). A
-//!   peer cannot change that, as it could on a shared description such as an eventfd.
+//!   peer cannot change the mode of the socket, unlike that of a shared description such as an
+//!   eventfd.
 //! - No call raises SIGPIPE. Descriptors arrive close-on-exec.
 
 use core::mem::MaybeUninit;
@@ -43,7 +44,8 @@ pub struct Socket {
 /// The address family of a socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Family {
-    /// A Unix stream socket: same machine, carries descriptors and credentials.
+    /// A Unix stream socket: both ends are on one machine, and it carries descriptors and
+    /// credentials.
     Unix,
     /// TCP over IPv4 or IPv6.
     Tcp,
@@ -53,13 +55,14 @@ pub enum Family {
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Received {
-    /// Number of bytes; 0 is the end of the stream.
+    /// Number of bytes received; 0 means the end of the stream.
     pub bytes: usize,
-    /// The descriptors, at most [`FDS_MAX`].
+    /// The descriptors received, at most [`FDS_MAX`].
     pub fds: Vec<OwnedFd>,
-    /// The sender, verified by the kernel.
+    /// The credentials of the sender, as the kernel verified them; `None` over TCP.
     pub credentials: Option<Credentials>,
-    /// Descriptors were lost: our descriptor limit, a security module, or more than [`FDS_MAX`].
+    /// Whether descriptors were lost: because of this process's descriptor limit, a security
+    /// module, or more than [`FDS_MAX`] descriptors.
     pub truncated: bool,
 }
 
@@ -68,7 +71,7 @@ impl Socket {
     ///
     /// # Errors
     ///
-    /// `EMFILE`/`ENFILE`: no descriptor left. `ENOMEM`.
+    /// `EMFILE` or `ENFILE` if no descriptor is left, `ENOMEM`.
     pub fn pair() -> io::Result<(Socket, Socket)> {
         let (kind, flags) = (SocketType::STREAM, SocketFlags::CLOEXEC);
         let (a, b) = rustix::net::socketpair(AddressFamily::UNIX, kind, flags, None)?;
@@ -86,11 +89,12 @@ impl Socket {
         self.family
     }
 
-    /// Reads bytes only; 0 is the end of the stream. Descriptors that arrive with them are closed.
+    /// Reads bytes into `buf`; a result of 0 means the end of the stream. Descriptors that arrive
+    /// with the bytes are closed.
     ///
     /// # Errors
     ///
-    /// `WouldBlock` if `nonblocking` and nothing is there; `ECONNRESET` and others from the
+    /// `WouldBlock` if `nonblocking` and no byte has arrived; `ECONNRESET` and other errors of the
     /// network.
     pub fn read(&self, buf: &mut [u8], nonblocking: bool) -> io::Result<usize> {
         let flags = receive_flags(nonblocking);
@@ -98,14 +102,16 @@ impl Socket {
         Ok(count)
     }
 
-    /// Writes bytes only and returns how many were accepted, possibly not all.
+    /// Writes the bytes of `bufs`, without ancillary data. Returns how many bytes the kernel
+    /// accepted, possibly not all.
     ///
     /// # Errors
     ///
-    /// `WouldBlock` if `nonblocking` and there is no room; `BrokenPipe` if the peer has gone.
+    /// `WouldBlock` if `nonblocking` and the send buffer has no room; `BrokenPipe` if the peer has
+    /// gone.
     pub fn write(&self, bufs: &[IoSlice<'_>], nonblocking: bool) -> io::Result<usize> {
         if let [buf] = bufs {
-            // Cheaper in the kernel.
+            // For a single buffer, `send` costs the kernel less than `sendmsg`.
             let flags = send_flags(nonblocking);
             return Ok(retry_on_intr(|| rustix::net::send(&self.fd, buf, flags))?);
         }
@@ -129,8 +135,7 @@ impl Socket {
         })
     }
 
-    /// Credentials of the process that called `listen` on the other end of a connection made here.
-    /// `None` over TCP.
+    /// Credentials of the process that called `listen`, if this process connected. `None` over TCP.
     #[must_use]
     pub fn peer_credentials(&self) -> Option<Credentials> {
         if self.family == Family::Tcp {
@@ -141,17 +146,19 @@ impl Socket {
         Some(Credentials { pid, uid: found.uid.as_raw(), gid: found.gid.as_raw() })
     }
 
-    /// Sends bytes and, with the first of them, descriptors and (if asked) our own credentials.
-    /// Returns how many bytes were accepted, possibly not all; the ancillary data went with the
-    /// first.
+    /// Sends bytes and, with the first byte, descriptors and (on request) the credentials of this
+    /// process. Returns how many bytes the kernel accepted, possibly not all; the ancillary data
+    /// went with the first byte.
     ///
     /// # Errors
     ///
-    /// As [`Socket::write`]; `ETOOMANYREFS` if too many descriptors are in flight.
+    /// The errors of [`Socket::write`]; `ETOOMANYREFS` if too many sent descriptors are not
+    /// received yet.
     ///
     /// # Panics
     ///
-    /// With more than [`FDS_MAX`] descriptors; with ancillary data but no bytes, or on TCP.
+    /// If there are more than [`FDS_MAX`] descriptors, or there is ancillary data without bytes or
+    /// over TCP.
     pub fn send(
         &self,
         bufs: &[IoSlice<'_>],
@@ -170,11 +177,11 @@ impl Socket {
         if credentials {
             let own = UCred { pid: getpid(), uid: geteuid(), gid: getegid() };
             let fits = control.push(SendAncillaryMessage::ScmCredentials(own));
-            assert!(fits); // the space above is made for it
+            assert!(fits); // the buffer above has space for credentials
         }
         if !fds.is_empty() {
             let fits = control.push(SendAncillaryMessage::ScmRights(fds));
-            assert!(fits); // likewise, for FDS_MAX of them
+            assert!(fits); // the buffer above has space for FDS_MAX descriptors
         }
         self.send_message(bufs, &mut control, nonblocking)
     }
@@ -189,17 +196,19 @@ impl Socket {
         Ok(retry_on_intr(|| rustix::net::sendmsg(&self.fd, bufs, control, flags))?)
     }
 
-    /// Written bytes that the peer has not taken: on Unix sockets those it has not read, buffer
-    /// overhead included; over TCP those its kernel has not acknowledged. 0 if all were taken.
+    /// Number of written bytes that the peer has not taken. On a Unix socket these are the bytes
+    /// that the peer has not read, buffer overhead included; over TCP, those that the peer's kernel
+    /// has not acknowledged.
     ///
     /// # Errors
     ///
-    /// The error of ioctl in a sandbox.
+    /// The error of ioctl, which a sandbox may forbid.
     pub fn untaken_bytes(&self) -> io::Result<usize> {
         send_queue::untaken(self.fd.as_fd())
     }
 
-    /// Ends our direction: the peer reads the end of the stream after our bytes.
+    /// Ends the direction from this process to the peer: after the bytes sent before, the peer
+    /// reads the end of the stream.
     ///
     /// # Errors
     ///
@@ -208,8 +217,8 @@ impl Socket {
         Ok(rustix::net::shutdown(&self.fd, Shutdown::Write)?)
     }
 
-    /// Ends the peer's direction on our side: a Unix peer that continues to write gets an error, a
-    /// TCP peer notices nothing.
+    /// Ends the direction from the peer to this process: a Unix peer that continues to write gets
+    /// an error, a TCP peer notices nothing.
     ///
     /// # Errors
     ///
@@ -218,7 +227,8 @@ impl Socket {
         Ok(rustix::net::shutdown(&self.fd, Shutdown::Read)?)
     }
 
-    /// Ends both directions, for every holder of this socket, and wakes all waiters.
+    /// Ends both directions, for every holder of this socket, and wakes all threads that wait for
+    /// the socket.
     ///
     /// # Errors
     ///
@@ -227,8 +237,8 @@ impl Socket {
         Ok(rustix::net::shutdown(&self.fd, Shutdown::Both)?)
     }
 
-    /// Sends small writes at once instead of collecting them. Already set on every TCP socket made
-    /// here; no effect on Unix sockets.
+    /// Sets TCP_NODELAY: small writes are sent at once instead of being collected. Every TCP socket
+    /// of this crate has it set from the start; it has no effect on Unix sockets.
     ///
     /// # Errors
     ///
@@ -241,8 +251,8 @@ impl Socket {
     }
 
     /// Makes the kernel end a TCP connection once the peer has been silent for `dead_after`,
-    /// whether or not anything was sent: 1 s to 9 h. No effect on Unix sockets, which report a
-    /// death at once.
+    /// whether or not bytes were sent. `dead_after` is limited to 1 s to 9 h. The call has no
+    /// effect on Unix sockets, which report the death of a peer at once.
     ///
     /// # Errors
     ///
@@ -252,8 +262,8 @@ impl Socket {
             return Ok(());
         }
         let dead_after = dead_after.clamp(Duration::from_secs(1), DEAD_AFTER_MAX);
-        // For sent and unacknowledged bytes the whole time applies. An idle connection is probed
-        // after half of it, PROBES times over the rest.
+        // Sent and unacknowledged bytes may stay so for the whole time. An idle connection is
+        // probed after half of the time, and PROBES times over the rest.
         let millis = u32::try_from(dead_after.as_millis()).unwrap_or(u32::MAX);
         sockopt::set_tcp_user_timeout(&self.fd, millis)?;
         let second = Duration::from_secs(1);
@@ -273,7 +283,8 @@ impl Socket {
     }
 
     /// The peer's address in readable form, such as `unix:/run/app.sock`, `unix:@name` or
-    /// `tcp:10.0.0.7:4000`. Clients of a Unix listener have no address; they get the listener's.
+    /// `tcp:10.0.0.7:4000`. A client of a Unix listener has no address of its own; its label is
+    /// made from the listener's.
     pub fn peer_label(&self) -> String {
         let peer = rustix::net::getpeername(&self.fd).ok().flatten().and_then(label);
         if let Some(name) = peer.filter(|name| !is_given_by_kernel(name)) {
@@ -326,7 +337,7 @@ fn receive_flags(nonblocking: bool) -> RecvFlags {
     if nonblocking { RecvFlags::DONTWAIT } else { RecvFlags::empty() }
 }
 
-/// An address in readable form; `None` if it has no name.
+/// The address in readable form; `None` if it is a Unix address without a name.
 pub(crate) fn label(address: SocketAddrAny) -> Option<String> {
     if let Ok(internet) = SocketAddr::try_from(address.clone()) {
         return Some(format!("tcp:{internet}"));
@@ -335,23 +346,23 @@ pub(crate) fn label(address: SocketAddrAny) -> Option<String> {
     if let Some(path) = unix.path_bytes() {
         return Some(format!("unix:{}", String::from_utf8_lossy(path)));
     }
-    // A socket that was not bound has none, which arrives as an empty one.
+    // A socket that was not bound has no name, which the kernel reports as an empty abstract name.
     let name = unix.abstract_name().filter(|name| !name.is_empty())?;
     Some(format!("unix:@{}", String::from_utf8_lossy(name)))
 }
 
-/// True for the name of a client that did not bind: with SO_PASSCRED the kernel assigns an abstract
-/// one of five hexadecimal digits at connect.
+/// Whether the kernel chose the name in `label`: for a client with SO_PASSCRED that did not bind,
+/// it assigns an abstract name of five hexadecimal digits.
 fn is_given_by_kernel(label: &str) -> bool {
     label.strip_prefix("unix:@").is_some_and(|name| {
         name.len() == 5 && name.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b))
     })
 }
 
-/// Probes that a silent peer may leave unanswered before its connection ends.
+/// Number of probes that a silent peer may leave unanswered before its connection ends.
 const PROBES: u32 = 5;
-/// Largest silence that the kernel's fields can hold.
+/// Longest silence of a peer that the kernel's fields can hold.
 const DEAD_AFTER_MAX: Duration = Duration::from_secs(32_000);
 
-/// Descriptors that one message carries at most.
+/// Upper bound of the descriptors that one message carries.
 pub const FDS_MAX: usize = 8;

@@ -9,17 +9,18 @@
 //!                                                                   └─yes─► unlink, bind again
 //! ```
 //!
-//! The probing connection stays in the backlog of a live listener, which will accept it and read
-//! its end.
+//! A live listener finds the probing connection in its backlog, accepts it and reads its end.
 //!
-//! The lock (`flock` on the directory) is held until we listen. Between `bind` and `listen` a
-//! socket refuses connections just as a stale one does, and another process would take it for one.
+//! This process holds the lock (`flock` on the directory) until it listens. Between `bind` and
+//! `listen` a socket refuses connections like a stale one, so without the lock another process
+//! could replace it.
 //!
 //! # Invariants
 //!
 //! - Only a socket that refuses connections is ever unlinked to make room.
-//! - Only the process that claimed the path removes it, and only while it names the same file. The
-//!   listening socket holds the inode, so its number cannot have been reused.
+//! - Only the process that claimed the path removes the file, and only while the path names the
+//!   same file. The listening socket keeps the inode in use, so the inode's number cannot have been
+//!   reused.
 
 use std::fs;
 use std::io;
@@ -46,7 +47,7 @@ pub(crate) struct SocketPath {
 }
 
 impl SocketPath {
-    /// Binds `fd` to `path` with permission bits `mode` and makes it listen.
+    /// Binds `fd` to `path` with permission bits `mode` and makes the socket listen.
     pub(crate) fn listen(
         fd: &OwnedFd,
         path: &Path,
@@ -56,7 +57,7 @@ impl SocketPath {
         let fail = |errno| BindError::explain(&format!("unix:{}", path.display()), errno);
         let address = SocketAddrUnix::new(path).map_err(fail)?;
         let mode = Mode::from_bits_truncate(mode & 0o777);
-        // Before bind, so that the file never exists with wider permissions.
+        // The mode is set before bind, so that the file never exists with wider permissions.
         fchmod(fd, mode).map_err(fail)?;
         let lock = lock_directory(path);
         bind_or_replace(fd, path, &address, &lock)?;
@@ -76,7 +77,8 @@ impl SocketPath {
         Ok(taken)
     }
 
-    /// Removes the file if it is still ours. Must be called while the socket is open.
+    /// Removes the socket file, if this process created it and the path still names it. The caller
+    /// must still have the socket open.
     pub(crate) fn remove(&self) {
         if self.owner.is_owner() && lstat(&self.path).is_ok_and(|stat| self.is_same(&stat)) {
             // If the removal fails, the next listener finds the file stale and replaces it.
@@ -119,7 +121,7 @@ fn bind_or_replace(
     Err(BindError::AddressInUse { to: to() })
 }
 
-/// The occupant of a path that could not be bound.
+/// What occupies a path to which the socket could not be bound.
 enum Occupant {
     Nobody,
     Listener,
@@ -131,7 +133,8 @@ fn occupant(path: &Path, address: &SocketAddrUnix) -> Result<Occupant, Errno> {
     match lstat(path) {
         Err(Errno::NOENT) => return Ok(Occupant::Nobody),
         Err(errno) => return Err(errno),
-        // A symbolic link as well: bind does not follow it, so neither does this function.
+        // A symbolic link counts as another file: bind does not follow it, so neither does this
+        // function.
         Ok(stat) if FileType::from_raw_mode(stat.st_mode) != FileType::Socket => {
             return Ok(Occupant::OtherFile);
         }
@@ -143,8 +146,8 @@ fn occupant(path: &Path, address: &SocketAddrUnix) -> Result<Occupant, Errno> {
         Err(Errno::CONNREFUSED) => Ok(Occupant::StaleSocket),
         Err(Errno::NOENT) => Ok(Occupant::Nobody),
         Err(errno @ (Errno::MFILE | Errno::NFILE | Errno::NOMEM)) => Err(errno),
-        // Connected, backlog full (EAGAIN), another socket type (EPROTOTYPE), no permission
-        // (EACCES).
+        // The result is a connection, or an error of a live socket: backlog full (EAGAIN), another
+        // socket type (EPROTOTYPE), no permission (EACCES).
         _ => Ok(Occupant::Listener),
     }
 }
@@ -153,9 +156,9 @@ fn occupant(path: &Path, address: &SocketAddrUnix) -> Result<Occupant, Errno> {
 enum Lock {
     /// This process holds the lock until the value is dropped.
     Held(#[expect(dead_code, reason = "closing it unlocks")] OwnedFd),
-    /// The directory is not readable, so no process with our rights can lock it.
+    /// The directory is not readable, so no process with the same rights can lock it.
     Impossible,
-    /// Another process has held the lock for longer than we wait.
+    /// Another process has held the lock for longer than this process waits.
     Busy,
 }
 
@@ -179,8 +182,8 @@ fn lock_directory(path: &Path) -> Lock {
     Lock::Busy
 }
 
-/// Adds the permission bits that the umask removed. It uses a descriptor of the very file, so that
-/// no other process can redirect the change.
+/// Adds the permission bits that the umask removed. The change goes through a descriptor of the
+/// socket file, so that no other process can redirect it to another file.
 fn widen(path: &Path, stat: &Stat, mode: Mode) -> io::Result<()> {
     if Mode::from_raw_mode(stat.st_mode) == mode {
         return Ok(());
@@ -202,9 +205,10 @@ fn widen(path: &Path, stat: &Stat, mode: Mode) -> io::Result<()> {
 
 const PATH_ONLY: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
-/// Attempts while other processes claim and release the path.
+/// Upper bound of the attempts to bind while other processes claim and release the path.
 const BIND_ATTEMPTS_MAX: u32 = 4;
 
-/// With [`LOCK_RETRY_INTERVAL`]: one second. Holders need microseconds.
+/// Upper bound of the attempts to lock: with [`LOCK_RETRY_INTERVAL`] they take one second. A
+/// process holds the lock for microseconds.
 const LOCK_ATTEMPTS_MAX: u32 = 100;
 const LOCK_RETRY_INTERVAL: Duration = Duration::from_millis(10);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A point in time as a descriptor: `timerfd` on the monotonic clock.
 //!
-//! One shot, without an interval: set it again for another.
+//! A timer fires once; to fire again, it must be set again.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -13,7 +13,7 @@ use rustix::time::{timerfd_create, timerfd_settime};
 
 use crate::poll::timespec;
 
-/// A descriptor that becomes readable at the time set.
+/// A descriptor that becomes readable at the set time.
 #[derive(Debug)]
 pub struct Timer {
     fd: OwnedFd,
@@ -24,20 +24,22 @@ impl Timer {
     ///
     /// # Errors
     ///
-    /// `EMFILE`/`ENFILE`: no descriptor left. `ENOMEM`.
+    /// `EMFILE` or `ENFILE` if no descriptor is left, `ENOMEM`.
     pub fn new() -> io::Result<Timer> {
         let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
         Ok(Timer { fd: timerfd_create(TimerfdClockId::Monotonic, flags)? })
     }
 
-    /// Sets the time (`None`: never) and discards an earlier time or expiry.
+    /// Sets the time at which the timer fires (`None`: never), and discards an earlier time or
+    /// expiry.
     ///
     /// # Errors
     ///
     /// None on a valid timer.
     pub fn set(&self, deadline: Option<Instant>) -> io::Result<()> {
         let left = match deadline {
-            // Zero would mean never: a time in the past fires at once.
+            // To the kernel a time of zero means never, so a deadline in the past becomes the
+            // shortest time.
             Some(time) => time.saturating_duration_since(Instant::now()).max(NOW),
             None => Duration::ZERO,
         };

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What must happen in time: instants, conditions, futures, and a watchdog for what hangs.
+//! Deadlines for tests: instants, conditions, futures, and a watchdog that aborts a test that
+//! hangs.
 
 use std::future::poll_fn;
 use std::pin::pin;
@@ -8,25 +9,27 @@ use std::task::Poll;
 use std::time::{Duration, Instant};
 use tokio::runtime::Builder;
 
-/// Whatever takes longer has failed, on a loaded machine too.
+/// The longest time that a test waits: an operation that takes longer has failed, even on a loaded
+/// machine.
 pub const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// The deadline of whatever must happen.
+/// The instant [`TIMEOUT`] from now, a deadline that only a faulty program misses.
 pub fn soon() -> Instant {
     within(TIMEOUT)
 }
 
-/// The instant after `limit`.
+/// The instant that is `limit` from now.
 pub fn within(limit: Duration) -> Instant {
     Instant::now() + limit
 }
 
-/// So many milliseconds.
+/// A duration of `count` milliseconds.
 pub const fn millis(count: u64) -> Duration {
     Duration::from_millis(count)
 }
 
-/// Waits until `holds`, and yields the processor between two checks.
+/// Waits until `holds` returns true, at most [`TIMEOUT`], and yields the processor between two
+/// checks.
 pub fn until(what: &str, mut holds: impl FnMut() -> bool) {
     let deadline = soon();
     while !holds() {
@@ -35,14 +38,15 @@ pub fn until(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-/// Aborts the process if a test does not end in time. A hang in a call without deadline is seen so.
+/// Aborts the process if a test does not end in time. So a hang in a call without a deadline is
+/// noticed.
 #[derive(Debug)]
 pub struct Watchdog {
     _alive: Sender<()>,
 }
 
 impl Watchdog {
-    /// Watches until it is dropped.
+    /// Watches the test until the value is dropped, at most for `limit`.
     pub fn new(what: &'static str, limit: Duration) -> Self {
         let (alive, ended) = channel();
         std::thread::spawn(move || {
@@ -55,13 +59,13 @@ impl Watchdog {
     }
 }
 
-/// Waits for a future, at most [`TIMEOUT`].
+/// Waits for a future, and fails after [`TIMEOUT`].
 pub async fn in_time<T>(what: &str, future: impl Future<Output = T>) -> T {
     let waited = tokio::time::timeout(TIMEOUT, future).await;
     waited.unwrap_or_else(|_| panic!("{what}: not within {TIMEOUT:?}"))
 }
 
-/// Lets other tasks run until `holds`, at most [`TIMEOUT`].
+/// Lets other tasks run until `holds` returns true, and fails after [`TIMEOUT`].
 pub async fn until_async(what: &str, mut holds: impl FnMut() -> bool) {
     in_time(what, async {
         while !holds() {
@@ -71,7 +75,7 @@ pub async fn until_async(what: &str, mut holds: impl FnMut() -> bool) {
     .await;
 }
 
-/// Runs a future on a runtime of two threads, at most for `limit`.
+/// Runs a future on a runtime of two threads, and fails after `limit`.
 pub fn run<T>(what: &str, limit: Duration, future: impl Future<Output = T>) -> T {
     let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     let ended = runtime.block_on(async { tokio::time::timeout(limit, future).await });
@@ -80,7 +84,7 @@ pub fn run<T>(what: &str, limit: Duration, future: impl Future<Output = T>) -> T
     ended
 }
 
-/// As [`run`], on the thread of the test alone.
+/// Runs a future like [`run`], but on a runtime that uses only the thread of the test.
 pub fn run_alone<T>(what: &str, limit: Duration, future: impl Future<Output = T>) -> T {
     let runtime = Builder::new_current_thread().enable_all().build().unwrap();
     let ended = runtime.block_on(async { tokio::time::timeout(limit, future).await });

@@ -3,33 +3,33 @@
 
 use std::path::{Path, PathBuf};
 
-/// An empty directory, which goes with everything in it on drop.
+/// An empty temporary directory. Dropping the value removes the directory with everything in it.
 #[derive(Debug)]
 pub struct Directory(tempfile::TempDir);
 
 impl Directory {
-    /// Makes one.
+    /// Makes an empty directory.
     #[allow(clippy::new_without_default, reason = "it makes something outside the process")]
     pub fn new() -> Self {
         Self(tempfile::tempdir().unwrap())
     }
 
-    /// The directory itself.
+    /// The path of the directory.
     pub fn own_path(&self) -> &Path {
         self.0.path()
     }
 
-    /// Where the file `name` is.
+    /// The path of the file `name` in the directory.
     pub fn path(&self, name: &str) -> PathBuf {
         self.0.path().join(name)
     }
 
-    /// The address of a socket with this file name.
+    /// The address of a Unix socket with this file name.
     pub fn address(&self, name: &str) -> String {
         format!("unix:{}", self.path(name).display())
     }
 
-    /// The names of the files in it.
+    /// The names of the files in the directory.
     pub fn files(&self) -> Vec<String> {
         let entries = std::fs::read_dir(self.0.path()).unwrap();
         entries.map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned()).collect()

@@ -1,25 +1,25 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What this process holds, and the lock of the tests that count it.
+//! Counts descriptors and memory of this process, and locks out other tests during such a count.
 //!
-//! The tests of an executable are threads of one process. In an executable with a test that counts,
-//! that test takes [`alone`] and every other one [`together`].
+//! The tests of an executable are threads of one process. If one of them counts, it has to hold
+//! [`alone`], and every other test of the executable has to hold [`together`].
 
 use partywall_sys::process::{Process, mappings, open_descriptors, resident_bytes};
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-/// Counts of what this process holds.
+/// Counts of the descriptors and the memory of this process.
 #[derive(Clone, Copy, Debug)]
 pub struct Footprint {
-    /// Open descriptors.
+    /// Number of open descriptors.
     pub descriptors: usize,
-    /// Mappings of memory files.
+    /// Number of mappings of memory files.
     pub shared_mappings: usize,
-    /// Memory of the process that is in RAM.
+    /// Resident memory of the process in bytes.
     pub resident_bytes: u64,
 }
 
 impl Footprint {
-    /// Counts.
+    /// Counts the present descriptors and memory.
     pub fn now() -> Self {
         let maps = mappings(Process::Own).unwrap();
         Self {
@@ -30,15 +30,15 @@ impl Footprint {
     }
 }
 
-/// Tests that count write, the others read.
+/// Tests that count take the write lock, the others the read lock.
 static COUNTED: RwLock<()> = RwLock::new(());
 
-/// Keeps the other tests of this executable from running: they would change what this one counts.
+/// Locks out the other tests of this executable, which would change the counts of the calling test.
 pub fn alone() -> RwLockWriteGuard<'static, ()> {
     COUNTED.write().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Lets a test that counts nothing run beside its like, but not beside one that counts.
+/// Lets a test that counts nothing run in parallel with its like, but not with a test that counts.
 pub fn together() -> RwLockReadGuard<'static, ()> {
     COUNTED.read().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A forked child. This is the only unsafe code of the scaffolding: there is no safe way to fork.
+//! Runs code in a forked child. This file has the only unsafe code of the test scaffolding, because
+//! no safe function forks.
 #![allow(unsafe_code, reason = "there is no safe way to fork")]
 
 unsafe extern "C" {
-    /// As fork(2).
+    /// The C library's fork(2).
     pub safe fn fork() -> i32;
-    /// As _exit(2).
+    /// The C library's _exit(2).
     pub safe fn _exit(code: i32) -> !;
     safe fn waitpid(pid: i32, status: Option<&mut i32>, options: i32) -> i32;
 }
 
-/// Runs `child` in a forked child; whether it returned `true`.
+/// Runs `child` in a forked process; returns whether `child` returned `true`.
 pub fn in_a_fork(child: impl FnOnce() -> bool) -> bool {
     let pid = fork();
     assert!(pid >= 0, "fork failed");

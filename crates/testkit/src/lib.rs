@@ -1,25 +1,27 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Scaffolding of Partywall's tests. Only dev-dependencies name this crate, and it is not
-//! published.
+//! Scaffolding of Partywall's tests. This crate is not published, and only dev-dependencies name
+//! it.
 //!
 //! ```text
-//! deadline    what must happen in time: instants, conditions, futures, a watchdog for hangs
+//! deadline    deadlines: instants, conditions, futures, a watchdog for tests that hang
 //! directory   a directory for sockets and files, removed at the end
-//! footprint   what a process holds, and the lock of the tests that count it
-//! fork        a forked child
-//! hostile     a peer that does the handshake by hand and then breaks rules, and its victim
+//! error_numbers  the tables of numbers in SPEC.md, against the variants of error types
+//! footprint   counts of a process's descriptors and memory, and the lock of the tests that count
+//! fork        code in a forked child
+//! hostile     a peer that makes the handshake frame by frame and then breaks rules, and its victim
 //! pair        both ends of channels and sessions in one process, over every transport
 //! pattern     payloads of which every byte is known
-//! process     this test executable once more, as a second process
+//! process     this test executable, started again as a second process
 //! random      random numbers that are the same in every run
 //! ```
 //!
-//! It judges nothing: the tests do. Its functions panic where a test would fail.
+//! This crate checks no results: the tests do. Its functions panic where a test would fail.
 #![deny(unsafe_code)]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its scaffolding too")]
 
 pub mod deadline;
 mod directory;
+pub mod error_numbers;
 pub mod footprint;
 pub mod fork;
 pub mod hostile;

@@ -6,7 +6,7 @@ use partywall::tokio::Session;
 use partywall::{Channel, Config, Listener, TransportPolicy, TrustPolicy};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// A connected pair: connecting end, accepting end.
+/// Makes a connected pair of channels: the connecting end, then the accepting end.
 pub fn pair(address: &str, client: &Config, server: &Config) -> (Channel, Channel) {
     let mut listener = Listener::bind_with(address, server).unwrap();
     let address = listener.local_address().to_string();
@@ -17,7 +17,7 @@ pub fn pair(address: &str, client: &Config, server: &Config) -> (Channel, Channe
     })
 }
 
-/// A connected pair of sessions: connecting end, accepting end.
+/// Makes a connected pair of sessions: the connecting end, then the accepting end.
 pub async fn session_pair_with(kind: Kind, client: &Config, server: &Config) -> (Session, Session) {
     let listener = partywall::tokio::Listener::bind_with(kind.address(), server).unwrap();
     let address = listener.local_address().to_string();
@@ -26,18 +26,18 @@ pub async fn session_pair_with(kind: Kind, client: &Config, server: &Config) -> 
     (client.unwrap(), server.unwrap())
 }
 
-/// A pair of sessions, where `adapt` changes what both ends choose.
+/// Makes a pair of sessions, both with the configuration that `adapt` returns.
 pub async fn session_pair(kind: Kind, adapt: impl Fn(Config) -> Config) -> (Session, Session) {
     let config = adapt(kind.config());
     session_pair_with(kind, &config, &config).await
 }
 
-/// A transport and trust that one process can have with itself.
+/// A transport and a trust that two ends in one process can use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// Shared memory; the peer is trusted.
+    /// Shared memory between ends that trust each other.
     SharedMemory,
-    /// Shared memory; the peer is not trusted.
+    /// Shared memory between ends that do not trust each other, and so copy payloads first.
     Untrusted,
     /// A Unix socket.
     Unix,
@@ -46,10 +46,10 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// Each of them.
+    /// Every kind.
     pub const ALL: [Self; 4] = [Self::SharedMemory, Self::Untrusted, Self::Unix, Self::Tcp];
 
-    /// Its name, as a second process gets it.
+    /// The name of the kind, which a test passes to its second process.
     pub const fn name(self) -> &'static str {
         match self {
             Self::SharedMemory => "shm",
@@ -75,7 +75,7 @@ impl Kind {
         }
     }
 
-    /// What both ends choose.
+    /// The configuration that both ends use for this kind.
     pub fn config(self) -> Config {
         let config = Config::default();
         match self {
@@ -95,7 +95,7 @@ impl Kind {
         matches!(self, Self::SharedMemory | Self::Untrusted)
     }
 
-    /// A pair of this kind, where `adapt` changes what both ends choose.
+    /// Makes a pair of channels of this kind, both with the configuration that `adapt` returns.
     pub fn pair(self, adapt: impl Fn(Config) -> Config) -> (Channel, Channel) {
         let config = adapt(self.config());
         pair(&self.address(), &config, &config)

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Payloads of which every byte is known.
+//! Payloads whose every byte follows from a seed.
 //!
 //! ```text
 //! pattern(len, seed)      mix(seed), mix(seed) + STEP, mix(seed) + 2 STEP, …
 //! payload(number, len)    number, then pattern(len - 8, number)
 //! ```
 //!
-//! No two words of a pattern are equal, nor are words at the same place of two patterns.
+//! No two words of a pattern are equal, nor are words at the same offset in two patterns.
 
 use crate::random::{STEP, mix};
 
@@ -45,14 +45,14 @@ pub fn pattern(len: usize, seed: u64) -> Vec<u8> {
     bytes
 }
 
-/// Message `number` of at least 8 bytes: the number, then its pattern.
+/// The payload of message `number`, of at least 8 bytes: the number, then a pattern.
 pub fn payload(number: u64, len: usize) -> Vec<u8> {
     let mut bytes = number.to_le_bytes().to_vec();
     bytes.extend(pattern(len.saturating_sub(8), number));
     bytes
 }
 
-/// The number of a [`payload`], after a check of every byte of it.
+/// The number that a [`payload`] contains; panics if any byte of the payload is wrong.
 pub fn number_of(bytes: &[u8]) -> u64 {
     let number = u64::from_le_bytes(bytes[..8].try_into().unwrap());
     assert!(is_pattern(&bytes[8..], number), "message {number} is torn");

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A second process: this very test executable, started again to run one of its tests.
+//! A second process: the same test executable, started again to run one of its tests.
 //!
 //! ```text
 //! first process    Second::start("death::victim", &[(ADDRESS, …)])
 //! second process   … --exact death::victim     fn victim() { if variable(ADDRESS) is set … }
 //! ```
-//! In the first process the variable is not set, and the test of that name returns at once.
+//! In the first process the variable is not set, so the test of that name returns at once.
 
 use crate::TIMEOUT;
 use partywall_sys::PidFd;
@@ -13,42 +13,43 @@ use partywall_sys::poll::{self, PollFd, PollFlags};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-/// A process that does not outlive its test.
+/// A child process that is killed when the value is dropped, so that it does not outlive its test.
 #[derive(Debug)]
 pub struct Second(pub Child);
 
 impl Second {
-    /// Runs this executable with only the test of this path, and these variables.
+    /// Starts this executable again with these variables, to run only the test with this path.
     pub fn start(test: &str, variables: &[(&str, &str)]) -> Self {
         Self::spawn(command(test).envs(variables.iter().copied()))
     }
 
-    /// Starts any command.
+    /// Starts any command as a second process.
     pub fn spawn(command: &mut Command) -> Self {
         Self(command.spawn().unwrap())
     }
 
-    /// Its process id, as signals take it.
+    /// The process id, in the type that signal functions take.
     pub fn pid(&self) -> i32 {
         i32::try_from(self.0.id()).unwrap()
     }
 
-    /// Whether it ends within this time.
+    /// Whether the process ends within `time`.
     pub fn ends_within(&mut self, time: Duration) -> bool {
         let process = PidFd::of_pid(self.pid()).unwrap();
         let mut descriptors = [PollFd::new(&process, PollFlags::IN)];
         poll::wait(&mut descriptors, Some(Instant::now() + time)).unwrap() > 0
     }
 
-    /// Waits until it has ended.
+    /// Waits until the process has ended; fails after [`TIMEOUT`].
     pub fn wait(&mut self) -> ExitStatus {
         assert!(self.ends_within(TIMEOUT), "the second process does not end");
         self.0.wait().unwrap()
     }
 
-    /// Kills it with SIGKILL, and waits until nothing is left of it.
+    /// Kills the process with SIGKILL, and waits for its end.
     pub fn kill(&mut self) {
-        // An error if it has ended. Its id names no other process, because it was not waited for.
+        // `kill` fails if the process has ended. The id cannot belong to another process, because
+        // it was not waited for.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
@@ -60,7 +61,7 @@ impl Drop for Second {
     }
 }
 
-/// Runs this executable with only the test of this path.
+/// The command that starts this executable again to run only the test with this path.
 fn command(test: &str) -> Command {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", test, "--nocapture", "--test-threads=1"]);
@@ -68,12 +69,12 @@ fn command(test: &str) -> Command {
     command
 }
 
-/// A variable of [`Second::start`]; `None` in the first process.
+/// The value of a variable given to [`Second::start`]; `None` in the first process.
 pub fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok()
 }
 
-/// The command that runs one test of this executable in a role, with arguments.
+/// The command that runs one test of this executable in a role, with these arguments.
 pub fn second_process(test: &str, role: &str, arguments: &[(&str, &str)]) -> Command {
     let mut command = command(test);
     command.env(ROLE, role);
@@ -83,12 +84,12 @@ pub fn second_process(test: &str, role: &str, arguments: &[(&str, &str)]) -> Com
     command
 }
 
-/// The role of this process, if it is a second one.
+/// The role of this process; `None` in the first process.
 pub fn role() -> Option<String> {
     variable(ROLE)
 }
 
-/// An argument of this role.
+/// The value of an argument that was given to [`second_process`].
 pub fn argument(name: &str) -> String {
     variable(&format!("{ROLE}_{name}")).unwrap()
 }

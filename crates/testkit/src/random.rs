@@ -1,39 +1,39 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Random numbers that are the same in every run.
+//! A random number generator that repeats the same sequence in every run.
 
 use partywall::Wait;
 use std::time::Duration;
 
-/// A generator (SplitMix64); its seed chooses the sequence.
+/// A generator (SplitMix64), whose seed determines the sequence.
 #[derive(Clone, Debug)]
 pub struct Random(u64);
 
 impl Random {
-    /// The sequence of this seed.
+    /// The generator of the sequence with this seed.
     pub const fn new(seed: u64) -> Self {
         Self(seed)
     }
 
-    /// The next number.
+    /// The next random number.
     #[allow(clippy::should_implement_trait, reason = "it never ends")]
     pub const fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(STEP);
         mix(self.0)
     }
 
-    /// A number below `bound`.
+    /// A random number below `bound`.
     pub const fn below(&mut self, bound: u64) -> u64 {
         self.next() % bound
     }
 
-    /// From 0 to `max`, every order of magnitude as likely as any other.
+    /// A random number from 0 to `max`; every order of magnitude is equally likely.
     pub fn size(&mut self, max: u64) -> usize {
         let exponent = (self.next() >> 11) as f64 / (1_u64 << 53) as f64;
         let size = ((max + 2) as f64).powf(exponent) as u64;
         usize::try_from(size.min(max + 1) - 1).unwrap()
     }
 
-    /// A way to wait; half of them are adaptive.
+    /// A random wait strategy; half of the results are adaptive.
     pub const fn wait(&mut self) -> Wait {
         match self.below(8) {
             0 => Wait::Spin,

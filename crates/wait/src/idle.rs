@@ -1,25 +1,28 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! How a driver waits that shares its thread: it cannot spin in place, so it asks what to do next.
+//! The idle policy of a driver that shares its thread: the driver cannot spin in place, so it asks
+//! the policy what to do after each poll.
 //!
 //! ```text
 //!   poll ── something ──▶ busy ─▶ poll again
-//!     └──── nothing ────▶ idle ─┬─ Poll ────────▶ let others run, poll again
+//!     └──── nothing ────▶ idle ─┬─ Poll ────────▶ let other tasks run, poll again
 //!                               ├─ Block ───────▶ until woken
 //!                               └─ BlockFor(t) ─▶ until woken, at most t
 //! ```
 //!
 //! [`Spinner`](crate::Spinner) is the counterpart for a thread that may spin in place. The policy
-//! reads the clock once per call of `idle`, so it overruns the spin budget by at most one poll.
+//! reads the clock once per call of `idle`, so the driver exceeds the spin budget by at most one
+//! poll.
 
 use crate::{SpinBudget, Wait, deadline_after};
 use std::time::{Duration, Instant};
 
-/// Decides after each poll of a driver whether it polls again or blocks, as [`Wait`] says.
+/// Decides after each poll of a driver whether the driver polls again or blocks, according to
+/// [`Wait`].
 #[derive(Debug)]
 pub struct IdlePolicy {
     wait: Wait,
     budget: SpinBudget,
-    /// The end of the spin budget, while the driver polls and finds nothing.
+    /// The end of the spin budget; `None` while the last poll found something.
     spin_until: Option<Instant>,
 }
 
@@ -41,7 +44,7 @@ impl IdlePolicy {
         Self { wait, budget: SpinBudget::new(spin_budget), spin_until: None }
     }
 
-    /// Notes that a poll found something.
+    /// Records that a poll found something.
     #[inline]
     pub fn busy(&mut self) {
         if self.spin_until.take().is_some() {
@@ -49,7 +52,7 @@ impl IdlePolicy {
         }
     }
 
-    /// Notes that a poll found nothing; returns what to do next.
+    /// Records that a poll found nothing; returns what the driver does next.
     pub fn idle(&mut self) -> IdleStep {
         match self.wait {
             Wait::Spin => IdleStep::Poll,

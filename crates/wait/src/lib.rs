@@ -8,9 +8,9 @@
 //!   here       deadlines: deadline_after, has_passed
 //! ```
 //!
-//! `partywall` and `partywall-link` both build on this crate. It reads the number of CPUs and the
-//! CPU quota once, starts no thread and knows no transport. Arming a sleeper and blocking belong to
-//! the caller.
+//! `partywall` and `partywall-link` are built on this crate. It reads the number of CPUs and the
+//! CPU quota once, starts no thread and knows no transport. Arming a sleeper and blocking are left
+//! to the caller.
 #![cfg_attr(not(test), warn(clippy::unwrap_used, clippy::cast_possible_truncation))]
 #![forbid(unsafe_code)]
 
@@ -24,20 +24,20 @@ pub use wait::{SPIN_CHECK_EVERY, SpinBudget, SpinOutcome, Spinner, Wait, poll_fo
 
 use std::time::{Duration, Instant};
 
-/// The deadline `timeout` from now. A timeout above a year counts as a year, so that the result
-/// fits any arithmetic.
+/// The instant that is `timeout` from now. A timeout above a year counts as a year, so that
+/// arithmetic on the result cannot overflow.
 #[must_use]
 pub fn deadline_after(timeout: Duration) -> Instant {
     Instant::now() + timeout.min(TIMEOUT_MAX)
 }
 
-/// Whether `deadline` has passed. `None` never passes.
+/// Whether `deadline` has passed. A deadline of `None` never passes.
 #[must_use]
 pub fn has_passed(deadline: Option<Instant>) -> bool {
     deadline.is_some_and(|deadline| Instant::now() >= deadline)
 }
 
-/// The longest timeout. `Instant` cannot represent every later instant.
+/// The longest timeout, one year: `Instant` cannot represent every later instant.
 const TIMEOUT_MAX: Duration = Duration::from_secs(365 * 24 * 3600);
 
 #[cfg(test)]

@@ -8,11 +8,11 @@
 //!                receiver              ▏r1▏r2▏r3▏r4▏r5▏
 //! ```
 //!
-//! A spinning receiver that is faster than the sender finds each record the moment it is written,
-//! and its polls slow the sender down. Therefore it pauses before the first poll of a wait while
-//! one pause yields many records. If a pause yields few (a ping-pong), pacing is held off, for
-//! twice as many waits after each such failure. Pacing affects time only, never which record is
-//! received.
+//! A spinning receiver that is faster than its sender finds each record as soon as it is written,
+//! and the polls slow the sender down. Therefore the receiver pauses before the first poll of a
+//! wait, as long as one pause yields many records. If a pause yields few (a ping-pong), pacing is
+//! suspended, for twice as many waits after each such failure. Pacing affects only time, never
+//! which record is received.
 
 use crate::Wait;
 use std::hint::spin_loop;
@@ -26,9 +26,9 @@ pub struct Pacer {
     records: u32,
     /// Polls of the last wait.
     polls: u32,
-    /// Waits left before a pause is tried again.
+    /// Waits left until a pause is tried again.
     waits_held_off: u32,
-    /// Value that `waits_held_off` started from the last time; doubles with each failure.
+    /// Value from which `waits_held_off` last counted down; it doubles with each failure.
     hold_off: u32,
 }
 
@@ -39,19 +39,19 @@ pub struct Pause(u32);
 
 const PAUSE_HINTS_FIRST: u32 = 8;
 const PAUSE_HINTS_MAX: u32 = 128;
-/// Records that a pause must yield to pay off.
+/// A pause pays off if at least this many records arrive during it.
 const RECORDS_MIN: u32 = 4;
-/// From this yield on, a longer pause gains nothing.
+/// If a pause yields at least this many records, a longer pause gains nothing.
 const RECORDS_ENOUGH: u32 = 64;
-/// A wait of at most this many polls was short: the record came fast.
+/// If a wait takes at most this many polls, the record came fast.
 const POLLS_FAST: u32 = 2;
-/// After this many records without a wait, the receiver is behind its sender.
+/// After this many records without a wait, the receiver counts as behind its sender.
 const RECORDS_BEHIND: u32 = 8;
 const HOLD_OFF_FIRST: u32 = 64;
 const HOLD_OFF_MAX: u32 = 1 << 16;
 
 impl Pacer {
-    /// After this many records without a wait, the receiver is behind its sender.
+    /// After this many records without a wait, the receiver counts as behind its sender.
     pub const RECORDS_BEHIND: u32 = RECORDS_BEHIND;
 
     /// Counts received records, for a receiver that counts them itself between two waits.
@@ -66,7 +66,7 @@ impl Pacer {
         self.records = self.records.saturating_add(1);
     }
 
-    /// Whether enough records came without a wait that more are likely to follow at once.
+    /// Whether so many records came without a wait that more are likely to follow at once.
     #[inline]
     pub const fn is_behind(&self) -> bool {
         self.records >= RECORDS_BEHIND
@@ -84,7 +84,7 @@ impl Pacer {
         self.records > 0 && self.polls <= POLLS_FAST
     }
 
-    /// Counts one poll and returns its result.
+    /// Counts one poll, and returns `is_ready` unchanged.
     #[inline]
     pub const fn count_poll(&mut self, is_ready: bool) -> bool {
         self.polls = self.polls.saturating_add(1);
@@ -138,8 +138,8 @@ impl Pause {
 mod tests {
     use super::*;
 
-    /// Waits `waits` times; each wait takes `polls` polls and yields `records`. Returns how many
-    /// waits began with a pause.
+    /// Makes `waits` waits, each with `polls` polls and `records` received records. Returns the
+    /// number of waits that began with a pause.
     fn run(pacer: &mut Pacer, waits: u32, records: u32, polls: u32) -> u32 {
         let mut paused = 0;
         for _ in 0..waits {
@@ -164,7 +164,8 @@ mod tests {
         for step in 0..100_000_u32 {
             let will_pause = pacer.will_pause();
             let Pause(hints) = pacer.before_wait(Wait::Spin);
-            // The converse does not hold: `before_wait` ends a pause that did not pay off.
+            // The converse does not hold: `before_wait` gives up pausing if the last pause did not
+            // pay off.
             assert!(will_pause || hints == 0, "step {step}");
             pacer.count_misses(step % 5);
             (0..step / 7 % 9).for_each(|_| pacer.count_record());

@@ -8,8 +8,9 @@
 //!   Poll      arm (quietly) ── poll ── block for a period   the sender never notifies
 //! ```
 //!
-//! Each side of a channel chooses its strategy, for records and for room separately, at any time.
-//! This file holds the strategies and the spinning. Arming and blocking belong to the transports.
+//! Each side of a channel chooses its strategy at any time, separately for records and for room.
+//! This file contains the strategies and the spinning. Arming and blocking are left to the
+//! transports.
 
 use std::hint::spin_loop;
 use std::sync::OnceLock;
@@ -27,49 +28,49 @@ pub enum Wait {
     Adaptive,
     /// Block at once.
     Park,
-    /// Poll once per period; the peer does not notify this side. It suits receivers for which
+    /// Poll once per period, and ask the peer for no notifications. It suits receivers for which
     /// latency does not matter, such as a log agent.
     Poll(Duration),
 }
 
-/// How [`Spinner::spin`] ended.
+/// The result of [`Spinner::spin`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SpinOutcome {
     /// A poll found what the thread waits for.
     Ready,
-    /// The spin budget is used up: block.
+    /// The spin budget is used up: the caller blocks.
     Exhausted,
-    /// The caller checks its deadline and the peer's liveness, then spins again.
+    /// The caller checks its deadline and the peer's liveness, then calls [`Spinner::spin`] again.
     CheckDue,
 }
 
-/// Polls as a [`Wait`] says, and adapts its spin budget to the result.
+/// Polls according to a [`Wait`], and adapts its spin budget to the result.
 #[derive(Debug)]
 pub struct Spinner {
     budget: SpinBudget,
 }
 
-/// How long a waiter polls before it blocks: longer after hits, shorter and then not at all after
-/// misses.
+/// How long a waiting thread polls before it blocks: longer after hits, shorter and finally not at
+/// all after misses.
 #[derive(Debug)]
 pub struct SpinBudget {
     time: Duration,
     time_max: Duration,
-    /// Waits left that block without polling.
+    /// Number of further waits that block without polling.
     skip: u32,
-    /// Value that `skip` started from the last time; doubles with each failure.
+    /// Value from which `skip` last counted down; it doubles with each failure.
     skipped: u32,
 }
 
 /// Interval at which a spinning thread checks its deadline and whether its peer lives.
 pub const SPIN_CHECK_EVERY: Duration = Duration::from_millis(2);
-/// A shorter budget counts as none.
+/// A budget below this time counts as zero.
 const BUDGET_MIN: Duration = Duration::from_micros(1);
-/// Upper bound of the waits that block without polling before polling is tried again.
+/// Maximum number of waits that block without polling before polling is tried again.
 const SKIP_MAX: u32 = 256;
-/// Upper bound of the polls between two reads of the clock.
+/// Maximum number of polls between two reads of the clock.
 const POLLS_PER_CLOCK_READ_MAX: u32 = 32;
-/// Polls between two reads of the clock, per microsecond of the budget.
+/// Number of polls between two reads of the clock, per microsecond of the budget.
 ///
 /// A poll of shared memory takes about 60 ns and one of a socket about 500 ns, so the polls between
 /// two reads take an eighth of the budget, or at most all of it.
@@ -82,7 +83,7 @@ impl Spinner {
         Self { budget: SpinBudget::new(budget_max) }
     }
 
-    /// Calls `poll` repeatedly, as `wait` says.
+    /// Calls `poll` repeatedly, according to `wait`.
     ///
     /// [`SpinOutcome::CheckDue`] asks the caller to make its periodic checks and to call again.
     /// Only [`Wait::Spin`] returns it.
@@ -145,7 +146,8 @@ impl SpinBudget {
     pub fn miss(&mut self) {
         self.time /= 2;
         if self.time < (self.time_max / 4).max(BUDGET_MIN) {
-            // Three misses in a row: block at once for some waits, more of them each time.
+            // After three misses in a row, waits block at once: the number of such waits doubles
+            // each time.
             self.time = Duration::ZERO;
             self.skipped = (self.skipped * 2).clamp(4, SKIP_MAX);
             self.skip = self.skipped;
@@ -153,10 +155,11 @@ impl SpinBudget {
     }
 }
 
-/// Calls `poll` until it returns `true` or `budget` is used up; returns whether it did.
+/// Calls `poll` until it returns `true` or `budget` is used up. Returns whether `poll` returned
+/// `true`.
 ///
-/// The overrun is at most the polls between two reads of the clock, of which there are 2 per
-/// microsecond of the budget, at least 1 and at most 32.
+/// The budget is exceeded by at most the polls between two reads of the clock: 2 per microsecond of
+/// the budget, at least 1 and at most 32.
 #[inline]
 pub fn poll_for(budget: Duration, poll: impl FnMut() -> bool) -> bool {
     poll_by_clock(budget, poll, Instant::now)
@@ -169,12 +172,13 @@ fn poll_by_clock(
     mut now: impl FnMut() -> Instant,
 ) -> bool {
     let polls = polls_per_clock_read(budget);
-    // The first polls do without the clock: reading it costs a tenth of a short message.
+    // The first group of polls runs before any clock read, because a read costs a tenth of a short
+    // message.
     if poll_times(polls, &mut poll) {
         return true;
     }
     let started = now();
-    // The first polls count as much as the second.
+    // The first group is assumed to have taken as long as the second.
     let mut first_polls = None;
     loop {
         if poll_times(polls, &mut poll) {
@@ -208,7 +212,7 @@ fn polls_per_clock_read(budget: Duration) -> u32 {
     (budget.subsec_micros() * POLLS_PER_BUDGET_US).max(1)
 }
 
-/// Whether a spinning thread keeps its peer from running: on one CPU, or under a CPU quota that
+/// Whether spinning keeps the peer from running: there is only one CPU, or a CPU quota that
 /// spinning uses up.
 fn spinning_is_futile() -> bool {
     static FUTILE: OnceLock<bool> = OnceLock::new();
@@ -231,8 +235,8 @@ mod tests {
         Spinner { budget: SpinBudget { time: max, time_max: max, skip: 0, skipped: 0 } }
     }
 
-    /// Polls that never succeed until `budget` is used up, by a clock that each poll advances by
-    /// `poll_time`. Returns the time on that clock, and how often it was read.
+    /// Makes failing polls until `budget` is used up, with a clock that each poll advances by
+    /// `poll_time`. Returns the elapsed time of that clock, and the number of its reads.
     fn polled(budget: Duration, poll_time: Duration) -> (Duration, u32) {
         let (start, polled, reads) = (Instant::now(), Cell::new(Duration::ZERO), Cell::new(0));
         let poll = || {

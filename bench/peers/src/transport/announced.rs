@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Streams that announce themselves by one message.
+//! Streams that announce themselves to the server by a first message.
 //!
 //! ```text
 //! client   open ── 8 bytes ──►   accept, receive   server
 //! ```
-//! In the protocol of `shmipc` no frame opens a stream: a server accepts it with its first message.
-//! The benchmark accepts all streams before it sends. It also expects them in the order of opening,
-//! which the announcements keep.
+//! In the protocol of `shmipc` no frame opens a stream: a server accepts a stream with its first
+//! message. But the benchmark accepts all streams before it sends, and expects them in the order of
+//! opening. The announcements meet both needs.
 
 use std::marker::PhantomData;
 
@@ -16,7 +16,7 @@ use partywall_bench::harness::pattern::Touch;
 use partywall_bench::harness::workspace::Setup;
 use partywall_bench::transport::{AsyncEndpoint, Client, Memory, Payload, Server, StreamTransport};
 
-/// The streams of `T`, announced.
+/// A transport with the streams of `T`, each of which is announced.
 pub struct Announced<T>(PhantomData<T>);
 
 /// A client that announces each stream it opens.

@@ -5,8 +5,8 @@
 //! registry        <private directory>/iceoryx2/          instead of /tmp/iceoryx2
 //! shared memory   /dev/shm/bench-peers-<pid>-…           instead of /dev/shm/iox2_…
 //! ```
-//! All its files therefore have names that the run removes. Services are of the kind `ipc`, the
-//! fastest between processes. Payloads are words of 8 bytes. The receiver polls, as in the
+//! All files therefore have names that the run removes at its end. Services are of the kind `ipc`,
+//! the fastest between processes. Payloads are words of 8 bytes. The receiver polls, as in the
 //! benchmark of that crate.
 
 use std::time::{Duration, Instant};
@@ -20,7 +20,7 @@ use partywall_bench::harness::workspace::Setup;
 
 use crate::arguments::WORD_BYTES;
 
-/// A node of this run.
+/// Makes a node for this run.
 pub fn node(setup: &Setup) -> Result<Node<ipc::Service>> {
     set_log_level(LogLevel::Error);
     let root = setup.directory.join("iceoryx2");
@@ -44,12 +44,12 @@ pub fn service_name(setup: &Setup, role: &str) -> Result<ServiceName> {
     ServiceName::new(&name).with_context(|| format!("naming the service {name}"))
 }
 
-/// Words in a message of `size` bytes.
+/// Number of words in a message of `size` bytes.
 pub const fn word_count(size: usize) -> usize {
     size / WORD_BYTES
 }
 
-/// Polls without a pause until there is a value, for ten seconds at most.
+/// Polls without a pause until `poll` returns a value, for ten seconds at most.
 #[inline]
 pub fn spin_until<R>(mut poll: impl FnMut() -> Result<Option<R>>) -> Result<R> {
     let mut polls: u32 = 0;
@@ -74,8 +74,8 @@ fn check(deadline: &mut Option<Instant>) -> Result<()> {
     Ok(())
 }
 
-/// Polls between two reads of the clock.
+/// Number of polls between two reads of the clock.
 const POLLS_PER_CLOCK_READ: u32 = 1 << 16;
 
-/// Longest wait for a message; a peer that works answers within microseconds.
+/// Maximum wait for a message; a working peer answers within microseconds.
 const TIMEOUT: Duration = Duration::from_secs(10);

@@ -29,9 +29,10 @@ pub struct Pubsub;
 /// The end of the child, which is ready before the parent connects.
 pub struct PubsubAcceptor(Option<PubsubEndpoint>);
 
-/// One end.
+/// One end: it publishes one direction and subscribes to the other.
 pub struct PubsubEndpoint {
-    // The fields drop in this order: a sample before its port, ports before the node.
+    // The fields are dropped in the order of declaration: a sample before its port, ports before
+    // the node.
     next: Option<Loaned>,
     publisher: Publisher<ipc::Service, [u64], ()>,
     subscriber: Subscriber<ipc::Service, [u64], ()>,

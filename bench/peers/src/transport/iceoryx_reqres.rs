@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The crate `iceoryx2`, request-response: each message is a request, each reply its response.
+//! The crate `iceoryx2`, request-response: each message is a request, and its reply is the
+//! response.
 //!
 //! ```text
 //! parent   client ── request ──►  server   child
 //!                 ◄── response ──
 //! ```
-//! Each request has one response and then ends, as with most callers. (The benchmark of that crate
+//! Each request has one response and then ends, as in most programs. (The benchmark of that crate
 //! streams many responses to one request, or sends requests without a response.) The next request
-//! is loaned while the peer works. A response can only be loaned after its request has arrived; it
-//! is zeroed within the measured path, because safe code writes initialised memory only.
+//! is loaned while the peer works. A response can only be loaned after its request has arrived. It
+//! is zeroed within the measured path, because safe code writes only to initialised memory.
 
 use anyhow::{Context, Result, ensure};
 use iceoryx2::active_request::ActiveRequest;
@@ -45,7 +46,8 @@ pub enum ReqresEndpoint {
 
 /// The end that sends requests.
 pub struct ReqresClient {
-    // The fields drop in this order: a request before its port, the port before the node.
+    // The fields are dropped in the order of declaration: a request before its port, the port
+    // before the node.
     next: Option<Loaned>,
     pending: Option<Pending>,
     client: Client<ipc::Service, [u64], (), [u64], ()>,
@@ -55,7 +57,8 @@ pub struct ReqresClient {
 
 /// The end that sends responses.
 pub struct ReqresServer {
-    // The fields drop in this order, as above.
+    // The fields are dropped in the order of declaration: a request before its port, the port
+    // before the node.
     active: Option<Active>,
     server: Server<ipc::Service, [u64], (), [u64], ()>,
     _node: Node<ipc::Service>,

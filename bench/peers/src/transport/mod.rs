@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The other libraries behind the interface of the benchmark (`partywall_bench::transport`).
+//! Adapters from other libraries to the transport interface of the benchmark
+//! (`partywall_bench::transport`).
 
 pub mod announced;
 pub mod iceoryx;

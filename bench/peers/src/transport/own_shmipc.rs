@@ -7,8 +7,8 @@
 //! send      reserve: a slice ─► filled in place ─► commit
 //! receive   recv ─► read in place ─► dropped: the slice returns to its list
 //! ```
-//! Queue, region and slice classes are those of the benchmark of `shmipc`. Two classes of one size
-//! are one class with both shares here.
+//! Queue, region and slice classes are those of the benchmark of `shmipc`. Two classes of equal
+//! size become one class that has the shares of both.
 
 use std::sync::Arc;
 
@@ -22,19 +22,19 @@ use partywall_shmipc::{Shmipc, SizePercentPair};
 
 use super::shmipc::{ShmipcServer, ShmipcStream, ShmipcV3};
 
-/// The transport `shmipc-ours`.
+/// The transport `shmipc-ours`: Partywall at both ends.
 pub struct Own;
 
-/// The transport `shmipc-ours-theirs`.
+/// The transport `shmipc-ours-theirs`: a Partywall client, and a server of the crate `shmipc`.
 pub struct OwnAndPeer;
 
-/// Our session in the protocol of `shmipc`.
+/// A Partywall session in the protocol of `shmipc`.
 pub struct OwnClient(ShmClient);
 
-/// Our client, connected to the server of the crate `shmipc`.
+/// A Partywall client, connected to the server of the crate `shmipc`.
 pub struct MixedClient(OwnClient);
 
-/// The server of the crate `shmipc`, for our client.
+/// The server of the crate `shmipc`, for a Partywall client.
 pub struct MixedServer(ShmipcServer);
 
 /// One end of a stream between both implementations.
@@ -169,8 +169,8 @@ fn protocol(cell: Cell, setup: &Setup) -> Result<Arc<Shmipc>> {
     Ok(Arc::new(Shmipc::new(config)?))
 }
 
-/// The bytes that the benchmark of `shmipc` adds to each slice.
+/// Number of bytes that the benchmark of `shmipc` adds to each slice.
 const SLICE_MARGIN: u32 = 256;
 
-/// The largest `--streams`.
+/// Maximum number of streams that `--streams` allows.
 const STREAMS_MAX: u32 = 4096;

@@ -7,14 +7,14 @@
 //! client    claim a slice, flush | receive, release, reuse the received slice for the next message
 //! server    receive, release | claim a slice, flush
 //! ```
-//! An untouched message is claimed without writing and discarded without reading, as that benchmark
-//! does. A touched message is written into the claimed slices and read from them, without a copy at
-//! either end. If no slice of its size is free, a message takes several smaller ones, so it may
-//! have many pieces.
+//! An untouched message is claimed without writing and discarded without reading, as in the crate's
+//! own benchmark. A touched message is written into the claimed slices and read from them, without
+//! a copy at either end. If no slice of the message's size is free, the message takes several
+//! smaller slices, so it may have many pieces.
 //!
-//! Two things differ from the code of that benchmark, neither in the measured path. Protocol v4 may
-//! not fall back to v3, which would be measured under a wrong name. A full queue is retried a
-//! bounded number of times.
+//! The code differs from that benchmark in two points, neither of them in the measured path.
+//! Protocol v4 may not fall back to v3, which would be measured under a wrong name. A full queue is
+//! retried only a bounded number of times.
 
 use std::marker::PhantomData;
 use std::os::unix::net::SocketAddr;
@@ -34,7 +34,7 @@ use partywall_bench::harness::pattern::Touch;
 use partywall_bench::harness::workspace::Setup;
 use partywall_bench::transport::{AsyncEndpoint, Client, Payload, Server, StreamTransport};
 
-/// A protocol of the crate.
+/// A version of the crate's protocol.
 pub trait Protocol: Send + Sync + 'static {
     /// The configuration before the sizes are set.
     fn config() -> Config;
@@ -52,7 +52,7 @@ pub type ShmipcV3 = Shmipc<V3>;
 /// The transport `shmipc-0.2.1-v4-eventfd`.
 pub type ShmipcV4Eventfd = Shmipc<V4Eventfd>;
 
-/// The crate with one of its protocols.
+/// The crate `shmipc` with the protocol `P`.
 pub struct Shmipc<P>(PhantomData<P>);
 
 /// A bound socket, over which sessions exchange their memory.
@@ -61,7 +61,7 @@ pub struct ShmipcServer {
     address: String,
 }
 
-/// The one session.
+/// The client's single session, which carries all streams.
 pub struct ShmipcClient {
     sessions: SessionManager<DefaultUnixConnect>,
 }
@@ -72,7 +72,7 @@ pub struct ShmipcStream {
     side: Side,
 }
 
-/// The two ends return received slices in different ways.
+/// The side of a stream, because the two ends return received slices in different ways.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Side {
     Client,
@@ -224,7 +224,7 @@ fn place(buffer: &mut LinkedBuffer, payload: Payload) -> Result<()> {
     Ok(())
 }
 
-/// The slice to write next, for a message of which `wanted` bytes are missing.
+/// The slice to write next, for a message that still lacks `wanted` bytes.
 fn slice_with_room(
     buffer: &mut LinkedBuffer,
     wanted: usize,
@@ -264,11 +264,12 @@ fn benchmark_config<P: Protocol>(cell: Cell, setup: &Setup) -> Result<Config> {
     Ok(config)
 }
 
-/// The bytes that the benchmark of `shmipc` adds to each slice.
+/// Number of bytes that the benchmark of `shmipc` adds to each slice.
 const SLICE_MARGIN: u32 = 256;
 
-/// The pause of that benchmark when the queue is full.
+/// Pause before a retry when the queue is full, as in the benchmark of `shmipc`.
 const QUEUE_FULL_PAUSE: Duration = Duration::from_micros(1);
 
-/// Attempts at a full queue: about ten seconds, because each waits for up to 100 ms.
+/// Maximum number of retries at a full queue: about ten seconds, because each retry waits for up to
+/// 100 ms.
 const QUEUE_FULL_RETRIES_MAX: u32 = 100;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Sessions and streams of our implementation, for the traffic.
+//! Sessions and streams of `partywall-shmipc` for the traffic of the conformance tests.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use partywall_shmipc::{HandoverState, PooledIo, SessionManager, SessionMetrics, 
 use tokio::io::{AsyncReadExt, AsyncWriteExt, ReadHalf, WriteHalf};
 use tokio::sync::mpsc;
 
-/// A stream: messages, or bytes if it goes back to the pool.
+/// A stream of messages, or of bytes if it goes back to the pool after use.
 pub enum Talk {
     /// A stream of messages.
     Messages(SendStream, RecvStream),
@@ -19,19 +19,19 @@ pub enum Talk {
     Bytes(Box<PooledIo>),
 }
 
-/// The writing half.
+/// The writing half of a [`Talk`].
 pub enum Writing {
-    /// The half of a stream of messages.
+    /// The writing half of a stream of messages.
     Messages(SendStream),
-    /// The half of a stream of bytes.
+    /// The writing half of a stream of bytes.
     Bytes(WriteHalf<Box<PooledIo>>),
 }
 
-/// The reading half.
+/// The reading half of a [`Talk`].
 pub enum Reading {
-    /// The half of a stream of messages, with the rest of a message that was read in part.
+    /// The reading half of a stream of messages, with the rest of a message that was read in part.
     Messages(RecvStream, Option<(Message, usize)>),
-    /// The half of a stream of bytes.
+    /// The reading half of a stream of bytes.
     Bytes(ReadHalf<Box<PooledIo>>),
 }
 
@@ -112,14 +112,14 @@ impl Receiver for Reading {
     }
 }
 
-/// The client: a session manager.
+/// The client of the traffic: a session manager.
 pub struct Pool {
     manager: SessionManager,
     puts_back: bool,
 }
 
 impl Pool {
-    /// With a connected manager.
+    /// A pool with a manager that is already connected.
     pub fn new(manager: SessionManager, puts_back: bool) -> Self {
         Self { manager, puts_back }
     }
@@ -150,7 +150,7 @@ impl Client for Pool {
     }
 }
 
-/// Metrics, under the names that peers use too.
+/// The metrics of a session, under the names that the published peers use, too.
 fn figures(metrics: &SessionMetrics) -> Vec<(&'static str, u64)> {
     let (performance, stability) = (&metrics.performance, &metrics.stability);
     vec![
@@ -166,7 +166,7 @@ fn figures(metrics: &SessionMetrics) -> Vec<(&'static str, u64)> {
     ]
 }
 
-/// The server: a listener, and a task for each session that it accepted.
+/// The server of the traffic: a listener, and a task for each session that it accepted.
 pub struct Accepting {
     accepted: mpsc::Receiver<Result<Session>>,
     streams: mpsc::Receiver<Talk>,
@@ -176,7 +176,7 @@ pub struct Accepting {
 }
 
 impl Accepting {
-    /// With a bound listener.
+    /// A server with a listener that is already bound.
     pub fn new(listener: Listener, protocol: Arc<Shmipc>) -> Self {
         let (accepting, accepted) = mpsc::channel(16);
         tokio::spawn(async move {

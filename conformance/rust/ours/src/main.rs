@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Our implementation in the conformance tests, behind the same two subcommands as the peers.
+//! The program for `partywall-shmipc` in the conformance tests, with the same two subcommands as
+//! those of the published peers.
 
 mod conversation;
 
@@ -21,7 +22,7 @@ async fn perform(command: &Command) -> Result<u8> {
         Command::Serve(options) => {
             let protocol = Arc::new(Shmipc::new(config(options)).context("settings")?);
             if options.network == Network::Unix {
-                // A successor takes the address of the server that will hand over to it.
+                // A successor takes over the address of the server that will hand its clients over.
                 let _ = std::fs::remove_file(&options.address);
             }
             let listener = Listener::bind(&*address(options)).context("binding")?;
@@ -48,7 +49,7 @@ fn address(options: &Options) -> String {
     }
 }
 
-/// The default settings, with changes from the options.
+/// The default settings, changed as the options say.
 fn config(options: &Options) -> Config {
     let mut config = Config::default()
         .share_memory_path_prefix(&options.prefix)
@@ -65,7 +66,8 @@ fn config(options: &Options) -> Config {
             pairs.map(|&(size, percent)| SizePercentPair { size, percent }).collect();
         config = config.buffer_slice_sizes(pairs);
     } else if options.small_region {
-        // The largest default class would have a single slice, which cannot be allocated.
+        // In a region of 1 MiB the largest default class would have a single slice, which cannot be
+        // allocated.
         let pairs =
             [(8172, 50), (32_748, 50)].map(|(size, percent)| SizePercentPair { size, percent });
         config = config.buffer_slice_sizes(pairs);

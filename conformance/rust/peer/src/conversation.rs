@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Sessions and streams of the library, for the traffic.
+//! Sessions and streams of the published crate `shmipc` for the traffic of the conformance tests.
 
 use std::time::Duration;
 
@@ -11,15 +11,15 @@ use shmipc::stream::Stream;
 use shmipc::transport::{TransportConnect, TransportStream};
 use shmipc::{Error, Listener};
 
-/// A stream of the library.
+/// A stream of the published crate.
 pub struct Talk {
     stream: Stream,
 }
 
-/// The writing half: a handle of the same stream.
+/// The writing half of a stream: a handle of the same stream.
 pub struct Writing(Stream);
 
-/// The reading half.
+/// The reading half of a stream: a handle of the same stream.
 pub struct Reading(Stream);
 
 impl Conversation for Talk {
@@ -45,7 +45,8 @@ impl Sender for Writing {
         loop {
             match self.0.flush(false).await {
                 Ok(()) => return Ok(()),
-                // The library keeps the message, so that it can be tried again.
+                // The library keeps the message when the queue is full, so the loop can send it
+                // again.
                 Err(Error::QueueFull) => tokio::time::sleep(QUEUE_FULL_PAUSE).await,
                 Err(error) => {
                     return Err(error).with_context(|| format!("flushing {}", message.len()));
@@ -81,13 +82,13 @@ impl Receiver for Reading {
     }
 }
 
-/// The client: the library's session manager.
+/// The client of the traffic: the library's session manager.
 pub struct Pool<C: TransportConnect> {
     sessions: SessionManager<C>,
 }
 
 impl<C: TransportConnect> Pool<C> {
-    /// With connected sessions.
+    /// A pool with sessions that are already connected.
     pub fn new(sessions: SessionManager<C>) -> Self {
         Self { sessions }
     }
@@ -113,8 +114,8 @@ where
 
     async fn close(self) -> Vec<(&'static str, u64)> {
         let stats = self.sessions.stats_snapshot();
-        // It waits up to five seconds for each region, for counters that seldom reach the awaited
-        // value.
+        // The library's close waits up to five seconds for each region, for counters that seldom
+        // reach the awaited value. So the wait is cut off.
         let _ = tokio::time::timeout(CLOSE_TIMEOUT, self.sessions.close()).await;
         vec![
             ("fallback_write_count", stats.fallback_write_count),
@@ -128,13 +129,13 @@ where
     }
 }
 
-/// The server: the library's listener.
+/// The server of the traffic: the library's listener.
 pub struct Accepting {
     listener: Listener,
 }
 
 impl Accepting {
-    /// With a bound listener.
+    /// A server with a listener that is already bound.
     pub fn new(listener: Listener) -> Self {
         Self { listener }
     }

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The Rust peer of the conformance tests: the published crate `shmipc`, behind two subcommands.
+//! The Rust peer of the conformance tests: the published crate `shmipc`, in a program with two
+//! subcommands.
 //!
 //! ```text
 //! conformance-peer serve --network unix --address A --map memfd
 //! conformance-peer run   --network unix --address A --map memfd --sizes … --streams … --count …
 //! ```
 //!
-//! It does *not* change the library's behaviour, with one exception: the listener for TCP is ours,
-//! because the library registers a blocking one, which tokio rejects.
+//! The program does *not* change the library's behaviour, with one exception: it has a listener for
+//! TCP of its own, because the library registers a blocking listener, which tokio rejects.
 
 mod conversation;
 
@@ -81,7 +82,7 @@ async fn run(options: &Options) -> Result<u8> {
     })
 }
 
-/// The library's default settings, with changes from the options.
+/// The library's default settings, changed as the options say.
 fn config(options: &Options) -> Config {
     let mut config = Config {
         share_memory_path_prefix: options.prefix.clone(),
@@ -103,7 +104,8 @@ fn config(options: &Options) -> Config {
     config
 }
 
-/// Accepts from a bound listener; the library's own listener for TCP blocks.
+/// A listener that accepts from a bound socket; it replaces the library's own listener for TCP,
+/// which blocks.
 struct Bound;
 
 impl TransportListen for Bound {

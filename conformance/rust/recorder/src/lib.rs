@@ -7,9 +7,10 @@
 //!        ◀──                    [ recvmsg, record, sendmsg ] ◀──
 //! ```
 //!
-//! It does *not* parse the bytes; [`normal`] does, for vectors that are the same in each run.
+//! The proxy does *not* parse the bytes; [`normal`] does, to write vectors that are the same in
+//! each run.
 //!
-//! Invariant: descriptors are passed on with the bytes they came with, in their order.
+//! Invariant: the proxy passes descriptors on with the bytes that they came with, in their order.
 
 pub mod normal;
 
@@ -26,7 +27,7 @@ use rustix::net::{
     SendAncillaryMessage, SendFlags, Shutdown,
 };
 
-/// The side that sent something.
+/// The side that sent the bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum From {
     /// The side that connected.
@@ -35,27 +36,27 @@ pub enum From {
     Server,
 }
 
-/// Result of one `recvmsg`.
+/// The result of one `recvmsg`, which the proxy passed on.
 #[derive(Clone, Debug)]
 pub struct Passed {
     /// The number of the connection, from 0.
     pub connection: usize,
-    /// The side that sent it.
+    /// The side that sent the bytes.
     pub from: From,
-    /// The bytes.
+    /// The bytes that the side sent.
     pub bytes: Vec<u8>,
-    /// The descriptors that came with them.
+    /// The descriptors that came with the bytes.
     pub descriptors: Vec<Described>,
 }
 
-/// Description of a descriptor.
+/// Description of a passed descriptor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Described {
-    /// Its name in `/proc`.
+    /// Name of the descriptor's file, as `/proc` shows it.
     pub name: String,
-    /// Its size in bytes.
+    /// Size of the file in bytes.
     pub size_bytes: u64,
-    /// Its seals, if it can have any.
+    /// Seals of the file, if it can have any.
     pub seals: String,
 }
 
@@ -69,7 +70,7 @@ impl Recorder {
     /// Listens at `listening` and connects each client to `server`.
     ///
     /// # Errors
-    /// It cannot listen at that path.
+    /// If the proxy cannot listen at the path `listening`.
     pub fn start(listening: &Path, server: PathBuf) -> Result<Self> {
         let listener = UnixListener::bind(listening).context("binding the proxy")?;
         let recorder = Self { passed: Arc::default() };
@@ -100,7 +101,7 @@ impl Recorder {
                 if let Err(error) = recorder.pass(connection, from, &input, &output) {
                     eprintln!("recorder, {from:?}: {error:#}");
                 }
-                // The peer may be gone already.
+                // The error is ignored, because the other side may have hung up.
                 let _ = rustix::net::shutdown(&output, Shutdown::Write);
             });
         }
@@ -123,7 +124,8 @@ impl Recorder {
             let bytes = buffer[..count].to_vec();
             let described = descriptors.iter().map(describe).collect::<Result<_>>()?;
             let passed = Passed { connection, from, bytes, descriptors: described };
-            // Recorded before it is passed on, so that an answer never precedes its question.
+            // The bytes are recorded before they are passed on, so that no answer is recorded
+            // before its question.
             self.passed.lock().unwrap_or_else(PoisonError::into_inner).push(passed);
             send(output, &buffer[..count], &descriptors)?;
         }

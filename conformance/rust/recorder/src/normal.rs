@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A recorded exchange as text that is the same in each run.
+//! A recorded exchange, written as text that is the same in each run.
 //!
 //! ```text
 //! client 00 00 00 08 77 58 03 04              one message, or the byte that carries descriptors
 //! client-descriptor 33554432 0x1 /memfd:…     came with the line above: size, seals, name
 //! ```
 //!
-//! Two things are rewritten. In names, the client's process id becomes [`PID`], and the three
-//! lengths around it change with it. Of the wake-ups, only the first in each direction is kept, at
-//! the end, the client's before the server's: their number and order depend on the scheduler. For a
-//! client of ours ([`Client::Ours`]) the token before the process id is removed, and its seals are
-//! written as none.
+//! Two parts of a recording are rewritten. In names, the client's process id becomes [`PID`], and
+//! the three lengths that depend on it change as well. Of the wake-ups, only the first in each
+//! direction is kept, at the end, the client's before the server's: their number and order depend
+//! on the scheduler. For the client of `partywall-shmipc` ([`Client::Ours`]) the token before the
+//! process id is removed, and its memfds are written as unsealed.
 
 use std::fmt::Write as _;
 
@@ -18,22 +18,24 @@ use anyhow::{Context, Result, ensure};
 
 use super::{From, Passed};
 
-/// Replaces the client's process id.
+/// The number that replaces the client's process id.
 pub const PID: &str = "4242";
 
-/// The client whose names and descriptors are in a recording.
+/// The client whose names and descriptors are in the recording.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Client {
     /// A published peer with this process id.
     Published(u32),
-    /// Ours with this process id: names have a token, and memfds are sealed.
+    /// The client of `partywall-shmipc` with this process id: its names have a token, and its
+    /// memfds are sealed.
     Ours(u32),
 }
 
-/// Writes the first connection of a recording, up to and with the first wake-up in each direction.
+/// Writes the first connection of a recording, up to and including the first wake-up in each
+/// direction.
 ///
 /// # Errors
-/// The bytes are not messages, or the names in them are not where they should be.
+/// If the bytes are not messages, or a message has no names where it should.
 pub fn write(recording: &[Passed], client: Client) -> Result<String> {
     let mut text = String::new();
     let mut pending = [Vec::new(), Vec::new()];
@@ -65,7 +67,7 @@ pub fn write(recording: &[Passed], client: Client) -> Result<String> {
 }
 
 impl Client {
-    /// The name with [`PID`], and without the token.
+    /// The name with [`PID`] as the process id, and without the token.
     fn renamed(self, name: &str) -> Result<String> {
         let (Self::Published(pid) | Self::Ours(pid)) = self;
         let pid = format!("_{pid}_");
@@ -83,7 +85,8 @@ impl Client {
         Ok(format!("{before}_{PID}_{after}"))
     }
 
-    /// The seals. Those of ours must fix the size of a memfd.
+    /// The seals as the text states them. Those of `partywall-shmipc` must fix the size of a memfd,
+    /// and are then stated as none.
     fn seals(self, seals: &str) -> Result<&str> {
         match self {
             Self::Published(_) => Ok(seals),
@@ -119,7 +122,7 @@ fn who(from: From) -> &'static str {
     }
 }
 
-/// The first whole message of the received bytes.
+/// Takes the first whole message from the received bytes.
 fn take_message(pending: &mut Vec<u8>) -> Result<Option<Vec<u8>>> {
     if pending.len() < HEADER_BYTES {
         return Ok(None);
@@ -161,9 +164,10 @@ fn name(bytes: &[u8]) -> Result<(&str, &[u8])> {
     Ok((std::str::from_utf8(name)?, rest))
 }
 
-/// `F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW`; and, as newer kernels have it, `F_SEAL_EXEC`.
+/// The seals that fix a size: `F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW`; and, as newer kernels
+/// add it, `F_SEAL_EXEC`.
 const SIZE_SEALED: [&str; 2] = ["0x7", "0x27"];
-/// `F_SEAL_SEAL`, which a memfd created without flags has.
+/// The seals of a memfd that was created without flags: `F_SEAL_SEAL`.
 const UNSEALED: &str = "0x1";
 const HEADER_BYTES: usize = 8;
 const BY_PATH: u8 = 0;

@@ -12,8 +12,8 @@
 //! A program implements [`Client`], [`Server`] and [`Conversation`] for its library; this crate
 //! does the rest. The Go peer (`conformance/go`) has its own code for the same traffic.
 //!
-//! It does *not* know a library, and tolerates no fault of one: a byte that is wrong, missing or
-//! surplus fails the run.
+//! This crate does *not* know any library, and tolerates no fault of one: a byte that is wrong,
+//! missing or surplus fails the run.
 //!
 //! Invariant: the bytes of a request depend only on the plan's seed and the request's number.
 
@@ -42,7 +42,8 @@ pub fn remove_leftovers(prefix: &str) {
     let Ok(entries) = std::fs::read_dir(directory) else { return };
     for entry in entries.flatten() {
         if entry.file_name().as_encoded_bytes().starts_with(start.as_encoded_bytes()) {
-            // Another process of the same run may have removed it meanwhile.
+            // The error is ignored, because another process of the same run may have removed the
+            // file meanwhile.
             let _ = std::fs::remove_file(entry.path());
         }
     }

@@ -88,12 +88,12 @@ pub struct Options {
 }
 
 impl Options {
-    /// Requests until a stream is put back.
+    /// Number of requests after which a stream is put back.
     pub fn lease(&self) -> u64 {
         if self.lease == 0 { self.count } else { self.lease }
     }
 
-    /// Bytes of the buffer region.
+    /// Size of the buffer region in bytes.
     pub fn region_bytes(&self) -> u32 {
         if self.small_region { 1 << 20 } else { self.buffer_cap }
     }

@@ -7,7 +7,7 @@
 //! wordₙ  = stateₙ xor (stateₙ >> 32)                      little-endian, 8 bytes
 //! ```
 //!
-//! So a byte that was shifted, repeated or taken from another request is detected.
+//! So a reader detects a byte that was shifted, repeated or taken from another request.
 
 /// Makes or checks the bytes of one request, in pieces of any size.
 #[derive(Debug)]
@@ -24,7 +24,7 @@ impl Pattern {
         Self { state, word: [0; 8], used: 8 }
     }
 
-    /// Writes the next bytes.
+    /// Writes the next bytes of the request into `out`.
     pub fn fill(&mut self, mut out: &mut [u8]) {
         while !out.is_empty() {
             self.refill();
@@ -36,7 +36,8 @@ impl Pattern {
         }
     }
 
-    /// Compares the next bytes; returns the index of the first wrong one.
+    /// Compares `got` with the next bytes of the request; returns the index of the first wrong
+    /// byte.
     pub fn check(&mut self, got: &[u8]) -> Option<usize> {
         let mut done = 0;
         while done < got.len() {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A plan announces the bytes of a stream that follow. Each is one message before its requests.
+//! A plan: a message that announces the requests that follow it in a stream.
 //!
 //! ```text
 //!  0         8      16     24         32        40       48
@@ -13,39 +13,39 @@ use anyhow::{Context, Result, bail, ensure};
 
 use super::stream::Receiver;
 
-/// The direction of the requests.
+/// The direction of the requests of a plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
     /// The server answers each request with the same bytes.
     Echo,
-    /// The client sends all and closes at once; the server counts whether all arrived.
+    /// The client sends all requests and closes at once; the server counts whether all arrived.
     Upload,
-    /// The server sends all and closes at once.
+    /// The server sends all requests and closes at once.
     Download,
-    /// The server answers with three counts: uploads whole, uploads cut short, streams open.
+    /// The server answers with three counts: complete uploads, cut uploads, open streams.
     Report,
 }
 
-/// The announced bytes of a stream.
+/// The requests that follow in a stream, as a plan announces them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
     /// The direction of requests.
     pub mode: Mode,
-    /// Seed of the bytes.
+    /// Seed from which the bytes of the requests are made.
     pub seed: u64,
     /// Number of requests.
     pub requests: u64,
-    /// Their sizes, in turn.
+    /// Sizes of the requests in bytes; they are used in turn.
     pub sizes: Vec<usize>,
 }
 
 impl Plan {
-    /// The size of request `request`.
+    /// The size of request number `request`, in bytes.
     pub fn size(&self, request: u64) -> usize {
         self.sizes[(request % self.sizes.len() as u64) as usize]
     }
 
-    /// The message that announces the requests.
+    /// Encodes the plan as the message that announces its requests.
     pub fn encode(&self) -> Vec<u8> {
         let mut message = MAGIC.to_vec();
         let words = [self.mode as u64, self.seed, self.requests, self.sizes.len() as u64];

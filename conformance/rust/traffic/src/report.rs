@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The results of a run: counted during the run, printed as one line of JSON at its end.
+//! The report of a run: results are counted during the run, and printed as one line of JSON at its
+//! end.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -9,25 +10,25 @@ use serde::{Deserialize, Serialize};
 /// The results of a run.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 pub struct Report {
-    /// `client` or `server`.
+    /// Role of the program: `client` or `server`.
     pub role: String,
-    /// The library and its version.
+    /// The library under test and its version.
     pub peer: String,
-    /// Streams opened or accepted.
+    /// Number of streams that the program opened or accepted.
     pub streams: u64,
-    /// Of them, those whose end the server has not received yet.
+    /// Number of these streams whose end the server has not received yet.
     pub streams_open: u64,
-    /// Requests with only correct bytes.
+    /// Number of requests with only correct bytes.
     pub requests: u64,
-    /// Bytes of these requests, in one direction.
+    /// Number of bytes of these requests, in one direction.
     pub bytes: u64,
-    /// Uploads that arrived whole before the end of their stream.
+    /// Number of uploads that arrived whole before the end of their stream.
     pub uploads_whole: u64,
-    /// Uploads that were cut.
+    /// Number of uploads that were cut.
     pub uploads_cut: u64,
-    /// Streams with a fault.
+    /// Number of streams with a fault.
     pub failed: u64,
-    /// The first faults.
+    /// The first faults, as text.
     pub errors: Vec<String>,
     /// The library's counters, under its own names.
     pub metrics: BTreeMap<String, u64>,
@@ -46,9 +47,10 @@ impl SharedReport {
         Self { report: Arc::new(Mutex::new(report)) }
     }
 
-    /// Changes or reads it.
+    /// Calls `change`, which may change or read the report.
     pub fn with<T>(&self, change: impl FnOnce(&mut Report) -> T) -> T {
-        // Numbers stay numbers, even if a task panicked while it counted.
+        // A task that panicked while it counted leaves no inconsistent report, so poisoning is
+        // ignored.
         change(&mut self.report.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
@@ -70,7 +72,7 @@ impl SharedReport {
         });
     }
 
-    /// Prints it with the library's counters; returns the exit code.
+    /// Prints the report with the library's counters; returns the exit code.
     pub fn print(&self, metrics: Vec<(&'static str, u64)>) -> u8 {
         self.with(|report| {
             report.metrics = metrics.into_iter().map(|(name, n)| (name.to_owned(), n)).collect();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The client: drives the traffic of the options, and checks every byte.
+//! The client of a run: it drives the traffic that the options describe, and checks every byte.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -65,8 +65,8 @@ impl<C> Clone for Driver<C> {
 
 impl<C: Client> Driver<C> {
     async fn drive(&self) -> Result<()> {
-        // A message over the socket closes the session to new streams, so all are opened before the
-        // first message.
+        // Once a message uses the socket, a library may open no new stream on the session, so all
+        // streams are opened before the first message.
         let mut first = Vec::new();
         for index in 0..=self.options.streams {
             first.push(self.client.open().await.with_context(|| format!("opening {index}"))?);
@@ -96,7 +96,8 @@ impl<C: Client> Driver<C> {
         C::Stream::join(sender, receiver).close().await
     }
 
-    /// One of the concurrent users: leases streams, one after the other.
+    /// Runs a lane, which is one of the concurrent users of the pool: it leases streams, one after
+    /// the other.
     async fn lane(&self, index: usize, stream: C::Stream, seed: u64) -> Result<()> {
         let options = &self.options;
         let sizes = options.sizes.clone();
@@ -145,7 +146,8 @@ impl<C: Client> Driver<C> {
         }
     }
 
-    /// Sends the requests of a plan, some of them before earlier answers, and checks the answers.
+    /// Sends the requests of a plan, without waiting for every earlier answer, and checks the
+    /// answers.
     async fn echo(&self, stream: C::Stream, plan: &Plan) -> Result<C::Stream> {
         let (mut sender, mut receiver) = stream.split();
         sender.send(&plan.encode()).await.context("sending a plan")?;
@@ -164,7 +166,7 @@ impl<C: Client> Driver<C> {
         let room = Arc::new(Semaphore::new(self.options.pipeline));
         let ahead = tokio::spawn(send_ahead(sender, plan.clone(), room.clone()));
         let received = self.receive_answers(&mut receiver, plan, &room).await;
-        // After an error, the sender would wait for room for ever.
+        // After an error of the receiver, the sending task would wait for room for ever.
         room.close();
         let sender = ahead.await.context("the sender panicked")??;
         received?;
@@ -219,7 +221,7 @@ impl<C: Client> Driver<C> {
         if self.options.ignore_boundaries { ODD_PIECES[size % ODD_PIECES.len()] } else { size }
     }
 
-    /// Sends everything and closes at once.
+    /// Sends all requests of a plan, and closes the stream at once.
     async fn upload(&self, stream: C::Stream, plan: &Plan) -> Result<()> {
         let (mut sender, receiver) = stream.split();
         sender.send(&plan.encode()).await.context("sending a plan")?;
@@ -232,7 +234,7 @@ impl<C: Client> Driver<C> {
         C::Stream::join(sender, receiver).close().await
     }
 
-    /// Asks the server until it has seen the end of each upload.
+    /// Asks the server for its counts until the server has received the end of each upload.
     async fn await_uploads(
         &self,
         sender: &mut impl Sender,
@@ -259,7 +261,7 @@ impl<C: Client> Driver<C> {
         }
     }
 
-    /// Expects everything, and then the end of the stream.
+    /// Expects all requests of a plan from the server, and then the end of the stream.
     async fn download(&self, stream: C::Stream, plan: &Plan) -> Result<()> {
         let (mut sender, mut receiver) = stream.split();
         sender.send(&plan.encode()).await.context("sending a plan")?;
@@ -277,17 +279,17 @@ impl<C: Client> Driver<C> {
 
 /// The lanes that have leased a stream since the last `renew` of the harness.
 ///
-/// Once all have, "renewed" is printed: no lane uses a stream from before the request.
+/// Once all lanes have, "renewed" is printed: no lane uses a stream from before the request.
 struct Leases {
     state: Mutex<LeaseState>,
 }
 
 struct LeaseState {
-    /// Requests so far.
+    /// Number of `renew` requests so far.
     requested: u64,
-    /// The last request that was printed as done.
+    /// Number of the last `renew` request that was printed as done.
     printed: u64,
-    /// By lane: the number of requests before it leased its stream.
+    /// For each lane, the number of `renew` requests before it leased its stream.
     lanes: Vec<u64>,
 }
 
@@ -306,14 +308,14 @@ impl Leases {
         state.print_if_renewed();
     }
 
-    /// A lane leased a stream, with `request` requests before that.
+    /// Records that a lane leased a stream, after `request` requests to renew.
     fn begin(&self, lane: usize, request: u64) {
         let mut state = self.lock();
         state.lanes[lane] = request;
         state.print_if_renewed();
     }
 
-    /// A lane ended, and leases no more.
+    /// Records that a lane ended, and leases no more streams.
     fn end(&self, lane: usize) {
         self.begin(lane, u64::MAX);
     }
@@ -344,6 +346,7 @@ async fn send_ahead<S: Sender>(mut sender: S, plan: Plan, room: Arc<Semaphore>) 
     Ok(sender)
 }
 
-/// Sizes of pieces that are unrelated to those of requests or slices.
+/// Sizes in bytes of the pieces in which answers are read; they are unrelated to the sizes of
+/// requests and slices.
 const ODD_PIECES: [usize; 8] = [1, 7, 4093, 10007, 100_003, 3, 65537, 333];
 const ASKING_PAUSE: Duration = Duration::from_millis(10);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The server: answers the plans of all streams until a command ends it.
+//! The server of a run: it answers the plans of all streams until a command ends it.
 //!
 //! ```text
 //! stdin: end of file, or any other line ── close ── report
@@ -21,7 +21,7 @@ use super::stream::{Conversation, Receiver, Sender, Server};
 /// Serves until stdin ends or SIGTERM arrives; returns the exit code.
 ///
 /// # Errors
-/// Signals cannot be received, or the server cannot accept.
+/// If signals cannot be received, or the server cannot accept streams.
 pub async fn serve<S: Server>(
     options: &Options,
     peer: &str,
@@ -46,14 +46,14 @@ pub async fn serve<S: Server>(
                     report.fail(&error.context("hot restart"));
                     break;
                 }
-                // Streams in use go on. The harness knows when there are none, and then ends this
-                // server.
+                // Streams in use continue. The harness knows when no stream is in use, and then
+                // ends this server.
                 println!("restarted {epoch}");
             }
         }
     }
     if !has_restarted {
-        // Streams of clients that have gone end too, but not at once.
+        // Streams of clients that have gone end, too, but not at once.
         await_ends(&report).await;
     }
     let metrics = server.close().await;
@@ -62,7 +62,8 @@ pub async fn serve<S: Server>(
     Ok(report.print(metrics))
 }
 
-/// Waits until no stream is open, or the deadline passes; the report has the number.
+/// Waits until no stream is open, or the deadline passes; the report then states the number of open
+/// streams.
 async fn await_ends(report: &SharedReport) {
     let deadline = Instant::now() + ENDS_TIMEOUT;
     while report.with(|report| report.streams_open) > 0 && Instant::now() < deadline {
@@ -70,7 +71,7 @@ async fn await_ends(report: &SharedReport) {
     }
 }
 
-/// Serves on until the clients have moved to the successor.
+/// Performs a hot restart, and serves until the clients have moved to the successor.
 async fn hand_over<S: Server>(server: &mut S, epoch: u64, report: &SharedReport) -> Result<()> {
     let mut restarting = std::pin::pin!(server.hot_restart(epoch));
     loop {
@@ -133,7 +134,7 @@ async fn echo(
     Ok(())
 }
 
-/// Counts whether all requests arrived before the end of the stream.
+/// Receives the requests of a plan, and counts whether all arrived before the end of the stream.
 async fn upload(receiver: &mut impl Receiver, plan: &Plan, report: &SharedReport) {
     let mut message = Vec::new();
     for request in 0..plan.requests {
@@ -148,7 +149,7 @@ async fn upload(receiver: &mut impl Receiver, plan: &Plan, report: &SharedReport
     report.with(|report| report.uploads_whole += 1);
 }
 
-/// Sends everything; the caller closes at once.
+/// Sends all requests of a plan; the caller then closes the stream at once.
 async fn download(sender: &mut impl Sender, plan: &Plan, report: &SharedReport) -> Result<()> {
     let mut message = Vec::new();
     for request in 0..plan.requests {
@@ -166,13 +167,13 @@ async fn tell(sender: &mut impl Sender, report: &SharedReport) -> Result<()> {
     sender.send(&answer).await.context("telling the counts")
 }
 
-/// Fills `message` with request `request` of the plan.
+/// Fills `message` with the bytes of request number `request` of the plan.
 pub(crate) fn make_request(plan: &Plan, request: u64, message: &mut Vec<u8>) {
     message.resize(plan.size(request), 0);
     Pattern::new(plan.seed, request).fill(message);
 }
 
-/// Reads exactly request `request`, in pieces, into `message`, and checks it.
+/// Reads exactly request number `request`, in pieces, into `message`, and checks its bytes.
 pub(crate) async fn receive_request(
     receiver: &mut impl Receiver,
     plan: &Plan,

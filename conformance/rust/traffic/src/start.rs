@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Runs a program: its command line, its deadline, its exit code.
+//! Runs a program of the conformance tests: its command line, its deadline, its exit code.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -23,7 +23,8 @@ pub fn start(perform: impl AsyncFnOnce(&Command) -> Result<u8>) -> ExitCode {
     let deadline = Duration::from_secs(options.deadline);
     let outcome =
         runtime.block_on(async { tokio::time::timeout(deadline, perform(&program.command)).await });
-    // A library's handshake may block a thread for ever; the process ends without it.
+    // A library's handshake may block a thread for ever; the process ends without waiting for that
+    // thread.
     runtime.shutdown_background();
     let code = match outcome {
         Ok(Ok(code)) => return ExitCode::from(code),

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The traits that a library's program implements.
+//! The traits that the program of each library implements.
 //!
-//! They do *not* say how: a message is whatever the library publishes at once, and reads may ignore
-//! message boundaries.
+//! The traits leave the meaning of a message to the library: it is the bytes that the library
+//! publishes at once. Reads may ignore message boundaries.
 
 use std::future::Future;
 
@@ -10,20 +10,20 @@ use anyhow::{Result, ensure};
 
 /// The writing half of a stream.
 pub trait Sender: Send + 'static {
-    /// Publishes one message; after it returns the library has taken the message.
+    /// Publishes one message; when the future completes, the library has taken the message.
     fn send(&mut self, message: &[u8]) -> impl Future<Output = Result<()>> + Send;
 }
 
 /// The reading half of a stream.
 pub trait Receiver: Send + 'static {
-    /// Appends 1 to `size_max` bytes and returns their number; 0 is the end of the stream.
+    /// Appends 1 to `size_max` received bytes, and returns how many; 0 means the end of the stream.
     fn receive(
         &mut self,
         size_max: usize,
         out: &mut Vec<u8>,
     ) -> impl Future<Output = Result<usize>> + Send;
 
-    /// Appends exactly `size` bytes.
+    /// Appends exactly `size` received bytes.
     fn receive_exact(
         &mut self,
         size: usize,
@@ -43,27 +43,27 @@ pub trait Receiver: Send + 'static {
 
 /// A stream in both directions.
 pub trait Conversation: Send + Sized + 'static {
-    /// Its writing half.
+    /// The writing half of the stream.
     type Sender: Sender;
-    /// Its reading half.
+    /// The reading half of the stream.
     type Receiver: Receiver;
 
-    /// Splits it, for a task that sends and one that receives.
+    /// Splits the stream, for a task that sends and a task that receives.
     fn split(self) -> (Self::Sender, Self::Receiver);
 
-    /// Joins both halves.
+    /// Joins both halves of a stream again.
     fn join(sender: Self::Sender, receiver: Self::Receiver) -> Self;
 
-    /// Closes it in both directions.
+    /// Closes the stream in both directions.
     fn close(self) -> impl Future<Output = Result<()>> + Send;
 }
 
 /// A connected pool of sessions.
 pub trait Client: Send + Sync + 'static {
-    /// Its streams.
+    /// The streams of the pool.
     type Stream: Conversation;
 
-    /// A stream, reused if there is one.
+    /// A stream of the pool: an idle one if there is one, or a new one.
     fn open(&self) -> impl Future<Output = Result<Self::Stream>> + Send;
 
     /// Gives a stream back for reuse.
@@ -75,14 +75,14 @@ pub trait Client: Send + Sync + 'static {
 
 /// A listening server.
 pub trait Server: Send + 'static {
-    /// Its streams.
+    /// The streams that the server accepts.
     type Stream: Conversation;
 
-    /// The next stream of any session.
+    /// Accepts the next stream of any session.
     fn accept(&mut self) -> impl Future<Output = Result<Self::Stream>> + Send;
 
-    /// Sends the clients to the server that has taken our address, if the library supports that.
-    /// Until they have moved, streams are accepted here.
+    /// Sends the clients to the server that has taken over this server's address, if the library
+    /// supports that. Until the clients have moved, this server still accepts streams.
     fn hot_restart(&mut self, epoch: u64) -> impl Future<Output = Result<()>> + Send + 'static;
 
     /// Closes all sessions and returns the library's counters.

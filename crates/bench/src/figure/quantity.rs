@@ -44,7 +44,7 @@ pub fn parse_count(text: &str) -> Result<u64, String> {
     }
 }
 
-/// A whole number and its unit in lower case.
+/// Splits a text into a whole number and its unit in lower case.
 fn split_unit(text: &str) -> Option<(u64, String)> {
     let lower = text.trim().to_ascii_lowercase();
     let split = lower.find(|c: char| !c.is_ascii_digit()).unwrap_or(lower.len());
@@ -73,27 +73,27 @@ pub fn parse_time(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// `437 ns`, `7.15 µs`, `1.29 ms`, `2.10 s`.
+/// Formats a time: `437 ns`, `7.15 µs`, `1.29 ms`, `2.10 s`.
 pub fn time_name(time: Duration) -> String {
     ns_name(time.as_secs_f64() * 1e9)
 }
 
-/// The same for a number of nanoseconds.
+/// Formats a number of nanoseconds like [`time_name`].
 pub fn ns_name(ns: f64) -> String {
     scaled(ns, &[("ns", 1.0), ("µs", 1e3), ("ms", 1e6), ("s", 1e9)])
 }
 
-/// `950 /s`, `12.3 k/s`, `4.60 M/s`.
+/// Formats a rate: `950 /s`, `12.3 k/s`, `4.60 M/s`.
 pub fn rate_name(per_second: f64) -> String {
     scaled(per_second, &[("/s", 1.0), ("k/s", 1e3), ("M/s", 1e6), ("G/s", 1e9)])
 }
 
-/// `6.12 GB/s`: decimal, as memory bandwidth is quoted.
+/// Formats a bandwidth in decimal units, as memory bandwidth is quoted: `6.12 GB/s`.
 pub fn decimal_bandwidth_name(bytes_per_second: f64) -> String {
     scaled(bytes_per_second, &[("B/s", 1.0), ("kB/s", 1e3), ("MB/s", 1e6), ("GB/s", 1e9)])
 }
 
-/// `48 B`, `4 KiB`, `1 MiB`: the largest unit that leaves a whole number.
+/// Formats a size in the largest unit that leaves a whole number: `48 B`, `4 KiB`, `1 MiB`.
 pub fn exact_size_name(size: usize) -> String {
     for (unit, name) in [(1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")] {
         if size >= unit && size.is_multiple_of(unit) {
@@ -103,24 +103,24 @@ pub fn exact_size_name(size: usize) -> String {
     format!("{size} B")
 }
 
-/// `12.0 KiB`, `1.30 MiB`.
+/// Formats a size with three digits: `12.0 KiB`, `1.30 MiB`.
 pub fn size_name(bytes: u64) -> String {
     #[expect(clippy::cast_precision_loss, reason = "three digits are printed")]
     bytes_name(bytes as f64)
 }
 
-/// The same for a mean number of bytes.
+/// Formats a mean number of bytes like [`size_name`].
 pub fn bytes_name(bytes: f64) -> String {
     scaled(bytes, &SIZE_UNITS)
 }
 
-/// `5.70 GiB/s`: binary, as [`size_name`].
+/// Formats a bandwidth in binary units, like [`size_name`]: `5.70 GiB/s`.
 pub fn bandwidth_name(bytes: u64, time: Duration) -> String {
     let per_second = per_second(bytes, time);
     scaled(per_second, &SIZE_UNITS) + "/s"
 }
 
-/// `1 message`, `2 messages`: for nouns whose plural ends in s.
+/// Formats a count with its noun, whose plural must end in s: `1 message`, `2 messages`.
 pub fn counted(count: u64, one: &str) -> String {
     let s = if count == 1 { "" } else { "s" };
     format!("{count} {one}{s}")
@@ -133,7 +133,7 @@ pub fn per_second(count: u64, time: Duration) -> f64 {
     if time.is_zero() { 0.0 } else { count / time.as_secs_f64() }
 }
 
-/// Three significant digits in the largest unit that leaves at least 1.
+/// Formats a number with three significant digits in the largest unit that leaves at least 1.
 fn scaled(number: f64, units: &[(&str, f64)]) -> String {
     let fitting = units.iter().rev().find(|(_, factor)| number >= *factor * 0.9995);
     let Some(&(name, factor)) = fitting.or(units.first()) else { return String::new() };
@@ -146,14 +146,14 @@ fn scaled(number: f64, units: &[(&str, f64)]) -> String {
     format!("{value:.decimals$} {name}")
 }
 
-/// Binary units, as on the command line.
+/// Binary units for [`size_name`].
 const SIZE_UNITS: [(&str, f64); 4] =
     [("B", 1.0), ("KiB", 1024.0), ("MiB", 1_048_576.0), ("GiB", 1_073_741_824.0)];
 
-/// Largest accepted size in bytes.
+/// Maximum size in bytes that a flag accepts.
 const SIZE_MAX: u64 = 1 << 40;
 
-/// The longest time that a flag accepts.
+/// Maximum time that a flag accepts.
 const TIME_MAX: Duration = Duration::from_secs(24 * 3600);
 
 #[cfg(test)]

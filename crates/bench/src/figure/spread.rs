@@ -27,7 +27,7 @@ impl Spread {
         Some(Self { median, min, max })
     }
 
-    /// The same values, each changed by `change`.
+    /// Changes median, smallest and largest value by `change`.
     pub fn map(self, change: impl Fn(f64) -> f64) -> Self {
         Self { median: change(self.median), min: change(self.min), max: change(self.max) }
     }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A table of text columns.
 //!
-//! It does *not* know the meaning of the values: see `summary.rs`, `detail.rs` and `targets.rs`.
+//! The table does *not* know the meaning of its values: `summary.rs`, `detail.rs` and `targets.rs`
+//! fill it.
 
 use super::spread::Spread;
 
@@ -57,12 +58,12 @@ impl TextTable {
     }
 }
 
-/// `1.04×`, or a dash.
+/// Formats the median of a ratio, such as `1.04×`; a dash if there is no ratio.
 pub fn ratio_name(spread: Option<Spread>) -> String {
     spread.map_or_else(dash, |spread| format!("{:.2}×", spread.median))
 }
 
-/// `1.04 [0.99–1.12]`, or a dash.
+/// Formats a spread, such as `1.04 [0.99–1.12]`; a dash if there is no spread.
 pub fn spread_name(spread: Option<Spread>) -> String {
     let name = |Spread { median, min, max }| format!("{median:.2} [{min:.2}–{max:.2}]");
     spread.map_or_else(dash, name)

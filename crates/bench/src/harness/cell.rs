@@ -5,7 +5,7 @@
 //! ```text
 //! cell = scenario × transport × wait × size × streams × rate × processes
 //! ```
-//! It does *not* say which combinations exist (`table.rs`) nor which of them a run measures
+//! This file does *not* say which combinations exist (`table.rs`) nor which of them a run measures
 //! (`plan.rs`).
 
 use std::fmt;
@@ -60,11 +60,12 @@ pub enum WaitName {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Processes {
-    /// Both ends in the parent, not pinned (`parallel` only).
+    /// Both ends run in the parent, which is not pinned (`parallel` only).
     One,
-    /// One end each.
+    /// Each process runs one end.
     Two,
-    /// One end each, both on the child's CPU (`ping` only): a wake-up then costs only system calls.
+    /// Each process runs one end, and both are pinned to the child's CPU (`ping` only): a wake-up
+    /// then costs only system calls.
     TwoOnOneCpu,
 }
 
@@ -73,22 +74,22 @@ pub enum Processes {
 pub struct Cell {
     /// The pattern of messages.
     pub scenario: Scenario,
-    /// The transport that carries the messages. It crosses the control pipe apart from the cell,
-    /// because its name is `'static`.
+    /// The transport that carries the messages. The control pipe sends its name separately from the
+    /// cell, because the name here is `'static`.
     #[serde(skip)]
     pub transport: TransportName,
-    /// How Partywall waits; `None` for all others.
+    /// The wait strategy of Partywall; `None` for all other transports.
     pub wait: Option<WaitName>,
     /// The length of a message in bytes.
     pub size: usize,
-    /// Pairs or streams at once (1 except in `oversubscribe` and `parallel`); in `idle` the
-    /// sessions.
+    /// Number of pairs or streams at once (1 except in `oversubscribe` and `parallel`); in `idle`,
+    /// number of sessions.
     pub streams: usize,
-    /// Further streams that are sent to without end and never read (`parallel` only).
+    /// Number of further streams that are sent to without end and never read (`parallel` only).
     pub unread: usize,
     /// The processes in which the two ends run.
     pub processes: Processes,
-    /// Threads that only burn CPU, in each process (`oversubscribe` only).
+    /// Number of threads in each process that only burn CPU (`oversubscribe` only).
     pub busy: usize,
     /// Messages per second (`rate` only).
     pub rate: Option<u64>,
@@ -113,17 +114,17 @@ impl Cell {
         }
     }
 
-    /// Partywall's shared memory with this wait strategy.
+    /// A cell over Partywall's shared memory with this wait strategy.
     pub const fn shm(scenario: Scenario, size: usize, wait: WaitName) -> Self {
         Self::new(scenario, TransportName::SHM, size).waiting(wait)
     }
 
-    /// The same with this wait strategy.
+    /// The same cell with this wait strategy.
     pub const fn waiting(self, wait: WaitName) -> Self {
         Self { wait: Some(wait), ..self }
     }
 
-    /// The same with both ends on one CPU.
+    /// The same cell with both ends on one CPU.
     pub const fn on_one_cpu(self) -> Self {
         Self { processes: Processes::TwoOnOneCpu, ..self }
     }
@@ -133,12 +134,12 @@ impl Cell {
         self.processes == Processes::TwoOnOneCpu
     }
 
-    /// The same with `rate` messages per second.
+    /// The same cell with `rate` messages per second.
     pub const fn at_rate(self, rate: u64) -> Self {
         Self { rate: Some(rate), ..self }
     }
 
-    /// The same with `streams` pairs, streams or sessions.
+    /// The same cell with `streams` pairs, streams or sessions.
     pub const fn with_streams(self, streams: usize) -> Self {
         Self { streams, ..self }
     }
@@ -187,7 +188,7 @@ impl TransportName {
 }
 
 impl Processes {
-    /// How many processes the cell needs.
+    /// The number of processes that the cell needs.
     pub const fn count(self) -> usize {
         match self {
             Self::One => 1,

@@ -30,65 +30,66 @@ use super::clock::process_cpu_ns;
 use super::round::SessionCost;
 use super::workspace::{self, Setup};
 
-/// A request of the parent.
+/// A request of the parent to the child.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Request {
-    /// Bind an address for this cell.
+    /// The child binds an address for this cell.
     Open {
         /// The name of the transport, which `cell` does not carry.
         transport: String,
         /// The combination to measure.
         cell: Cell,
-        /// Files and sizes that both processes know.
+        /// Files and sizes that both processes need.
         setup: Setup,
     },
-    /// Take part in one batch of `amount` operations, sessions or milliseconds.
+    /// The child takes part in one batch of `amount` operations, sessions or milliseconds.
     Run {
-        /// The scenario defines the unit.
+        /// The number of units, which the scenario defines.
         amount: u64,
     },
-    /// Accept that many sessions and keep them open (`connect` only).
+    /// The child accepts that many sessions and keeps them open (`connect` only).
     Hold {
-        /// How many sessions to open.
+        /// The number of sessions to open.
         sessions: usize,
     },
-    /// One operation on each stream, answered once the messages of all have arrived (`parallel`).
+    /// The child makes one operation on each stream, and replies once the messages of all streams
+    /// have arrived (`parallel`).
     Gather,
-    /// End the cell and wait for the next.
+    /// The child ends the cell and waits for the next one.
     Close,
 }
 
-/// A reply of the child.
+/// A reply of the child to the parent.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Reply {
-    /// The address of the cell.
+    /// The child has bound the address of the cell.
     Bound {
-        /// In the transport's own notation.
+        /// The address in the transport's own notation.
         address: String,
     },
-    /// The batch may begin.
+    /// The child is ready: the batch may begin.
     Ready,
-    /// The batch is over.
+    /// The child's part of the batch is over.
     Done(Done),
-    /// The child failed and exits.
+    /// The child has failed, and exits.
     Failed {
         /// The reason, on one line.
         why: String,
     },
 }
 
-/// The child's part of a batch.
+/// The child's measurements of a batch.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Done {
     /// CPU time of the child, in nanoseconds.
     pub cpu_ns: u64,
     /// CPU time of the threads that only burn CPU, in nanoseconds.
     pub busy_cpu_ns: u64,
-    /// Latencies that only the receiver can measure, packed.
+    /// Latencies that only the receiver can measure, packed by `round::pack`.
     pub latency: Vec<(u64, u64)>,
-    /// Cost of the sessions that the child holds.
+    /// Cost of the sessions that the child holds; `None` in other scenarios.
     pub session: Option<SessionCost>,
 }
 
@@ -100,7 +101,8 @@ pub struct Child {
 }
 
 impl Child {
-    /// Starts this program again with the argument `command`, on CPU `cpu` if one is given.
+    /// Starts this program again as the child process, with the argument `command`, on CPU `cpu` if
+    /// one is given.
     pub fn start(command: &str, cpu: Option<usize>) -> Result<Self> {
         let program = std::env::current_exe().context("finding this program")?;
         let mut start = Command::new(program);
@@ -131,7 +133,7 @@ impl Child {
         }
     }
 
-    /// Begins a batch; returns once the child is ready.
+    /// Begins a batch; returns once the child has replied that it is ready.
     pub fn begin(&mut self, request: &Request) -> Result<()> {
         self.send(request)?;
         match self.next_reply()? {
@@ -140,7 +142,7 @@ impl Child {
         }
     }
 
-    /// Waits for the child's part of the batch.
+    /// Waits for the child's measurements of the batch.
     pub fn finish(&mut self) -> Result<Done> {
         match self.next_reply()? {
             Reply::Done(done) => Ok(done),
@@ -153,7 +155,7 @@ impl Child {
         self.send(&Request::Close)
     }
 
-    /// The reason that the child gave for its failure: it explains an error of the transport.
+    /// The reason that the child gave for its failure, which explains the error of the transport.
     pub fn failure(&self) -> Option<String> {
         match self.replies.recv_timeout(FAILURE_TIMEOUT) {
             Ok(Reply::Failed { why }) => Some(why),
@@ -176,7 +178,8 @@ impl Child {
 
 impl Drop for Child {
     fn drop(&mut self) {
-        // It may be stuck in the operation that failed. The next run finds its files by name.
+        // The child may be stuck in the operation that failed. The next run removes the child's
+        // files by their names.
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
@@ -188,13 +191,14 @@ pub struct Control {
 }
 
 impl Control {
-    /// Takes stdin: at its end this process removes the parent's files and exits.
+    /// Reads requests from stdin. At the end of stdin this process removes the parent's files and
+    /// exits.
     pub fn from_stdin(program: &'static str) -> Self {
         let parent = std::os::unix::process::parent_id();
         let (sender, requests) = mpsc::channel();
         thread::spawn(move || {
             forward_lines(std::io::stdin().lock(), &sender);
-            // The parent was killed: otherwise it would have killed this process first.
+            // The parent was killed, because otherwise it would have killed this process first.
             workspace::remove_of(program, parent);
             process::exit(0);
         });
@@ -211,7 +215,8 @@ impl Control {
         write_line(&mut std::io::stdout().lock(), reply).context("writing to the parent process")
     }
 
-    /// Takes part in batches until the parent closes the cell; measures the CPU time of each.
+    /// Takes part in batches until the parent closes the cell, and measures the CPU time of each
+    /// batch.
     pub fn serve(&self, mut batch: impl FnMut(Request) -> Result<Done>) -> Result<()> {
         loop {
             let request = self.next_request()?;
@@ -237,7 +242,8 @@ fn write_line(to: &mut impl Write, message: &impl Serialize) -> Result<()> {
     Ok(to.flush()?)
 }
 
-/// Parses lines until the pipe ends, a line is no message, or the receiver is dropped.
+/// Parses lines and forwards the messages until the pipe ends, a line is no message, or the
+/// receiver is dropped.
 fn forward_lines<T: DeserializeOwned>(from: impl BufRead, to: &Sender<T>) {
     for line in from.lines() {
         let Ok(line) = line else { return };
@@ -248,8 +254,8 @@ fn forward_lines<T: DeserializeOwned>(from: impl BufRead, to: &Sender<T>) {
     }
 }
 
-/// Longest wait for a reply. Mapping a gigabyte may take seconds; the watchdog bounds batches.
+/// Maximum wait for a reply. Mapping a gigabyte may take seconds; the watchdog bounds batches.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Longest wait for the reason of a failure after the failure itself.
+/// Maximum wait for the child's reason after a failure.
 const FAILURE_TIMEOUT: Duration = Duration::from_millis(500);

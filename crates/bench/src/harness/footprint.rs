@@ -16,7 +16,7 @@ use partywall_sys::process::{MappedRange, Process, mappings, open_descriptors, r
 
 use super::round::{SessionCost, ratio};
 
-/// Memory and descriptors at one moment.
+/// Memory and descriptors of a process at one moment.
 #[derive(Clone, Copy, Debug)]
 pub struct Footprint {
     resident_bytes: u64,
@@ -27,13 +27,13 @@ pub struct Footprint {
 /// The scheduler's counters of a thread.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Activity {
-    /// Number of times it went to sleep: at least once per system call that blocks.
+    /// Number of times the thread went to sleep: at least once for each system call that blocks.
     pub sleeps: u64,
     /// CPU time in nanoseconds. If it does not grow, the thread made no system call.
     pub cpu_ns: u64,
 }
 
-/// The directory of one thread in `/proc`.
+/// The directory in `/proc` of one thread.
 #[derive(Clone, Debug)]
 pub struct ThreadFiles(PathBuf);
 
@@ -71,13 +71,13 @@ impl ThreadFiles {
         Ok(Self(Path::new("/proc").join(relative)))
     }
 
-    /// Whether the thread sleeps, and has not only been preempted.
+    /// Whether the thread sleeps; false if it was merely preempted.
     pub fn is_asleep(&self) -> Result<bool> {
         let status = read(self.0.join("status"))?;
         Ok(status.lines().any(|line| line.starts_with("State:\tS")))
     }
 
-    /// The counters so far.
+    /// Reads the thread's counters.
     pub fn activity(&self) -> Result<Activity> {
         let status = read(self.0.join("status"))?;
         let schedule = read(self.0.join("schedstat"))?;
@@ -131,7 +131,7 @@ mod tests {
 
     #[test]
     fn activity_of_this_thread_shows_cpu_time() {
-        // The kernel updates the counter at a tick, so the first value may be 0.
+        // The kernel updates the counter only at a timer tick, so its first value may be 0.
         let files = ThreadFiles::of_this_thread().unwrap();
         let deadline = std::time::Instant::now() + std::time::Duration::from_secs(10);
         while files.activity().unwrap().cpu_ns == 0 {

@@ -6,7 +6,8 @@
 //!           │                                 │
 //!           └── Round (latency, CPU, bytes)   └── Done (the child's share)
 //! ```
-//! `Cell` says what is measured, `Workspace` where files may lie, `Watchdog` ends a run that hangs.
+//! `Cell` says what is measured, `Workspace` where files may lie, and `Watchdog` ends a run that
+//! hangs.
 
 pub mod cell;
 pub mod clock;

@@ -11,7 +11,7 @@ use super::control::{Child, Done, Request};
 use super::round::Round;
 use super::watchdog::Watchdog;
 
-/// The child process and the watchdog over both.
+/// The child process, and the watchdog over parent and child.
 pub struct Pair {
     /// The child process of the pair.
     pub child: Child,
@@ -21,13 +21,13 @@ pub struct Pair {
 
 /// The results of one batch in both processes.
 pub struct Batch<R> {
-    /// The value of the parent's part.
+    /// The value that the parent's part returned.
     pub value: R,
     /// Elapsed time from the first operation to the last, in nanoseconds.
     pub elapsed_ns: u64,
-    /// CPU time of this process, in nanoseconds.
+    /// CPU time of the parent, in nanoseconds.
     pub cpu_ns: u64,
-    /// The child's report of its part.
+    /// The child's measurements of its part.
     pub done: Done,
 }
 
@@ -49,7 +49,7 @@ impl<R> Batch<R> {
 }
 
 impl Pair {
-    /// Runs one batch: `body` here, its counterpart in the child.
+    /// Runs one batch: `body` in this process, while the child serves `request`.
     pub fn batch<R>(
         &mut self,
         request: &Request,
@@ -65,7 +65,7 @@ impl Pair {
         self.batch(&Request::Run { amount }, body)
     }
 
-    /// Returns how many operations take about `duration`, and warms both processes up on the way.
+    /// Returns how many operations take about `duration`; its batches also warm both processes up.
     /// `body` performs as many operations as its argument says.
     pub fn calibrate(
         &mut self,
@@ -76,7 +76,7 @@ impl Pair {
     }
 }
 
-/// Runs `body` without a counterpart in the child.
+/// Runs `body` in this process, without a part of the child.
 pub fn alone<R>(body: impl FnOnce() -> Result<R>) -> Result<Batch<R>> {
     let cpu_before_ns = process_cpu_ns();
     let start = Instant::now();
@@ -86,7 +86,7 @@ pub fn alone<R>(body: impl FnOnce() -> Result<R>) -> Result<Batch<R>> {
     Ok(Batch { value, elapsed_ns, cpu_ns, done: Done::default() })
 }
 
-/// Returns how many operations take about `duration`, `ops_min` at least. `batch` performs as many
+/// Returns how many operations take about `duration`, at least `ops_min`. `batch` performs as many
 /// operations as its argument says and returns the elapsed time in nanoseconds.
 pub fn calibrate(
     ops_min: u64,
@@ -105,9 +105,9 @@ pub fn calibrate(
     }
 }
 
-/// Longest last batch of the warm-up.
+/// Maximum duration of the last batch of the warm-up.
 const CALIBRATION_MAX: Duration = Duration::from_millis(20);
 
-/// Operations of the smallest batch (the default) and of the largest.
+/// Number of operations of the smallest batch (the default), and of the largest batch.
 const OPS_MIN: u64 = 8;
 const OPS_MAX: u64 = 1 << 28;

@@ -8,11 +8,11 @@
 //!                    a send time or a flag, written by the sender and returned to the receiver
 //! ```
 //! All transports share this routine, so none has an advantage. Writing and verifying take one
-//! addition per word and no branch, which compilers vectorise. The offset of a difference is
-//! searched only after one was found.
+//! addition per word and no branch, so compilers vectorise them. The offset of a difference is
+//! searched only after a difference was found.
 //!
-//! The pattern is *not* random. It differs between messages, offsets and directions, which detects
-//! torn, lost, repeated and stale payloads.
+//! The pattern is *not* random. It differs between messages, offsets and directions, so the
+//! receiver detects torn, lost, repeated and stale payloads.
 
 use std::fmt;
 
@@ -94,7 +94,7 @@ impl Touch {
         self.fill(rest, sequence);
     }
 
-    /// Checks all but the head, and returns the head.
+    /// Checks everything except the head, and returns the head.
     #[inline]
     pub fn verify_headed(self, payload: &[u8], sequence: u64) -> Result<u64, Corrupted> {
         let Some((first, rest)) = payload.split_first_chunk::<HEAD_SIZE>() else {
@@ -105,14 +105,14 @@ impl Touch {
     }
 }
 
-/// The word of message `sequence` at `offset`.
+/// The pattern word of message `sequence` at byte `offset`.
 #[inline]
 fn seed_at(sequence: u64, offset: usize) -> u64 {
     mix(sequence).wrapping_add((offset as u64 / 8).wrapping_mul(STEP))
 }
 
-/// Spreads a sequence number over 64 bits (the finisher of splitmix64): consecutive messages share
-/// no words.
+/// Spreads a sequence number over 64 bits (the finisher of splitmix64), so that consecutive
+/// messages have no words in common.
 #[inline]
 fn mix(sequence: u64) -> u64 {
     let mut z = sequence.wrapping_add(STEP);
@@ -133,7 +133,7 @@ fn fill_words(payload: &mut [u8], seed: u64) {
     tail.copy_from_slice(&word.to_le_bytes()[..size]);
 }
 
-/// The bitwise or of all differences: 0 if and only if each byte is right.
+/// The bitwise or of all differences: 0 if and only if each byte is correct.
 #[inline]
 fn differences(payload: &[u8], seed: u64) -> u64 {
     let mut word = seed;
@@ -156,13 +156,14 @@ fn first_difference(payload: &[u8], seed: u64) -> usize {
     payload.iter().zip(&expected).position(|(byte, right)| byte != right).unwrap_or(payload.len())
 }
 
-/// Bytes of a head.
+/// Length of a head in bytes.
 pub const HEAD_SIZE: usize = 8;
 
-/// Set in the sequence number of a reply, which therefore differs from an echo of the request.
+/// Bit that is set in the sequence number of a reply, so that a reply differs from an echo of the
+/// request.
 pub const REPLY: u64 = 1 << 63;
 
-/// Odd, with well-spread bits (2^64 divided by the golden ratio).
+/// The step between two words: odd, with well-spread bits (2^64 divided by the golden ratio).
 const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
 
 #[cfg(test)]

@@ -10,12 +10,12 @@ use anyhow::{Context, Result};
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
-/// One cell, measured in one round.
+/// The measurements of one cell in one round.
 #[derive(Clone, Debug)]
 pub struct Round {
     /// Latency of each operation, in nanoseconds.
     pub latency: Histogram<u64>,
-    /// How many operations were done.
+    /// Number of operations.
     pub ops: u64,
     /// Elapsed time of all operations, in nanoseconds.
     pub elapsed_ns: u64,
@@ -39,22 +39,24 @@ pub struct Round {
 pub struct StreamMemory {
     /// Shared memory for large messages, in bytes.
     pub memory_bytes: u64,
-    /// The configured bound of that.
+    /// The configured maximum of `memory_bytes`.
     pub memory_bytes_max: u64,
-    /// Growth of it while the clock ran; if it is not 0, the growth is part of the measured time.
+    /// Growth of `memory_bytes` while the clock ran; if it is not 0, the time of growing is part of
+    /// the measured time.
     pub grown_bytes: u64,
     /// Large messages that the receiver has not released.
     pub blocks_in_flight: u64,
-    /// Messages on the streams that are never read.
+    /// Number of sent messages on the streams that are never read.
     pub unread_messages: u64,
     /// Payload bytes of these messages.
     pub unread_bytes: u64,
-    /// The bound of these bytes: the configured one of each stream, or one longer message.
+    /// The maximum of `unread_bytes`: the sum of the streams' configured windows, or of one longer
+    /// message each.
     pub unread_bytes_max: u64,
 }
 
 impl StreamMemory {
-    /// The larger value of each field.
+    /// The maximum of each field.
     pub fn worse(self, other: Self) -> Self {
         Self {
             memory_bytes: self.memory_bytes.max(other.memory_bytes),
@@ -75,7 +77,7 @@ pub struct SessionCost {
     pub resident_bytes: f64,
     /// Writable shared memory of the process, resident or not, in bytes.
     pub own_shared_bytes: f64,
-    /// How many descriptors are open.
+    /// Number of open descriptors.
     pub descriptors: f64,
     /// Number of times the scheduler ran an idle receiver (`idle` only).
     pub wakeups: Option<u64>,
@@ -84,7 +86,7 @@ pub struct SessionCost {
 }
 
 impl SessionCost {
-    /// The larger value of each field, for a limit that holds in both processes.
+    /// The maximum of each field, for a limit that must hold in both processes.
     pub fn worse(self, other: Self) -> Self {
         Self {
             resident_bytes: self.resident_bytes.max(other.resident_bytes),
@@ -97,7 +99,7 @@ impl SessionCost {
 }
 
 impl Round {
-    /// CPU time per operation, both processes, in nanoseconds.
+    /// CPU time of both processes per operation, in nanoseconds.
     pub fn cpu_per_op(&self) -> f64 {
         ratio(self.cpu_parent_ns + self.cpu_child_ns, self.ops)
     }
@@ -112,7 +114,7 @@ impl Round {
 pub fn pool<'a>(mut rounds: impl Iterator<Item = &'a Round>) -> Option<Round> {
     let mut sum = rounds.next()?.clone();
     for round in rounds {
-        // Same bounds everywhere, so nothing can fall outside.
+        // All histograms have the same bounds, so no value can fall outside.
         sum.latency.add(&round.latency).ok()?;
         sum.ops += round.ops;
         sum.elapsed_ns += round.elapsed_ns;
@@ -135,17 +137,17 @@ pub fn pool<'a>(mut rounds: impl Iterator<Item = &'a Round>) -> Option<Round> {
     Some(sum)
 }
 
-/// An empty histogram with the bounds used everywhere.
+/// An empty histogram; all histograms of the benchmark have these bounds.
 pub fn histogram() -> Result<Histogram<u64>> {
     Histogram::new_with_bounds(1, LATENCY_NS_MAX, 3).context("making a histogram")
 }
 
-/// A histogram for the control pipe: (value, count) of each bucket in use.
+/// Packs a histogram for the control pipe: (value, count) of each bucket in use.
 pub fn pack(histogram: &Histogram<u64>) -> Vec<(u64, u64)> {
     histogram.iter_recorded().map(|v| (v.value_iterated_to(), v.count_at_value())).collect()
 }
 
-/// The histogram that [`pack`] packed.
+/// The histogram from which [`pack`] made `buckets`.
 pub fn unpack(buckets: &[(u64, u64)]) -> Result<Histogram<u64>> {
     let mut histogram = histogram()?;
     for &(value, count) in buckets {
@@ -160,7 +162,7 @@ pub fn ratio(a: u64, b: u64) -> f64 {
     if b == 0 { 0.0 } else { a as f64 / b as f64 }
 }
 
-/// Longest latency of the histogram, in nanoseconds; longer ones are recorded as this one.
+/// Maximum latency of the histogram, in nanoseconds; higher ones are recorded as this one.
 const LATENCY_NS_MAX: u64 = 100_000_000_000;
 
 #[cfg(test)]

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Ends the program when a measurement hangs, and on SIGINT and SIGTERM; removes its files first.
+//! Ends the program when a measurement hangs, and on SIGINT and SIGTERM. It removes the run's files
+//! first.
 //!
 //! A hang is a finding, such as a lost wake-up, so a benchmark must end by itself. The watchdog
-//! does
-//! *not* kill the child: the child exits at the end of its stdin.
+//! does *not* kill the child: the child exits at the end of its stdin.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
@@ -20,7 +20,7 @@ pub struct Watchdog {
 }
 
 impl Watchdog {
-    /// Starts the thread without a deadline. From now on signals are handled.
+    /// Starts the thread without a deadline. From this call on, signals are handled.
     pub fn start(program: &'static str) -> Result<Self> {
         let deadline = Arc::new(Mutex::new(None));
         let shared = Arc::clone(&deadline);
@@ -51,7 +51,7 @@ impl Watchdog {
     }
 }
 
-/// Returns the exit code when the program must end.
+/// Watches for signals and the deadline; returns the exit code once the program must end.
 async fn watch(program: &str, deadline: &Mutex<Option<Instant>>) -> i32 {
     let Ok((mut interrupt, mut terminate)) = signal(SignalKind::interrupt())
         .and_then(|interrupt| Ok((interrupt, signal(SignalKind::terminate())?)))
@@ -79,5 +79,5 @@ const CHECK_PERIOD: Duration = Duration::from_secs(1);
 /// The exit code after a measurement that hung.
 const EXIT_HUNG: i32 = 3;
 
-/// Added to the number of the signal, as shells do.
+/// Added to the number of a signal to form the exit code, as shells do.
 const EXIT_SIGNAL: i32 = 128;

@@ -7,8 +7,8 @@
 //! /dev/shm/<program>-<pid>-…                shared memory of other libraries, by name
 //! ```
 //! A run removes its files at its end, on SIGINT and SIGTERM, and when a measurement hangs. The
-//! files of a killed run are removed by its child, or by the next run: no process of that pid
-//! exists then.
+//! files of a killed run are removed by its child, or by the next run, which finds that no process
+//! has the pid in their names.
 
 use std::fs::{self, DirBuilder};
 use std::io;
@@ -33,13 +33,15 @@ pub struct Workspace {
 pub struct Setup {
     /// A private directory for socket files; removed after the run.
     pub directory: PathBuf,
-    /// Another, on a memory file system if a writable one exists; removed after the run.
+    /// A further private directory, on a memory file system if a writable one exists; removed after
+    /// the run.
     pub memory: PathBuf,
-    /// A name unique on this machine; names outside both directories begin with it.
+    /// A name unique on this machine. Names of shared memory outside the two directories begin with
+    /// it.
     pub run_name: String,
     /// The number of this measurement within the run.
     pub number: u32,
-    /// How Partywall waits; all others block in the kernel.
+    /// The wait strategy of Partywall; all other transports block in the kernel.
     pub wait: Option<WaitName>,
     /// The size of each message, in bytes.
     pub size: usize,
@@ -53,7 +55,7 @@ impl Setup {
 }
 
 impl Workspace {
-    /// Makes the directories, and removes those of killed runs.
+    /// Makes the directories of this run, and removes those of killed runs.
     pub fn make(program: &'static str) -> Result<Self> {
         remove_where(program, |pid| !Path::new("/proc").join(pid.to_string()).exists());
         let run_name = format!("{program}-{}", std::process::id());
@@ -115,14 +117,14 @@ fn remove_where(program: &str, is_ours: impl Fn(u32) -> bool) {
     }
 }
 
-/// The process that made a file of this name; `None` for the files of other programs.
+/// The pid of the process that made a file of this name; `None` for files of other programs.
 fn owner(program: &str, name: &str) -> Option<u32> {
     let rest = name.strip_prefix(program)?.strip_prefix('-')?;
     let end = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
     rest[..end].parse().ok()
 }
 
-/// A memory file system on most machines.
+/// A memory file system that most machines have.
 const SHARED_MEMORY: &str = "/dev/shm";
 
 #[cfg(test)]

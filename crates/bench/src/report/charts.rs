@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The plots of a report and the cells in each.
+//! The plots of a report, and the cells that each of them shows.
 //!
 //! ```text
 //! ping-by-size         p50 of the round trip over the size
@@ -18,7 +18,7 @@ use crate::harness::round::ratio;
 use crate::outcome::{Metric, Outcome};
 use crate::plan::TINY;
 
-/// File names without extension, and plots.
+/// All plots, each with the name of its file without extension.
 pub fn all(outcomes: &[Outcome]) -> Vec<(&'static str, LineChart)> {
     let charts = [
         ("ping-by-size", ping_by_size(outcomes)),
@@ -93,7 +93,7 @@ fn rate_cpu(outcomes: &[Outcome]) -> LineChart {
     }
 }
 
-/// The distribution of small messages: one in x is slower than y.
+/// The distribution of latencies of small messages: one message in x is slower than y.
 fn ping_tail(outcomes: &[Outcome]) -> LineChart {
     let is_small = |cell: Cell| cell.scenario == Scenario::Ping && cell.size == TINY;
     let series = outcomes.iter().filter(|outcome| is_small(outcome.cell)).filter_map(|outcome| {
@@ -116,7 +116,7 @@ fn ping_tail(outcomes: &[Outcome]) -> LineChart {
     }
 }
 
-/// One line per transport and wait strategy through the cells of a scenario.
+/// One line for each transport and wait strategy, through the cells of a scenario.
 fn lines(
     outcomes: &[Outcome],
     scenario: Scenario,
@@ -160,11 +160,11 @@ fn rate(cell: Cell) -> f64 {
     ratio(cell.rate.unwrap_or(0), 1)
 }
 
-/// The label of a mark on a logarithmic axis, which is almost a whole number of bytes.
+/// The label of a mark on a logarithmic axis, rounded to a whole number of bytes.
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a label; positive")]
 fn whole_size_name(size: f64) -> String {
     exact_size_name(size.round() as usize)
 }
 
-/// One message in this many: the median first.
+/// The fractions of the tail plot: one message in so many; the first is the median.
 const TAIL: [u64; 7] = [2, 10, 100, 1_000, 10_000, 100_000, 1_000_000];

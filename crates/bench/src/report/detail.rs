@@ -25,7 +25,7 @@ time per operation in throughput, duplex, oversubscribe and parallel. ÷ base: o
 baseline-spin at that size. ÷ socket: over the Unix socket. time/op: elapsed time over the operations of all
 streams, not a latency. CPU/op: both processes. cores s+r: CPU time of sender and receiver over elapsed time.";
 
-/// Values without a column, as text; empty if there are none.
+/// Values that have no column, as text; empty if there are none.
 pub fn notes(outcomes: &[Outcome]) -> String {
     [sessions(outcomes), streams(outcomes), links(outcomes)].concat()
 }
@@ -67,7 +67,7 @@ fn streams(outcomes: &[Outcome]) -> String {
     lines.collect()
 }
 
-/// The time of a link over that of its transport alone, and of both directions over one.
+/// Compares a link's time with that of its transport alone, and both directions at once with one.
 fn links(outcomes: &[Outcome]) -> String {
     use TransportName as T;
     let over = |outcome: &Outcome, below: Cell| {

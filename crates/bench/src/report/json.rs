@@ -3,9 +3,9 @@
 //!
 //! The keys up to `touched` are always present, in this order. A percentile is `null` without
 //! samples, and p99 of `rate` also below 1,000 samples. Further keys follow for some cells:
-//! `one_cpu` if both processes share one, the rate and the cores of `rate`, the cost of a session
-//! in `connect` and `idle`. `parallel` adds time per operation over the rounds, processes, the
-//! memory of its session and the rate kept next to unread streams.
+//! `one_cpu` if both processes share one CPU, the rate and the cores of `rate`, the cost of a
+//! session in `connect` and `idle`. `parallel` adds time per operation over the rounds, the number
+//! of processes, the memory of its session, and the rate that its streams keep next to unread ones.
 
 use serde::Serialize;
 
@@ -70,7 +70,7 @@ struct Parallel {
 }
 
 impl Line {
-    /// All rounds of one cell; `None` if there were none.
+    /// The sum of all rounds of one cell; `None` if there were none.
     pub fn of(outcome: &Outcome, outcomes: &[Outcome]) -> Option<Self> {
         let cell = outcome.cell;
         let round = outcome.pooled()?;
@@ -124,17 +124,17 @@ impl Parallel {
     }
 }
 
-/// Fraction of a core, to four decimals.
+/// The share of a core, to four decimals.
 fn cores(cpu_ns: u64, round: &Round) -> f64 {
     to_four_decimals(ratio(cpu_ns, round.elapsed_ns))
 }
 
-/// Whether payloads were written and verified; an eventfd has none.
+/// Whether payloads were written and verified; an eventfd has no payload.
 fn is_touched(cell: Cell) -> bool {
     cell.touch == Touch::All && cell.transport != TransportName::BASELINE_EVENTFD
 }
 
-/// To one decimal, which exceeds the precision of any measurement.
+/// Rounds to one decimal, which exceeds the precision of any measurement.
 fn rounded(number: f64) -> f64 {
     (number * 10.0).round() / 10.0
 }

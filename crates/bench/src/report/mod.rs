@@ -31,11 +31,12 @@ use json::Line;
 pub struct Output {
     /// The table as text.
     pub table: TextTable,
-    /// The text that goes to the terminal.
+    /// The text that goes to the terminal after the table.
     pub notes: String,
 }
 
-/// Makes the directory and writes a file there, so that an error shows before a long measurement.
+/// Makes the directory and writes a file there, so that an error is found before a long
+/// measurement.
 pub fn prepare(directory: &Path) -> Result<()> {
     fs::create_dir_all(directory).with_context(|| format!("making {}", directory.display()))?;
     let probe = directory.join(format!(".partywall-{}", process::id()));

@@ -16,11 +16,11 @@ pub struct LineChart {
     pub x_label: &'static str,
     /// The name of the vertical axis.
     pub y_label: &'static str,
-    /// The ratio of two marks of the horizontal axis.
+    /// The factor between two marks of the horizontal axis.
     pub x_base: f64,
-    /// Writes a number of the horizontal axis.
+    /// Formats a number of the horizontal axis.
     pub x_name: fn(f64) -> String,
-    /// Writes a number of the vertical axis.
+    /// Formats a number of the vertical axis.
     pub y_name: fn(f64) -> String,
     /// The lines of the plot, one per transport. Lines without points are left out.
     pub series: Vec<Series>,
@@ -29,7 +29,7 @@ pub struct LineChart {
 /// A line of the plot with its points.
 #[derive(Clone, Debug)]
 pub struct Series {
-    /// Its name in the legend.
+    /// The name of the line in the legend.
     pub name: String,
     /// Points from left to right. Only positive numbers are drawn.
     pub points: Vec<(f64, f64)>,
@@ -118,7 +118,7 @@ const TITLE_SIZE: u32 = 20;
 const FONT: &str = "sans-serif";
 const PADDING: f64 = 1.3;
 
-/// Distinct also in colour blindness (after Okabe and Ito).
+/// Colours that people with colour blindness can distinguish (after Okabe and Ito).
 const COLORS: [RGBColor; 8] = [
     RGBColor(0, 114, 178),
     RGBColor(213, 94, 0),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The summary table of a whole run, one row per question of a newcomer.
+//! The summary table of a whole run; each row answers a question that a new user has.
 //!
 //! Times are medians over the rounds. Each ratio compares times, also in rows that show a rate, so
 //! smaller is better. Ratios are formed in each round, for the adaptive wait strategy.
@@ -19,7 +19,7 @@ struct Row {
     like: Cell,
     metric: Metric,
     show: fn(f64, usize) -> String,
-    /// Whether the round trip of the baseline is comparable.
+    /// Whether the row can be compared with the round trip of the baseline.
     has_baseline: bool,
 }
 
@@ -110,7 +110,7 @@ fn line(row: &Row, outcomes: &[Outcome]) -> Vec<String> {
     let by_wait = |wait| lookup(TransportName::SHM, Some(wait));
     let shm = by_wait(WaitName::Adaptive);
     let uds = lookup(TransportName::UDS, None);
-    // The round trip of the baseline, also for other scenarios.
+    // The round trip of the baseline, to which rows of other scenarios are compared, too.
     let baseline_cell = Cell::new(Scenario::Ping, TransportName::BASELINE_SPIN, row.like.size);
     let baseline = find(outcomes, baseline_cell).filter(|_| row.has_baseline);
     let against = |below: Option<&Outcome>, metric| {
@@ -134,7 +134,7 @@ fn line(row: &Row, outcomes: &[Outcome]) -> Vec<String> {
     ]
 }
 
-/// A number of the outcomes of `connect` and `idle`.
+/// Formats a number from the outcomes of `connect` and `idle`.
 type ShowSession = fn(connect: &Outcome, idle: &Outcome) -> Option<String>;
 
 const SESSION_ROWS: [(&str, ShowSession); 2] = [

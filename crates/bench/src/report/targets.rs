@@ -37,11 +37,11 @@ enum Limit {
 
 /// The number to compare with the limit.
 enum Number {
-    /// A ratio of two cells of the same rounds.
+    /// The ratio of two cells, formed within each round.
     Ratio((Cell, Metric), (Cell, Metric)),
     /// A metric of one cell.
     Plain(Cell, Metric),
-    /// A number of a session without messages.
+    /// A number of a session that carries no messages.
     Session(Cell, fn(SessionCost) -> Option<f64>),
 }
 
@@ -96,7 +96,7 @@ fn ping_targets() -> Vec<Target> {
         let name = format!("ping 64 B, park: {metric_name} ÷ uds");
         target(&name, limit, park(metric), uds(TINY, metric))
     };
-    // Between two CPUs the wake-up of the machine dominates. On one CPU the cost of the system
+    // Between two CPUs the machine's wake-up time dominates. On one CPU the cost of the system
     // calls shows.
     let on_one_cpu = |metric_name: &str, metric, limit| {
         let name = format!("ping 64 B, park, one CPU: {metric_name} ÷ uds");
@@ -249,7 +249,8 @@ impl Target {
     }
 }
 
-/// The duration per round that gives enough samples: five rounds at 100 messages/s give 1,050.
+/// The duration per round that gives enough samples: for example, five rounds at 100 messages/s
+/// give 1,050.
 fn time_for(cell: Cell) -> Duration {
     Duration::from_millis(match cell.scenario {
         Scenario::Ping | Scenario::Throughput | Scenario::Duplex => 300,
@@ -260,7 +261,7 @@ fn time_for(cell: Cell) -> Duration {
     })
 }
 
-/// Messages per second with a target.
+/// The rates for which there are targets, in messages per second.
 const RATES: [u64; 2] = [100, 10_000];
 
 #[cfg(test)]

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `connect`: sessions opened, used once and closed, one after the other; then what a held one
-//! costs.
+//! `connect`: sessions are opened, used once and closed, one after the other; then the cost of an
+//! open session is measured.
 //!
-//! One operation is connect, one message there and back, close: without the message, a socket would
-//! count as connected before the other process has even looked at it.
+//! One operation is connect, one message there and back, close. Without the message, a socket would
+//! count as connected before the other process has accepted it.
 //!
 //! The cost of a session is the growth per session of resident memory, own shared memory and
-//! descriptors while 32 are held open, each used once; the larger value of the two sides is
+//! descriptors while 32 sessions are open, each used once. The larger value of the two processes is
 //! reported.
 
 use std::time::{Duration, Instant};
@@ -86,8 +86,8 @@ pub fn serve<A: Acceptor>(cell: Cell, acceptor: &mut A, control: &Control) -> Re
     })
 }
 
-/// Sessions held open to measure the cost of one.
+/// Number of open sessions from which the cost of one is computed.
 const SESSIONS: usize = 32;
 
-/// Most sessions per round: each closed TCP connection occupies a port for a minute.
+/// Maximum number of sessions per round: each closed TCP connection occupies a port for a minute.
 const OPS_MAX: u64 = 2_000;

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `duplex`: both ways at once, as fast as possible; one operation is one message of each
-//! direction.
+//! `duplex`: messages in both directions at once, as fast as possible. One operation is one message
+//! of each direction.
 //!
 //! ```text
 //! parent   send × window, then:  receive, send, receive, send …      last window: only received
 //! child    the same
 //! ```
-//! Compared with `throughput` it shows whether messages of one direction delay those of the other
-//! (SPEC 12.5). At most two windows are in flight per direction. Plain sockets would deadlock if
-//! both ends blocked on sending, so one window fits the buffers of each. No latency is measured:
-//! the queues are full.
+//! Compared with `throughput`, the scenario shows whether messages of one direction delay those of
+//! the other (SPEC 12.5). At most two windows are in flight per direction. Plain sockets would
+//! deadlock if both ends blocked on sending, so one window fits the buffers of each socket. No
+//! latency is measured, because the queues are always full.
 
 use std::time::Duration;
 
@@ -48,8 +48,8 @@ pub fn serve(cell: Cell, mut endpoint: impl Endpoint, control: &Control) -> Resu
     })
 }
 
-/// Sends and receives `ops` messages each, at most one window ahead. `outgoing` and `incoming` are
-/// bits of the sequence numbers that differ per direction.
+/// Sends and receives `ops` messages, with at most one window sent ahead. `outgoing` and `incoming`
+/// are bits of the sequence numbers that differ per direction.
 fn exchange(
     cell: Cell,
     endpoint: &mut impl Endpoint,
@@ -76,13 +76,13 @@ fn exchange(
     endpoint.settle()
 }
 
-/// Messages in flight per direction.
+/// Number of messages of a window, for messages of `size` bytes.
 fn window(size: usize) -> u64 {
     (WINDOW_BYTES / size.max(1) as u64).clamp(1, WINDOW_MAX)
 }
 
-/// Bytes of a window. The buffers of each plain socket hold at least this, headers included, so
-/// larger messages would deadlock there.
+/// Length of a window in bytes. The buffers of each plain socket hold at least a window, headers
+/// included; more would deadlock there.
 pub const WINDOW_BYTES: u64 = 32 << 10;
 const WINDOW_MAX: u64 = 64;
 

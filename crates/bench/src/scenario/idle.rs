@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `idle`: a pair of channels without messages; a receiver should do nothing.
+//! `idle`: a pair of channels without messages, on which a blocked receiver should use no CPU time.
 //!
 //! ```text
 //! parent: (unused)          ─channel A─  thread in receive :child     each sleeping thread is
 //!         thread in receive ─channel B─  (unused)                     observed, then woken
 //! ```
-//! A thread that neither went to sleep again nor used a nanosecond of CPU made no system call.
+//! A thread that neither went to sleep again nor used a nanosecond of CPU time made no system call.
 
 use std::sync::mpsc::channel;
 use std::thread::{self, JoinHandle};
@@ -66,7 +66,7 @@ pub fn serve<A: Acceptor<Endpoint: Send + 'static>>(
     control.serve(|request| {
         let Request::Run { amount } = request else { bail!("idle has no other request than run") };
         let Some(endpoint) = incoming.take() else {
-            // The second batch: both observations are over, so the peer's receiver may wake.
+            // In the second batch both observations are over, so the peer's receiver may be woken.
             outgoing.send(cell.size, |m| cell.touch.fill(m, 0))?;
             outgoing.settle()?;
             return Ok(Done::default());
@@ -105,8 +105,8 @@ fn observe_sleeper<E: Endpoint + Send + 'static>(
     Ok((activity, sleeper))
 }
 
-/// Waits until the thread sleeps and has been inactive for a while: it may start late on a busy
-/// machine.
+/// Waits until the thread sleeps and has been inactive for a while, because it may start late on a
+/// busy machine.
 fn once_asleep(files: &ThreadFiles) -> Result<Activity> {
     let mut last = files.activity()?;
     for _ in 0..CHECKS_MAX {
@@ -124,7 +124,7 @@ fn join(sleeper: JoinHandle<Result<()>>) -> Result<()> {
     sleeper.join().map_err(|_| anyhow!("the sleeping thread panicked"))?
 }
 
-/// Pause between two checks; a receiver stops spinning and sleeps within it.
+/// Pause between two checks; within this time a receiver stops spinning and sleeps.
 const SETTLE: Duration = Duration::from_millis(100);
-/// Checks before the measurement fails.
+/// Maximum number of checks before the measurement fails.
 const CHECKS_MAX: u32 = 300;

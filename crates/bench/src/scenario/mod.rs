@@ -7,8 +7,8 @@
 //! Runner::ping::<T>       ping                          endpoints that are not Send
 //! Runner::streams::<T>    parallel                      many streams on tokio
 //! ```
-//! A `Runner` is a pair of function pointers, made generic over one transport: the table of
-//! transports holds them as data, and within a scenario no call is virtual.
+//! A `Runner` is a pair of function pointers, made from functions generic over one transport. So
+//! the table of transports holds runners as data, while no call within a scenario is virtual.
 
 mod connect;
 pub mod duplex;
@@ -52,7 +52,7 @@ impl Runner {
         Self { measure: measure_ping::<T>, serve: serve_ping::<T> }
     }
 
-    /// The scenario on asynchronous streams of `T`.
+    /// The scenario `parallel` on asynchronous streams of `T`.
     pub const fn streams<T: StreamTransport>() -> Self {
         Self { measure: parallel::measure::<T>, serve: parallel::serve::<T> }
     }

@@ -7,8 +7,8 @@
 //!         …                 …
 //!         busy × k          busy × k               optional threads that only burn CPU
 //! ```
-//! A receiver that spins takes time from other pairs. The CPU time is that of the pairs: the time
-//! of the busy threads is subtracted.
+//! A receiver that spins takes CPU time from other pairs. The reported CPU time is that of the
+//! pairs: the time of the busy threads is subtracted.
 
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 use std::thread::{self, ScopedJoinHandle};
@@ -145,7 +145,7 @@ fn with_busy_threads<R>(count: usize, body: impl FnOnce() -> Result<R>) -> Resul
     })
 }
 
-/// Computes until the sender of `stopped` is dropped; returns the CPU time in nanoseconds.
+/// Computes until the sender of `stopped` is dropped; returns the thread's CPU time in nanoseconds.
 fn burn(stopped: &Receiver<()>) -> u64 {
     let before_ns = thread_cpu_ns();
     let mut number = 1_u64;
@@ -157,12 +157,12 @@ fn burn(stopped: &Receiver<()>) -> u64 {
     thread_cpu_ns() - before_ns
 }
 
-/// Heads of messages: another follows, or this is the last.
+/// Values of a message's head: another message follows, or this message is the last.
 const MORE: u64 = 0;
 const LAST: u64 = 1;
 
-/// Time of the unmeasured exchange before.
+/// Duration of the unmeasured exchange before the measurement.
 const WARM_UP: Duration = Duration::from_millis(20);
 
-/// Computations of a busy thread between two checks of `stopped`.
+/// Number of computations of a busy thread between two checks of `stopped`.
 const BURN_STEPS: u32 = 10_000;

@@ -60,7 +60,7 @@ pub fn measure<T: StreamTransport>(
     Ok(Round { memory, over_socket, ..batch.round(ops, bytes, latency) })
 }
 
-/// The child's part, if there are two processes.
+/// Runs the child's part of the scenario, if there are two processes.
 pub fn serve<T: StreamTransport>(cell: Cell, setup: &Setup, control: &Control) -> Result<()> {
     let runtime = runtime()?;
     let mut server = runtime.block_on(T::bind(cell, setup))?;
@@ -77,9 +77,9 @@ pub fn serve<T: StreamTransport>(cell: Cell, setup: &Setup, control: &Control) -
     })
 }
 
-/// The client's ends of all streams; in one process also the server's.
+/// The client's ends of all streams. In a run with one process, it also has the server's ends.
 ///
-/// The runtime is the last field, so that the others are dropped within it.
+/// The runtime is the last field, so that all other fields are dropped before the runtime ends.
 struct Ends<T: StreamTransport> {
     client_side: Side<T::Endpoint>,
     served: Option<Served<T>>,
@@ -89,10 +89,10 @@ struct Ends<T: StreamTransport> {
     runtime: Runtime,
 }
 
-/// The server's ends, if they are in this process.
+/// The server's ends, in a run with one process.
 struct Served<T: StreamTransport> {
     side: Side<T::Endpoint>,
-    /// Accepted, and never received from.
+    /// Streams that were accepted and are never received from.
     unread: Vec<T::Endpoint>,
     server: T::Server,
 }
@@ -121,7 +121,7 @@ impl<T: StreamTransport> Ends<T> {
         Ok(Self { client_side, served, unread, client, cell, runtime })
     }
 
-    /// Both parts of one batch.
+    /// Runs the client's part of one batch, and the server's part if it is in this process.
     fn batch(&mut self, pair: &mut Pair, request: &Request) -> Result<Batch<Vec<u64>>> {
         let Self { client_side, served, runtime, .. } = self;
         match served {
@@ -177,7 +177,7 @@ async fn open_all<T: StreamTransport>(
     Ok((client, endpoints))
 }
 
-/// Accepts the streams to answer, and those that are never read.
+/// Accepts the streams on which the server replies, and those that it never reads.
 async fn accept_all<S: Server>(
     cell: Cell,
     server: &mut S,
@@ -190,7 +190,7 @@ async fn accept_all<S: Server>(
     Ok((Side::new(cell, endpoints), unread))
 }
 
-/// A runtime with as many threads as there are CPUs to run on.
+/// A runtime with as many threads as there are usable CPUs.
 fn runtime() -> Result<Runtime> {
     tokio::runtime::Builder::new_multi_thread()
         .enable_all()

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `ping`: one message in flight, there and back; the latency is the round trip.
+//! `ping`: one message in flight, sent there and back; the latency is the time of the round trip.
 //!
 //! ```text
 //! parent   fill n ── send ──►             receive ◄── … verify n|REPLY ┐
 //! child              receive, verify n, fill n|REPLY, send ────────────┘   next n
 //! ```
-//! The clock is read once per round trip: its end is the start of the next. The measured time
-//! therefore contains writing, verifying and the loop itself, for each transport alike.
+//! The clock is read once per round trip: the end of one is the start of the next. The measured
+//! time therefore contains writing, verifying and the loop itself, equally for each transport.
 
 use std::time::{Duration, Instant};
 
@@ -51,7 +51,7 @@ pub fn serve(cell: Cell, mut endpoint: impl Endpoint, control: &Control) -> Resu
     })
 }
 
-/// Receives message `sequence` and sends a reply, which is written anew.
+/// Receives message `sequence`, and sends a reply with a payload of its own.
 pub fn echo_one(cell: Cell, endpoint: &mut impl Endpoint, sequence: u64) -> Result<()> {
     endpoint.receive(cell.size, |message| cell.touch.verify(message, sequence))??;
     endpoint.send(cell.size, |message| cell.touch.fill(message, sequence | REPLY))
@@ -64,7 +64,7 @@ pub fn ping_one(cell: Cell, endpoint: &mut impl Endpoint, sequence: u64) -> Resu
     Ok(())
 }
 
-/// Performs `ops` round trips. The first few are not recorded, because the child has only just
+/// Performs `ops` round trips. The first few are not recorded, because the child has just been
 /// woken.
 fn ping(
     cell: Cell,
@@ -89,5 +89,5 @@ fn ping(
     Ok(())
 }
 
-/// Round trips at the start of a batch that are not recorded.
+/// Number of round trips at the start of a batch that are not recorded.
 const UNRECORDED_MAX: u64 = 4;

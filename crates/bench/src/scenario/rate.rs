@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `rate`: one way at a fixed rate, independent of the receiver (open loop).
+//! `rate`: messages in one direction at a fixed rate, whether the receiver keeps up or not (open
+//! loop).
 //!
 //! ```text
 //! intended   t0      t0+p     t0+2p    t0+3p        p = 1 s / rate
@@ -8,9 +9,9 @@
 //! ```
 //! Both processes read `CLOCK_MONOTONIC`, one clock for the whole machine.
 //!
-//! The sender sleeps while more than 100 µs remain and spins for the rest. Below 10,000 messages
-//! per second it mostly sleeps; above, it only spins. Its CPU time is mostly that of pacing, equal
-//! for all transports. The receiver's CPU time is the cost of waiting.
+//! The sender sleeps while more than 100 µs remain, and spins for the rest. Below 10,000 messages
+//! per second it mostly sleeps; above, it only spins. Its CPU time is mostly that of pacing, which
+//! is equal for all transports. The receiver's CPU time is the cost of waiting.
 
 use std::path::Path;
 use std::thread;
@@ -67,7 +68,7 @@ fn send_paced(
 ) -> Result<()> {
     let start_ns = monotonic_ns();
     for index in 0..ops {
-        // The first message is one period away: the receiver sleeps by then.
+        // The first message is due one period after the start, so that the receiver sleeps by then.
         let intended_ns = start_ns + (index + 1) * period_ns;
         wait_until(intended_ns);
         endpoint.send(cell.size, |m| cell.touch.fill_headed(m, intended_ns, *next))?;
@@ -76,9 +77,10 @@ fn send_paced(
     endpoint.settle()
 }
 
-/// Asks for timers of the calling thread without slack; the default allows the kernel 50 µs.
+/// Sets the timer slack of the calling thread to the minimum; the default lets the kernel delay
+/// timers by 50 µs.
 ///
-/// If the kernel refuses, pauses end later and the sender spins less. The latencies stay right.
+/// If the kernel refuses, pauses end later and the sender spins less. The latencies remain correct.
 fn sleep_precisely() {
     let thread = std::fs::read_link("/proc/thread-self").ok();
     if let Some(id) = thread.as_ref().and_then(|path| path.file_name()) {
@@ -96,11 +98,12 @@ fn wait_until(due_ns: u64) {
     }
 }
 
-/// The last part of a pause is spun, because timers are late by tens of microseconds.
+/// Length of the last part of a pause, which is spun because timers are late by tens of
+/// microseconds.
 const SPIN_NS: u64 = 100_000;
 
 const NS_PER_SECOND: u64 = 1_000_000_000;
 
-/// Messages of the warm-up, and the pause between them.
+/// Number of messages of the warm-up, and the pause between them.
 const WARM_UP_OPS: u64 = 20;
 const WARM_UP_PERIOD_NS: u64 = 1_000_000;

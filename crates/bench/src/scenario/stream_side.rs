@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! One side of all streams of `parallel` and its part in a batch: one task per stream, all at once.
+//! One end of each stream of `parallel`, and its part in a batch: one task per stream, all at once.
 //!
 //! ```text
 //! Run { amount }   client   task ×N   (send, receive) × amount
@@ -8,11 +8,11 @@
 //! Gather           client   send ×N                               receive ×N, release all
 //!                  server             receive ×N, release all, send ×N
 //! ```
-//! During `Gather` each stream has a message in flight at once, first in one direction and then in
-//! the other. Shared memory thereby reaches its largest size.
+//! During `Gather` every stream has a message in flight at the same time, first in one direction
+//! and then in the other. Shared memory thereby reaches its largest size before the measurement.
 //!
-//! Reading the clock for each short operation would slow it down. Below 64 KiB one operation in 16
-//! is timed, and a different one on each stream.
+//! Reading the clock for each short operation would slow the operations down. For messages below 64
+//! KiB one operation in 16 is timed, and a different one on each stream.
 
 use std::future::Future;
 use std::time::Instant;
@@ -26,7 +26,7 @@ use crate::harness::control::Request;
 use crate::harness::pattern::REPLY;
 use crate::transport::{AsyncEndpoint, Payload};
 
-/// One end of each stream.
+/// The ends of all streams on one side.
 pub struct Side<E> {
     cell: Cell,
     endpoints: Vec<E>,
@@ -40,7 +40,7 @@ impl<E: AsyncEndpoint> Side<E> {
         Self { cell, endpoints, next: 0 }
     }
 
-    /// The client's part of a batch; returns the recorded latencies in nanoseconds.
+    /// Runs the client's part of a batch; returns the recorded latencies in nanoseconds.
     pub async fn request(&mut self, request: &Request) -> Result<Vec<u64>> {
         let (cell, first) = (self.cell, self.next);
         match *request {
@@ -61,7 +61,7 @@ impl<E: AsyncEndpoint> Side<E> {
         }
     }
 
-    /// The server's part of a batch.
+    /// Runs the server's part of a batch.
     pub async fn respond(&mut self, request: &Request) -> Result<()> {
         let (cell, first) = (self.cell, self.next);
         match *request {
@@ -125,7 +125,7 @@ pub const fn payload(cell: Cell, stream: u64, operation: u64) -> Payload {
     Payload { size: cell.size, touch: cell.touch, sequence }
 }
 
-/// The payload of the reply.
+/// The payload of the reply to message `operation` on `stream`.
 const fn reply_payload(cell: Cell, stream: u64, operation: u64) -> Payload {
     let request = payload(cell, stream, operation);
     Payload { sequence: request.sequence | REPLY, ..request }
@@ -198,17 +198,17 @@ async fn reply<E: AsyncEndpoint>(
     Ok((endpoint, Vec::new()))
 }
 
-/// Bits of the operation in a sequence number, below those of the stream. The highest bit marks
-/// replies.
+/// Number of bits of a sequence number that hold the operation; the stream is above them. The
+/// highest bit marks replies.
 const STREAM_SHIFT: u32 = 40;
 
-/// Smallest size of which each operation is timed.
+/// From this message size in bytes on, each operation is timed.
 const SIZE_OF_EACH_TIMED: usize = 64 << 10;
 
-/// One of this many shorter operations is timed.
+/// For smaller messages, one operation in so many is timed.
 const SAMPLE_PERIOD: u64 = 16;
 
-/// Latencies per stream for which memory is allocated before the first operation.
+/// Number of latencies per stream for which memory is allocated before the first operation.
 const SAMPLES_MAX: usize = 1 << 16;
 
 #[cfg(test)]

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `throughput`: one way, as fast as back-pressure allows; the result is a rate.
+//! `throughput`: messages in one direction, as fast as back-pressure allows; the result is a rate.
 //!
 //! ```text
 //! parent   send send send send …            ◄── one reply after all are verified stops the clock
 //! child      receive receive receive … (verify each)
 //! ```
 //! Each 64th message carries its send time, so the latencies are those of messages in a full queue.
-//! The inverse of the rate is *not* a latency and is not reported as one.
+//! The inverse of the rate is *not* a latency, and is not reported as one.
 
 use std::time::Duration;
 
@@ -58,7 +58,7 @@ pub fn serve(cell: Cell, mut endpoint: impl Endpoint, control: &Control) -> Resu
     })
 }
 
-/// Sends `ops` messages and waits for the reply.
+/// Sends `ops` messages, and waits for the reply that confirms all of them.
 fn send_all(cell: Cell, endpoint: &mut impl Endpoint, next: &mut u64, ops: u64) -> Result<()> {
     let Cell { size, touch, .. } = cell;
     for _ in 0..ops {
@@ -78,6 +78,6 @@ const fn is_stamped(sequence: u64) -> bool {
     sequence.is_multiple_of(STAMP_PERIOD)
 }
 
-/// One message in so many carries its send time; reading the clock for each would slow what is
-/// measured.
+/// One message in so many carries its send time: reading the clock for each message would slow the
+/// measured operations.
 const STAMP_PERIOD: u64 = 64;

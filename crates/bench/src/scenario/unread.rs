@@ -17,14 +17,15 @@ use super::stream_side::payload;
 use crate::harness::cell::Cell;
 use crate::transport::AsyncEndpoint;
 
-/// The running senders; dropping this ends them.
+/// The running senders of the unread streams; dropping the value ends them.
 pub struct UnreadStreams {
     senders: JoinSet<Result<()>>,
     messages: Arc<Mutex<u64>>,
 }
 
 impl UnreadStreams {
-    /// Starts a sender without end on each of `endpoints`, which are numbered from `first`.
+    /// Starts a task on each of `endpoints` that sends without end; the streams are numbered from
+    /// `first`.
     pub fn start<E: AsyncEndpoint>(
         runtime: &Runtime,
         cell: Cell,
@@ -40,10 +41,10 @@ impl UnreadStreams {
         Self { senders, messages }
     }
 
-    /// Messages sent so far, all of them unread.
+    /// The number of messages sent so far, all of which are unread.
     ///
     /// # Errors
-    /// If a sender has ended.
+    /// The error of a sender that has ended.
     pub fn messages(&mut self) -> Result<u64> {
         if let Some(ended) = self.senders.try_join_next() {
             ended.context("the sender of an unread stream panicked")??;

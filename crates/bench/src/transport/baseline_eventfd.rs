@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The cost of sleeping and waking: a bare blocking eventfd per direction, without payload.
+//! The baseline of sleeping and waking: one blocking eventfd per direction, without payload.
 //!
-//! A transport that parks cannot take less time; the difference is its own cost.
+//! No transport that parks can take less time; whatever a transport takes beyond the baseline is
+//! its own cost.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -17,10 +18,10 @@ use crate::harness::workspace::Setup;
 /// Makes channels of the transport `baseline-eventfd`.
 pub struct BaselineEventfd;
 
-/// Waits for the eventfds of the parent.
+/// The child's end, which waits for the parent's eventfds.
 pub struct EventfdAcceptor(HandoverListener);
 
-/// One eventfd to write and one to read.
+/// The eventfd to write to, and the one to read from.
 pub struct EventfdEndpoint {
     outgoing: File,
     incoming: File,

@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The cost of shared memory: the payload and one flag word, one buffer per direction.
+//! The baseline of shared memory: the payload and one flag word, in one buffer per direction.
 //!
 //! ```text
 //! request (the parent writes)      reply (the child writes)
 //! ├── n bytes ──┤ pad to 8 │ flag: u64    the count of messages so far, stored last (Release)
 //!                            └ the reader polls it until it changes, then reads n bytes in place
 //! ```
-//! Each buffer is sealed memory that the peer maps read-only, as the regions of a channel are. The
-//! time of a channel beyond this pays for the queue, the checks and the ability to sleep.
+//! Each buffer is sealed memory that the peer maps read-only, like the regions of a channel. The
+//! additional time of a channel pays for the queue, the checks and the ability to sleep.
 //!
-//! There is *no* space for a second message, no sleep and no end, so only `ping` runs on it. A
-//! reader returns an error if the flag does not change for ten seconds.
+//! The buffer has *no* space for a second message, and the transport neither sleeps nor reports an
+//! end. So only `ping` runs on it. A reader returns an error if the flag does not change for ten
+//! seconds.
 
 use std::cell::UnsafeCell;
 use std::os::fd::AsFd;
@@ -28,13 +29,13 @@ use crate::harness::workspace::Setup;
 /// Makes channels of the transport `baseline-spin`.
 pub struct BaselineSpin;
 
-/// Waits for the parent's buffer and sends its own in exchange.
+/// The child's end, which receives the parent's buffer and sends its own.
 pub struct SpinAcceptor {
     handover: HandoverListener,
     size: usize,
 }
 
-/// The own buffer and the peer's.
+/// The buffer that this process writes, and the peer's buffer.
 pub struct SpinEndpoint {
     own: OwnMem,
     peer: PeerMem,
@@ -68,7 +69,7 @@ impl Acceptor for SpinAcceptor {
 }
 
 impl SpinEndpoint {
-    /// Makes a buffer, sends its descriptor and maps the peer's.
+    /// Makes a buffer, sends its descriptor to the peer, and maps the peer's buffer.
     fn exchange(socket: &Socket, size: usize) -> Result<Self> {
         let total = (flag_offset(size) + FLAG_SIZE).next_multiple_of(SIZE_GRANULE);
         let own = OwnMap::create("bench-baseline", total)?;
@@ -112,12 +113,12 @@ impl Endpoint for SpinEndpoint {
     }
 }
 
-/// The flag follows the payload, in the same cache line if both fit.
+/// The offset of the flag, which follows the payload, in the same cache line if both fit.
 const fn flag_offset(size: usize) -> usize {
     size.next_multiple_of(FLAG_SIZE)
 }
 
-/// Own sealed memory for the ring crate.
+/// Sealed memory of this process, as the ring crate needs it.
 struct Own(OwnMap);
 
 impl Writable for Own {
@@ -126,7 +127,7 @@ impl Writable for Own {
     }
 }
 
-/// The peer's sealed memory for the ring crate.
+/// The peer's sealed memory, as the ring crate needs it.
 struct Peer(PeerMap);
 
 impl Readable for Peer {
@@ -137,8 +138,8 @@ impl Readable for Peer {
 
 const FLAG_SIZE: usize = 8;
 
-/// Polls of the flag between two reads of the clock.
+/// Number of polls of the flag between two reads of the clock.
 const POLLS_PER_CLOCK_READ: u32 = 1 << 20;
 
-/// Longest wait for the flag.
+/// Maximum wait for the flag to change.
 const TIMEOUT: Duration = Duration::from_secs(10);

@@ -5,7 +5,8 @@
 //! | length u32, little-endian | payload |     one write, and one read if small, per message
 //! ```
 //! Each message carries its length, as a program on a socket needs it. Both directions share one
-//! buffer, because one message is in flight; it stays in the cache, which favours the sockets.
+//! buffer, because only one message is in flight. The buffer stays in the cache, which favours the
+//! sockets.
 
 use anyhow::{Context, Result, ensure};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
@@ -44,5 +45,5 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> AsyncEndpoint for Frame
     }
 }
 
-/// Bytes of the length field.
+/// Length of the length field in bytes.
 const LENGTH_SIZE: usize = 4;

@@ -31,7 +31,7 @@ impl HandoverListener {
         self.path.display().to_string()
     }
 
-    /// Waits for the other process.
+    /// Waits until the parent process connects.
     pub fn accept(&self) -> Result<Socket> {
         let deadline = Instant::now() + ACCEPT_TIMEOUT;
         loop {
@@ -64,8 +64,8 @@ pub fn receive<const N: usize>(socket: &Socket) -> Result<[OwnedFd; N]> {
     received.try_into().map_err(|_| anyhow!("expected {N} descriptors, got {count}"))
 }
 
-/// Connections come from one process, from a few threads at most.
+/// Length of the listen backlog: connections come from a few threads of one process.
 const BACKLOG: i32 = 64;
 
-/// Longest wait for the other process, which connects as soon as it knows the address.
+/// Maximum wait for the other process, which connects as soon as it knows the address.
 const ACCEPT_TIMEOUT: Duration = Duration::from_secs(10);

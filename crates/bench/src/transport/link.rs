@@ -5,8 +5,8 @@
 //! send      send_with(size): built in place in the log, from which the peer or the kernel reads
 //! receive   recv_with: read in the link's memory, then acknowledged
 //! ```
-//! The files lie on a memory file system if a writable one exists: the scenario measures the link
-//! and not a disk.
+//! The files lie on a memory file system if a writable one exists, because the scenario measures
+//! the link and not a disk.
 
 use std::fs::DirBuilder;
 use std::marker::PhantomData;
@@ -34,7 +34,7 @@ pub type LinkTcp = LinkOver<Tcp>;
 /// Makes channels of the transport `link-uds`.
 pub type LinkUds = LinkOver<Uds>;
 
-/// The connection below a link.
+/// The connection that carries a link.
 pub trait Carrier {
     /// The transport that both ends require.
     const POLICY: TransportPolicy;
@@ -68,7 +68,7 @@ impl Carrier for Tcp {
     }
 }
 
-/// A server of links.
+/// A server of links, at which the child waits for the parent's link.
 pub struct LinkAcceptor {
     server: Server,
     address: String,
@@ -159,8 +159,7 @@ fn config(setup: &Setup) -> Config {
         .allow_anonymous_tcp(true)
 }
 
-/// A directory of link files, removed with its last endpoint, or by the parent at the end of the
-/// run.
+/// A directory of link files. Its last endpoint removes it, or the parent at the end of the run.
 #[derive(Clone)]
 struct Directory(Arc<OwnedDirectory>);
 
@@ -184,10 +183,10 @@ impl Drop for OwnedDirectory {
     }
 }
 
-/// Longest wait for the other process, which connects as soon as it knows the address.
+/// Maximum wait for the other process, which connects as soon as it knows the address.
 const ACCEPT_TIMEOUT: Duration = Duration::from_secs(10);
 const RING: u64 = 4 << 20;
-/// Large messages that `throughput` may have in flight.
+/// Number of large messages that `throughput` may have in flight.
 const MESSAGES_IN_FLIGHT: u64 = 8;
 const SLAB_MIN: u64 = 16 << 20;
 const SLAB_UNIT: u64 = 64 << 10;

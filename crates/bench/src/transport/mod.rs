@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The interface of a measured transport, so that each scenario is written once.
+//! The interfaces of a measured transport, so that each scenario is written once.
 //!
 //! ```text
 //! ChannelTransport   child:   T::bind(setup) ─► Acceptor   accept() ─► Endpoint ─┐
@@ -9,12 +9,13 @@
 //! StreamTransport    child:   T::bind ─► Server   accept() ─► AsyncEndpoint ×N     on tokio,
 //!                    parent:  T::connect ─► Client  open() ─► AsyncEndpoint ×N     for `parallel`
 //! ```
-//! All calls are generic: a virtual call or a boxed future per message would show in 15 ns.
+//! All calls are generic: a virtual call or a boxed future per message would be visible in a time
+//! of 15 ns.
 //!
-//! Channels carry no length of a message: both ends know it, which favours the byte streams.
+//! Messages of channels carry no length, because both ends know it. That favours the byte streams.
 //!
 //! Invariant: streams are accepted in the order in which they are opened, so both ends number them
-//! alike. If a transport breaks it, payloads do not verify.
+//! alike. If a transport breaks the invariant, payloads do not verify.
 
 pub mod baseline_eventfd;
 pub mod baseline_spin;
@@ -35,7 +36,7 @@ use crate::harness::cell::Cell;
 use crate::harness::pattern::{Corrupted, Touch};
 use crate::harness::workspace::Setup;
 
-/// A transport of blocking channels. Only `ping` runs with endpoints that are not `Send`.
+/// A transport of blocking channels. If its endpoints are not `Send`, only `ping` runs on it.
 pub trait ChannelTransport {
     /// One end of a connection.
     type Endpoint: Endpoint;
@@ -63,13 +64,14 @@ pub trait Acceptor {
 
 /// One end of a connection that carries messages both ways.
 pub trait Endpoint {
-    /// Sends one message; `fill` writes its `size` bytes into memory of the transport's choice.
+    /// Sends one message; `fill` writes its `size` bytes into memory that the transport chooses.
     fn send(&mut self, size: usize, fill: impl FnOnce(&mut [u8])) -> Result<()>;
 
-    /// Receives one message of `size` bytes; `read` sees it in place.
+    /// Receives one message of `size` bytes; `read` gets its bytes in place.
     fn receive<R>(&mut self, size: usize, read: impl FnOnce(&[u8]) -> R) -> Result<R>;
 
-    /// Returns once all sent messages have left: the caller does not call again for a while.
+    /// Returns once all sent messages have left this process, because the caller will not use the
+    /// endpoint for a while.
     fn settle(&mut self) -> Result<()> {
         Ok(())
     }
@@ -81,7 +83,7 @@ pub trait StreamTransport: 'static {
     type Endpoint: AsyncEndpoint;
     /// The end that opens streams.
     type Client: Client<Endpoint = Self::Endpoint>;
-    /// The end that accepts them.
+    /// The end that accepts streams.
     type Server: Server<Endpoint = Self::Endpoint>;
 
     /// Binds a fresh address.
@@ -103,13 +105,14 @@ pub trait Client: Send + Sync + 'static {
     /// Opens one more stream.
     fn open(&self) -> impl Future<Output = Result<Self::Endpoint>> + Send;
 
-    /// Shared memory of the session on this side; `None` for a transport without any.
+    /// Shared memory of the session on the client's side; `None` for a transport without shared
+    /// memory.
     fn memory(&self) -> Option<Memory> {
         None
     }
 
-    /// Messages so far that found no shared memory and took the socket; `None` if it does not
-    /// count.
+    /// Number of messages so far that found no shared memory and took the socket; `None` if the
+    /// transport does not count them.
     fn over_socket(&self) -> Option<u64> {
         None
     }
@@ -171,11 +174,11 @@ pub trait AsyncEndpoint: Send + 'static {
 /// The content of one message.
 #[derive(Clone, Copy, Debug)]
 pub struct Payload {
-    /// Bytes.
+    /// Length of the message in bytes.
     pub size: usize,
-    /// Whether they are written and verified.
+    /// Whether the payload is written and verified.
     pub touch: Touch,
-    /// Stream, operation and direction.
+    /// Stream, operation and direction, combined into one number.
     pub sequence: u64,
 }
 
@@ -186,7 +189,7 @@ impl Payload {
         self.touch.fill(message, self.sequence);
     }
 
-    /// Verifies the whole message. The transport checks its length.
+    /// Verifies the whole message; the transport has already checked its length.
     #[inline]
     pub fn verify(self, message: &[u8]) -> Result<(), Corrupted> {
         self.touch.verify(message, self.sequence)
@@ -196,12 +199,12 @@ impl Payload {
 /// Shared memory of a session.
 #[derive(Clone, Copy, Debug)]
 pub struct Memory {
-    /// Bytes that are allocated for it.
+    /// Number of allocated bytes.
     pub bytes: u64,
-    /// The configured bound of them.
+    /// The configured maximum of `bytes`.
     pub bytes_max: u64,
-    /// Large messages that the receiver has not released.
+    /// Number of large messages that the receiver has not released.
     pub blocks_in_flight: u64,
-    /// The bound of the unread bytes of one stream.
+    /// Maximum number of unread bytes of one stream.
     pub unread_bytes_max: u64,
 }

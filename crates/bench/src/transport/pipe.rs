@@ -20,7 +20,7 @@ use crate::harness::workspace::Setup;
 /// Makes channels of the transport `pipe`.
 pub struct Pipe;
 
-/// Waits for the pipes of the parent.
+/// The child's end, which waits for the parent's pipes.
 pub struct PipeAcceptor {
     handover: HandoverListener,
     size: usize,

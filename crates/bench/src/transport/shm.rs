@@ -5,8 +5,8 @@
 //! channel   send_with(size): filled in place       recv_ref ─► read in place ─► dropped
 //! stream    reserve ─► filled in place ─► commit   recv ─► read in place ─► dropped
 //! ```
-//! Neither end copies a payload. The policy is `SharedMemory`: where memory cannot be shared the
-//! measurement fails with the reason, and never measures a socket under this name.
+//! Neither end copies a payload. The policy is `SharedMemory`: where memory cannot be shared, the
+//! measurement fails with the reason, instead of measuring a socket under this name.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -87,7 +87,7 @@ impl Endpoint for ShmEndpoint {
     }
 }
 
-/// A listener at a socket file, and the one session after its first accept.
+/// A listener at a socket file, and the single session after the first accept.
 pub struct ShmServer {
     listener: asynchronous::Listener,
     session: Option<asynchronous::Session>,
@@ -137,7 +137,8 @@ impl ShmClient {
         Ok(Self { session: connected?, memory_max: MEMORY_MIN, unread_bytes_max: STREAM_WINDOW })
     }
 
-    /// Overflows of the session: messages of another protocol that took the socket.
+    /// Number of overflows of the session: messages of another protocol that took the socket for
+    /// lack of shared memory.
     pub fn overflows(&self) -> u64 {
         self.session.stats().overflows
     }
@@ -155,7 +156,7 @@ impl StreamTransport for Shm {
 
     async fn connect(cell: Cell, setup: &Setup, address: &str) -> Result<ShmClient> {
         let client = ShmClient::connect(address, &session_config(cell, setup)).await?;
-        // One message may be longer than the window.
+        // A message that is longer than the window is accepted alone.
         let unread_bytes_max = STREAM_WINDOW.max(cell.size as u64);
         Ok(ShmClient { memory_max: memory_max(cell), unread_bytes_max, ..client })
     }
@@ -257,15 +258,15 @@ fn session_config(cell: Cell, setup: &Setup) -> Config {
         .memory_max(memory_max(cell))
 }
 
-/// Memory for one message of each stream, in blocks of up to twice its size, and for unread
-/// messages.
+/// Maximum memory of the session: one message of each stream, in blocks of up to twice the
+/// message's size, and the unread messages.
 fn memory_max(cell: Cell) -> u64 {
     let (streams, unread, size) = (cell.streams as u64, cell.unread as u64, cell.size as u64);
     let unread_bytes = unread * (STREAM_WINDOW + 2 * size);
     (2 * streams * size + unread_bytes).max(MEMORY_MIN)
 }
 
-/// The library's wait strategy of this name; adaptive by default.
+/// The library's wait strategy of this name; adaptive if no name is given.
 pub const fn wait_strategy(wait: Option<WaitName>) -> Wait {
     match wait {
         Some(WaitName::Spin) => Wait::Spin,
@@ -278,18 +279,18 @@ pub const fn wait_strategy(wait: Option<WaitName>) -> Wait {
 /// The pause of `poll` between two polls.
 const POLL_PERIOD: Duration = Duration::from_micros(100);
 
-/// Large messages that `throughput` may have in flight.
+/// Number of large messages that `throughput` may have in flight.
 const MESSAGES_IN_FLIGHT: u64 = 8;
 
-/// At least this many bytes of memory, so that the library's default has no influence.
+/// Minimum of the configured memory in bytes, so that the library's default has no influence.
 const MEMORY_MIN: u64 = 64 << 20;
 
 /// The library's default window, repeated here because the report shows it as a bound.
 const STREAM_WINDOW: u64 = 256 << 10;
 
-/// At least the library's defaults.
+/// Minimum numbers of streams and of blocks, at least the library's defaults.
 const STREAMS_MIN: u32 = 1024;
 const BLOCKS_MIN: u64 = 1024;
 
-/// The warm-up holds one large message of each stream; the bound is twice that.
+/// Number of blocks per stream: twice the one large message of each stream that the warm-up holds.
 const BLOCKS_PER_STREAM: u64 = 2;

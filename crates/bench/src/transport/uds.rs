@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Unix stream sockets with the kernel's default buffers: blocking, and on tokio one per stream.
+//! Unix stream sockets with the kernel's default buffers: blocking, and on tokio one connection per
+//! stream.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -64,7 +65,7 @@ impl Drop for UdsAcceptor {
     }
 }
 
-/// A bound socket file.
+/// A socket file that is bound, and accepts connections on tokio.
 pub struct UdsServer {
     listener: asynchronous::UnixListener,
     path: PathBuf,
@@ -121,7 +122,7 @@ impl Client for UdsClient {
         for _ in 0..CONNECTS_MAX {
             match asynchronous::UnixStream::connect(&self.path).await {
                 Ok(stream) => return FramedStream::new(stream, self.size),
-                // The backlog is full: the server accepts more slowly than this client connects.
+                // The backlog is full: the server accepts more slowly than the client connects.
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {
                     tokio::time::sleep(CONNECT_PAUSE).await;
                 }
@@ -135,6 +136,7 @@ impl Client for UdsClient {
     }
 }
 
-/// Attempts at a full backlog, and the pause between them: ten seconds in total.
+/// Maximum number of attempts at a full backlog, and the pause between two attempts: ten seconds in
+/// total.
 const CONNECTS_MAX: u32 = 10_000;
 const CONNECT_PAUSE: Duration = Duration::from_millis(1);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The client of calls.
+//! The client of calls over a stream.
 //!
 //! ```text
 //!   call ─▶ slot ─▶ order of sending ─▶ sent ─▶ answered     two tasks per client: `read` passes
@@ -18,16 +18,16 @@ use std::time::Instant;
 use tokio::sync::{Mutex as Turns, Notify, OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::task::AbortHandle;
 
-/// Makes calls over a stream; clones share the stream.
+/// Makes calls over a stream. Clones share the stream.
 ///
-/// Dropping the last clone ends the direction to the server. One-way calls that were sent are still
-/// handled.
+/// Dropping the last clone ends the direction to the server. The server still handles one-way calls
+/// that were sent before.
 #[derive(Clone, Debug)]
 pub struct Client {
     tasks: Arc<Tasks>,
 }
 
-/// Ends the tasks when the last clone is dropped.
+/// The tasks of a client. Dropping the last clone ends them.
 #[derive(Debug)]
 struct Tasks {
     shared: Arc<Shared>,
@@ -37,17 +37,17 @@ struct Tasks {
 #[derive(Debug)]
 struct Shared {
     table: Mutex<CallTable>,
-    /// Calls are sent one after the other, in the order of their ids.
+    /// The sending direction. Calls take turns, so that they are sent in the order of their ids.
     send: Turns<SendStream>,
     slots: Arc<Semaphore>,
-    /// Notified when a call was cancelled, or the client ended.
+    /// Notified when a call was cancelled, or when the last clone of the client was dropped.
     changed: Notify,
 }
 
 #[derive(Debug)]
 struct CallTable {
     pending: Pending<Waiter>,
-    /// Cancelled calls whose CANCEL is pending. They hold their slots, which bounds this list.
+    /// Cancelled calls whose CANCEL is pending. Each keeps its slot, which bounds the list.
     cancels: Vec<(u64, OwnedSemaphorePermit)>,
     over: Option<Lost>,
     is_closing: bool,
@@ -60,26 +60,26 @@ struct Waiter {
     slot: OwnedSemaphorePermit,
 }
 
-/// The entry of a waiting call, removed when the call's future is dropped.
+/// The entry of a waiting call. Dropping the ticket, as the call's future does, removes the entry.
 struct Ticket<'a> {
     shared: &'a Shared,
     id: u64,
 }
 
 impl Client {
-    /// Makes calls over `stream`, with the default limits.
+    /// Makes a client over `stream`, with the default limits.
     ///
     /// # Panics
-    /// Outside a tokio runtime.
+    /// Panics outside a tokio runtime.
     #[must_use]
     pub fn new(stream: Stream) -> Self {
         Self::with(stream, CallsConfig::default())
     }
 
-    /// Makes calls over `stream`.
+    /// Makes a client over `stream`, with the limits of `config`.
     ///
     /// # Panics
-    /// Outside a tokio runtime.
+    /// Panics outside a tokio runtime.
     #[must_use]
     pub fn with(stream: Stream, config: CallsConfig) -> Self {
         let (send, recv) = stream.into_split();
@@ -101,20 +101,21 @@ impl Client {
         Self { tasks: Arc::new(Tasks { shared, reader }) }
     }
 
-    /// Makes a call and waits for the answer, which is the received message past its header.
-    /// Dropping the future cancels the call.
+    /// Makes a call and waits for the answer. The answer is the received message without its
+    /// header. Dropping the future cancels the call.
     ///
     /// # Errors
-    /// One of the reasons in [`CallError`].
+    /// Returns [`CallError`] if the call was not answered.
     pub async fn call(&self, payload: &[u8]) -> Result<Message, CallError> {
         self.call_until(payload, None).await
     }
 
-    /// As [`call`](Self::call), until `deadline`, which the server receives too. The time of
-    /// waiting for a slot and for room counts.
+    /// As [`call`](Self::call), but waits only until `deadline`. Waiting for a slot and for room
+    /// counts too. The server gets the deadline, and drops the handler when it passes.
     ///
     /// # Errors
-    /// [`CallError::DeadlineExceeded`], and the errors of `call`.
+    /// [`CallError::DeadlineExceeded`] if the deadline passed, and the errors of
+    /// [`call`](Self::call).
     pub async fn call_deadline(
         &self,
         payload: &[u8],
@@ -127,11 +128,11 @@ impl Client {
         }
     }
 
-    /// Makes a call without an answer, so the caller never learns whether it was handled. `Ok`
-    /// means that it is committed to the stream.
+    /// Makes a one-way call, which has no answer: the caller never learns whether it was handled.
+    /// `Ok` means that the call is committed to the stream.
     ///
     /// # Errors
-    /// One of the reasons in [`CallError`].
+    /// Returns [`CallError`] if the call was not committed.
     pub async fn call_one_way(&self, payload: &[u8]) -> Result<(), CallError> {
         let shared = &*self.tasks.shared;
         let mut send = shared.send.lock().await;
@@ -144,7 +145,7 @@ impl Client {
         Ok(send_frame(&mut send, frame, payload).await?)
     }
 
-    /// Whether no more calls can be made, and why.
+    /// Returns the reason why no more calls can be made, or `None` while they can.
     #[must_use]
     pub fn lost(&self) -> Option<Lost> {
         self.tasks.shared.table().over.clone()
@@ -157,7 +158,7 @@ impl Client {
     ) -> Result<Message, CallError> {
         let shared = &*self.tasks.shared;
         let Ok(slot) = Arc::clone(&shared.slots).acquire_owned().await else {
-            return Err(CallError::Aborted); // the semaphore is never closed
+            return Err(CallError::Aborted); // unreachable: the semaphore is never closed
         };
         let mut send = shared.send.lock().await;
         let (answer, answered) = oneshot::channel();
@@ -167,7 +168,7 @@ impl Client {
         send_frame(&mut send, frame, payload).await?;
         shared.table().pending.sent(ticket.id);
         drop(send);
-        // Every waiter gets an answer before it is dropped.
+        // `recv` fails only if the waiter was dropped without an answer, which never happens.
         answered.await.unwrap_or(Err(CallError::Aborted))
     }
 }
@@ -204,13 +205,13 @@ impl Shared {
         };
         let waiter = self.table().pending.answered(id)?;
         if let Some(waiter) = waiter {
-            // The call may have been dropped at this moment.
+            // An error only means that the caller has just dropped the call.
             let _ = waiter.answer.send(answer);
         }
         Ok(())
     }
 
-    /// Fails every waiting call, because no more answers will come.
+    /// Fails every waiting call, because no more answers will arrive.
     fn end(&self, lost: &Lost) {
         let mut table = self.table();
         table.over = Some(lost.clone());
@@ -250,7 +251,7 @@ fn failure(code: u32, detail: Message) -> CallError {
     }
 }
 
-/// The task that receives answers and passes them on.
+/// Runs the task that receives answers and passes them to the waiting calls.
 async fn read(shared: Arc<Shared>, mut recv: RecvStream) {
     let lost = loop {
         match recv.recv().await {
@@ -270,7 +271,8 @@ async fn read(shared: Arc<Shared>, mut recv: RecvStream) {
     }
 }
 
-/// The task that sends CANCEL for cancelled calls. The direction to the server ends with it.
+/// Runs the task that sends CANCEL for cancelled calls. When it ends, it ends the direction to the
+/// server.
 async fn cancel(shared: Arc<Shared>) {
     loop {
         let (cancels, is_over) = {
@@ -281,7 +283,7 @@ async fn cancel(shared: Arc<Shared>) {
             if is_over {
                 return;
             }
-            // A change since the check above has stored a permit.
+            // A change after the check above has stored a permit, so this wait returns at once.
             shared.changed.notified().await;
             continue;
         }

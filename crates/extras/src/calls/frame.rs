@@ -23,33 +23,33 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 /// Length of the header in bytes.
 pub(crate) const HEADER_BYTES: usize = 16;
 
-/// The first reserved error code; handlers use smaller ones.
+/// The first error code that is reserved for the protocol; handlers use smaller codes.
 pub const CODES_RESERVED: u32 = 0xffff_ff00;
-/// The server's queue of waiting calls is full.
+/// Error code: the server's queue of waiting calls is full.
 pub const BUSY: u32 = 0xffff_ff01;
-/// The deadline of the call passed before its handler ended.
+/// Error code: the deadline of the call passed before its handler ended.
 pub const DEADLINE: u32 = 0xffff_ff02;
-/// The server aborted the call, because its handler panicked.
+/// Error code: the server aborted the call, because its handler panicked.
 pub const ABORTED: u32 = 0xffff_ff03;
 
-/// The code with which a stream is reset after a violation of the call protocol.
+/// The code of the reset with which a side ends the stream after a violation of the call protocol.
 pub const VIOLATION: u32 = 0xca11_0001;
 
 /// A decoded header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Frame {
-    /// A call, which is not answered if `one_way`. `left_us` is the time left in µs, 0 for no
-    /// deadline.
+    /// A call; if `one_way`, it has no answer. `left_us` is the time until its deadline in µs, or 0
+    /// without a deadline.
     Call { id: u64, one_way: bool, left_us: u32 },
-    /// The client no longer wants the answer.
+    /// The client cancelled the call and ignores an answer.
     Cancel { id: u64 },
-    /// The payload is the answer.
+    /// An answer, which is the payload.
     Answer { id: u64 },
-    /// The payload belongs to the error.
+    /// An error, whose detail is the payload.
     Error { id: u64, code: u32 },
 }
 
-/// The header in memory.
+/// The header as it is in memory.
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 struct Header {
@@ -100,14 +100,14 @@ impl Frame {
     }
 }
 
-/// Encodes a remaining time in µs: rounded up, at least 1. `None` and a time that does not fit are
-/// 0.
+/// Encodes a remaining time in µs, rounded up, at least 1. No deadline, or a time that does not
+/// fit, is encoded as 0.
 pub(crate) fn left_us(left: Option<Duration>) -> u32 {
     let Some(left) = left else { return 0 };
     u32::try_from(left.as_nanos().div_ceil(1000).max(1)).unwrap_or(0)
 }
 
-/// Decodes a remaining time.
+/// Decodes a remaining time; 0 means no deadline.
 pub(crate) const fn left(left_us: u32) -> Option<Duration> {
     if left_us == 0 { None } else { Some(Duration::from_micros(left_us as u64)) }
 }
@@ -117,7 +117,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// The golden examples of CALLS 2.
+    /// The examples of CALLS 2, with their bytes.
     const GOLDEN: [(Frame, [u8; 16]); 5] = [
         (
             Frame::Call { id: 1, one_way: false, left_us: 250_000 },
@@ -167,7 +167,7 @@ mod tests {
     }
 
     proptest! {
-        /// Any bytes are a frame that encodes to the same bytes, or are refused.
+        /// Any bytes are either refused, or decode to a frame that encodes to the same bytes.
         #[test]
         fn any_bytes_are_understood_or_refused(bytes in proptest::collection::vec(any::<u8>(), 0..40)) {
             if let Ok(frame) = Frame::decode(&bytes) {

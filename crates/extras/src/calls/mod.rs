@@ -38,20 +38,22 @@
 //!
 //! # What is copied
 //!
-//! A payload is copied once, to the memory where the peer reads it. The peer receives the message
-//! past its header: a large one is a view, as for streams, and begins at a multiple of 16.
+//! A payload is copied once, into the memory where the peer reads it. The receiver gets the message
+//! without its header. A large message is a view, as on streams, and its payload begins at a
+//! multiple of 16.
 //!
 //! # Giving up
 //!
 //! Dropping the future of a call before its answer cancels the call: the server drops its handler,
 //! or never starts it. A call carries its deadline, as the time left. When the stream or the
-//! session ends, every call in flight fails at once with [`CallError::Lost`].
+//! session ends, every call in flight immediately fails with [`CallError::Lost`].
 //!
 //! # Limits
 //!
-//! [`CallsConfig`] lists the limits. Calls wait for room as streams do. Under
+//! [`CallsConfig`] lists the limits. A call waits for room as a message of a stream does. Under
 //! [`BackPressure::Error`](partywall::BackPressure::Error) a call without room fails with
-//! [`CallError::Full`], and a server that cannot answer ends: choose another policy there.
+//! [`CallError::Full`], and a server without room for an answer ends: use another policy for a
+//! server.
 //!
 //! The bytes are specified in `spec/CALLS.md`.
 
@@ -71,7 +73,7 @@ use frame::{Frame, HEADER_BYTES};
 use partywall::tokio::SendStream;
 use partywall::{StreamRecvError, StreamSendError, TooLarge};
 
-/// Limits of a [`Client`] or a [`Server`], with defaults for all.
+/// Limits of a [`Client`] or a [`Server`]. Each has a default.
 #[derive(Clone, Copy, Debug)]
 pub struct CallsConfig {
     in_flight_max: usize,
@@ -86,8 +88,7 @@ impl Default for CallsConfig {
 }
 
 impl CallsConfig {
-    /// For a client: upper bound of the calls in flight, at least 1; further calls wait. The
-    /// default is 1,024.
+    /// For a client: sets the most calls in flight, at least 1. Further calls wait. Default: 1,024.
     ///
     /// A cancelled call counts until its CANCEL is sent.
     #[must_use]
@@ -96,15 +97,15 @@ impl CallsConfig {
         self
     }
 
-    /// For a server: upper bound of the running handlers, at least 1. The default is 64.
+    /// For a server: sets the most handlers that run at a time, at least 1. Default: 64.
     #[must_use]
     pub const fn running_max(mut self, count: usize) -> Self {
         self.running_max = count;
         self
     }
 
-    /// For a server: upper bound of the calls that wait for a handler; further calls fail with
-    /// [`CallError::Busy`]. The default is 1,024.
+    /// For a server: sets the most calls that wait for a handler. Further calls fail with
+    /// [`CallError::Busy`]. Default: 1,024.
     #[must_use]
     pub const fn waiting_max(mut self, count: usize) -> Self {
         self.waiting_max = count;
@@ -119,42 +120,44 @@ pub enum CallError {
     /// The handler returned a failure.
     #[error("the call failed with code {code} ({} bytes of detail)", detail.len())]
     Failed {
-        /// The code of the application.
+        /// The code that the handler chose.
         code: u32,
-        /// The detail of the failure.
+        /// The detail that the handler returned, as bytes.
         detail: Bytes,
     },
-    /// The server's queue of waiting calls is full. It did not start this call: try again later.
+    /// The server's queue of waiting calls is full. The server did not start the call: try again
+    /// later.
     #[error("the server is busy: try again later, or raise CallsConfig::waiting_max there")]
     Busy,
     /// The server aborted the call: its handler panicked, or its answer was too long to send.
     #[error("the server aborted the call: see its log")]
     Aborted,
-    /// The deadline passed first. The handler may have done its work, or part of it.
+    /// The deadline passed before an answer. The handler may have done its work, or part of it.
     #[error("no answer came before the deadline")]
     DeadlineExceeded,
-    /// The payload can never be sent over this session.
+    /// The payload is longer than this session can ever send.
     #[error("{0}")]
     TooLarge(TooLarge),
-    /// There is no room, and the policy is [`BackPressure::Error`](partywall::BackPressure::Error).
+    /// There is no room to send the call, and the policy is
+    /// [`BackPressure::Error`](partywall::BackPressure::Error).
     #[error("there is no room now")]
     Full,
-    /// The stream or the session is over. The handler may have done its work, or part of it.
+    /// The stream or the session has ended. The handler may have done its work, or part of it.
     #[error(transparent)]
     Lost(#[from] Lost),
 }
 
-/// Why a stream carries no more calls.
+/// Why no more calls can be made over a stream.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Lost {
-    /// The server has finished the stream in good order: no more answers will come.
+    /// The server has finished the stream in good order, so no more answers will arrive.
     #[error("no answers will come: the server has finished the stream")]
     Finished,
-    /// Nothing can be received.
+    /// Receiving from the stream failed, so no more answers will arrive.
     #[error("no answers will come: {0}")]
     Recv(StreamRecvError),
-    /// Nothing can be sent.
+    /// Sending over the stream failed, so no more calls can be sent.
     #[error("no calls can be sent: {0}")]
     Send(StreamSendError),
     /// The server violated the call protocol.
@@ -172,7 +175,7 @@ impl From<StreamSendError> for CallError {
     }
 }
 
-/// A message up to this length is assembled on the stack.
+/// Longest message in bytes that is assembled on the stack.
 const SHORT_MAX: usize = 512;
 
 /// Sends a header and its payload as one message, whole or not at all.

@@ -9,13 +9,14 @@
 //!
 //! # Invariants
 //!
-//! - Ids rise by one from 1 and never repeat. Calls begin in the order in which they are sent.
-//! - Each waiter is returned once: by its answer, by leaving, or at the end.
+//! - Ids rise by one from 1 and never repeat. Calls are added in the order in which they are sent.
+//! - Each waiter is returned exactly once: when its call is answered, when the call is dropped, or
+//!   when the stream ends.
 
 use super::serving::CallViolation;
 use std::collections::HashMap;
 
-/// Calls that wait, each with a waiter `W` that gets the answer.
+/// The calls that wait for an answer, each with a waiter `W` that will get the answer.
 #[derive(Debug)]
 pub(crate) struct Pending<W> {
     last: u64,
@@ -28,12 +29,12 @@ struct Waiting<W> {
     was_sent: bool,
 }
 
-/// The consequence of dropping a call.
+/// The consequence of dropping a call, for the client.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Left<W> {
-    /// The server has the call: send CANCEL, and keep the waiter's slot until then.
+    /// The server has received the call: send CANCEL, and keep the waiter's slot until then.
     Cancel(W),
-    /// The call was answered, or never sent.
+    /// Nothing: the call was answered, or never sent.
     Nothing,
 }
 
@@ -42,13 +43,13 @@ impl<W> Pending<W> {
         Self { last: 0, waiting: HashMap::new() }
     }
 
-    /// The next id, for a call without an answer.
+    /// Returns the next id, for a call without an answer.
     pub(crate) const fn one_way(&mut self) -> u64 {
         self.last += 1;
         self.last
     }
 
-    /// Adds a call that is about to be sent; returns its id.
+    /// Adds a call that is about to be sent. Returns its id.
     pub(crate) fn begin(&mut self, waiter: W) -> u64 {
         let id = self.one_way();
         self.waiting.insert(id, Waiting { waiter, was_sent: false });
@@ -62,8 +63,8 @@ impl<W> Pending<W> {
         }
     }
 
-    /// Returns the waiter of the call that was answered. `None` if the call was cancelled or
-    /// answered before, which is allowed. An id that was never used is a violation.
+    /// Returns the waiter of an answered call. Returns `None` if the call was already cancelled or
+    /// answered, which is allowed. An id that was never used is a violation.
     pub(crate) fn answered(&mut self, id: u64) -> Result<Option<W>, CallViolation> {
         if id > self.last {
             return Err(CallViolation::UnknownId { id, last: self.last });
@@ -79,7 +80,7 @@ impl<W> Pending<W> {
         }
     }
 
-    /// Removes and returns all waiters, because no answers will come.
+    /// Removes and returns all waiters, because no more answers will arrive.
     pub(crate) fn end(&mut self) -> Vec<W> {
         self.waiting.drain().map(|(_, waiting)| waiting.waiter).collect()
     }

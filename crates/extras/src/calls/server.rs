@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The server of calls: a task for each running call, all owned by `serve`.
+//! The server of calls: each running call is a task, and `serve` owns all of them.
 //!
 //! ```text
 //!   serve ─┬─ CALL ───▶ calls: run ─▶ task: handler, answer       dropped with serve
 //!          │                   wait / refuse (BUSY)
 //!          ├─ CANCEL ─▶ calls: abort the task
 //!          └─ a task ended ─▶ calls: the next runs
-//! ```
+//!          └─ a task ended ─▶ calls: the next waiting call runs
 //!
-//! The server receives even while both limits are reached, so that a CANCEL always gets through.
+//! The server receives even when both limits are reached, so that it always gets a CANCEL.
 
 use super::frame::{Frame, HEADER_BYTES, left};
 use super::serving::{Arrived, Serving};
@@ -35,7 +35,7 @@ pub struct Server {
     config: CallsConfig,
 }
 
-/// A call, as its handler receives it; derefs to the payload.
+/// A call as its handler receives it. It derefs to the payload.
 #[derive(Debug)]
 pub struct Request {
     payload: Message,
@@ -54,11 +54,11 @@ pub struct Failure {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ServeError {
-    /// The client is gone, or reset the stream; all handlers were dropped.
+    /// The client has gone or has reset the stream. All handlers were dropped.
     #[error("no more calls will come: {0}")]
     Recv(#[from] StreamRecvError),
-    /// Answers cannot be sent. [`StreamSendError::Full`] if the policy is
-    /// [`BackPressure::Error`](partywall::BackPressure::Error): choose another.
+    /// Answers cannot be sent. The error is [`StreamSendError::Full`] under the policy
+    /// [`BackPressure::Error`](partywall::BackPressure::Error), which does not suit a server.
     #[error("answers cannot be sent: {0}")]
     Send(#[from] StreamSendError),
     /// The client violated the call protocol; the stream was reset.
@@ -67,13 +67,13 @@ pub enum ServeError {
 }
 
 impl Request {
-    /// The payload as it arrived: a large one is a view of the client's memory.
+    /// Returns the payload as it arrived. A large payload is a view of the client's memory.
     #[must_use]
     pub fn into_message(self) -> Message {
         self.payload
     }
 
-    /// The deadline of the client, if there is one; the handler is dropped then.
+    /// Returns the client's deadline, if the call has one. When it passes, the handler is dropped.
     #[must_use]
     pub const fn deadline(&self) -> Option<Instant> {
         self.deadline
@@ -95,10 +95,10 @@ impl Deref for Request {
 }
 
 impl Failure {
-    /// A failure with a code of the application and a detail for the client.
+    /// Makes a failure with a code of the application and a detail for the client.
     ///
     /// # Panics
-    /// If the code is one of the protocol's: [`CODES_RESERVED`] or greater.
+    /// Panics if the code is reserved for the protocol: [`CODES_RESERVED`] or greater.
     #[must_use]
     pub fn new(code: u32, detail: impl Into<Bytes>) -> Self {
         assert!(code < CODES_RESERVED, "codes from {CODES_RESERVED:#x} on are reserved");
@@ -110,13 +110,13 @@ impl Failure {
     }
 }
 
-/// The state of `serve`.
+/// The state of `Server::serve` while it runs.
 struct Loop<H> {
     send: Arc<Turns<SendStream>>,
     handler: Arc<H>,
     calls: Serving<(Request, u64), AbortHandle>,
     tasks: JoinSet<Result<(), StreamSendError>>,
-    /// The call id of each task, and whether the call is one-way.
+    /// For each task, the id of its call and whether the call is one-way.
     calls_by_task: HashMap<Id, (u64, bool)>,
 }
 
@@ -126,31 +126,32 @@ enum Event {
 }
 
 impl Server {
-    /// Answers the calls of `stream`, with the default limits.
+    /// Makes a server for the calls of `stream`, with the default limits.
     #[must_use]
     pub fn new(stream: Stream) -> Self {
         Self::with(stream, CallsConfig::default())
     }
 
-    /// Answers the calls of `stream`.
+    /// Makes a server for the calls of `stream`, with the limits of `config`.
     #[must_use]
     pub fn with(stream: Stream, config: CallsConfig) -> Self {
         let (send, recv) = stream.into_split();
         Self { send: Arc::new(Turns::new(send)), recv, config }
     }
 
-    /// Answers each call with the result of `handler`, until the client ends its direction and all
-    /// calls are answered. Each handler is a task of its own; dropping this future drops them all.
+    /// Answers each call with the result of `handler`, until the client has ended its direction and
+    /// every call is answered. Each handler runs in a task of its own. Dropping the future drops
+    /// all of them.
     ///
-    /// A handler is dropped when its call is cancelled, when its deadline passes, and when the
-    /// stream or the session fails. A handler that panics answers
+    /// A handler is dropped when its call is cancelled, when its deadline passes, or when the
+    /// stream or the session fails. If a handler panics, its call fails with
     /// [`CallError::Aborted`](super::CallError::Aborted).
     ///
     /// # Errors
-    /// One of the reasons in [`ServeError`].
+    /// Returns [`ServeError`] if the stream ended early.
     ///
     /// # Panics
-    /// Outside a tokio runtime.
+    /// Panics outside a tokio runtime.
     pub async fn serve<H, F, R>(mut self, handler: H) -> Result<(), ServeError>
     where
         H: Fn(Request) -> F + Send + Sync + 'static,
@@ -194,7 +195,7 @@ where
     F: Future<Output = Result<R, Failure>> + Send + 'static,
     R: AsRef<[u8]> + Send + 'static,
 {
-    /// Waits for the next event.
+    /// Waits for a message or for the end of a task.
     async fn next(&mut self, recv: &mut RecvStream, is_finished: bool) -> Event {
         poll_fn(|context| {
             if let Poll::Ready(Some(done)) = self.tasks.poll_join_next_with_id(context) {
@@ -248,7 +249,7 @@ where
         self.calls.started(id, abort);
     }
 
-    /// Handles the end of a task and runs the next call.
+    /// Handles the end of a task, and runs the next waiting call.
     async fn done(
         &mut self,
         done: Result<(Id, Result<(), StreamSendError>), JoinError>,
@@ -274,7 +275,7 @@ where
     }
 }
 
-/// Runs a handler, until its deadline if it has one.
+/// Runs a handler until it ends or its deadline passes.
 async fn handle<H, F, R>(handler: &H, request: Request) -> Result<R, Failure>
 where
     H: Fn(Request) -> F,
@@ -290,7 +291,7 @@ where
     }
 }
 
-/// Sends an answer, unless the client receives no more.
+/// Sends an answer. Ignores the error if the client has stopped receiving.
 async fn answer<R: AsRef<[u8]>>(
     send: &Turns<SendStream>,
     id: u64,

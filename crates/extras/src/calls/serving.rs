@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The calls of a server: which run, which wait, and which are refused (CALLS 4).
+//! The calls that a server has received: it runs some, keeps some waiting, and refuses the others
+//! (CALLS 4).
 //!
 //! ```text
 //!   arrive ─┬─ fewer than `running_max` run ──▶ running ── finished ──▶ gone; the next runs
@@ -10,14 +11,14 @@
 //!
 //! # Invariants
 //!
-//! - At most `running_max` run and `waiting_max` wait; none waits while fewer than `running_max`
-//!   run.
-//! - The ids of calls rise. A call that was cancelled while running holds its place until its
-//!   handler ends.
+//! - At most `running_max` calls run and `waiting_max` wait. No call waits while fewer than
+//!   `running_max` run.
+//! - The ids of calls rise. A running call that was cancelled keeps its place until its handler has
+//!   ended.
 
 use std::collections::{HashMap, VecDeque};
 
-/// A violation of the call protocol by the peer. The stream is reset with
+/// A violation of the call protocol by the peer. This side resets the stream with
 /// [`VIOLATION`](super::VIOLATION); the session continues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -30,7 +31,7 @@ pub enum CallViolation {
         /// Length of the message in bytes.
         len: usize,
     },
-    /// A header has an unknown kind, or a reserved field that is not 0.
+    /// A header has an unknown kind, or a reserved field is not 0.
     #[error("invalid call header (kind {kind}, id {id}): is this a stream of calls?")]
     Header {
         /// Kind in the header.
@@ -38,33 +39,35 @@ pub enum CallViolation {
         /// Id in the header.
         id: u64,
     },
-    /// A frame that only the other role sends.
+    /// A frame arrived that only this side's role sends: both sides are clients, or both are
+    /// servers.
     #[error(
         "the frame with id {id} is not allowed from the peer: are both sides clients, or servers?"
     )]
     Role {
-        /// Id in the header.
+        /// Id in the header of the frame.
         id: u64,
     },
-    /// A call whose id does not rise.
+    /// A call has an id that is not higher than that of the call before.
     #[error("call {id} came after call {last}: ids must rise")]
     Id {
-        /// Id in the header.
+        /// Id in the header of the call.
         id: u64,
-        /// The highest id before.
+        /// Highest id of the calls before.
         last: u64,
     },
-    /// An answer to a call that was never made.
+    /// An answer arrived for a call that was never made.
     #[error("an answer to call {id} came, and {last} was the last one made")]
     UnknownId {
-        /// Id in the header.
+        /// Id in the header of the answer.
         id: u64,
-        /// The last id that was used.
+        /// Highest id that the client has used.
         last: u64,
     },
 }
 
-/// Calls that run, each with `H` (what ends its handler), and calls that wait, each with `C`.
+/// The running calls, each with a handle `H` that ends its handler, and the waiting calls, each
+/// with its data `C`.
 #[derive(Debug)]
 pub(crate) struct Serving<C, H> {
     running_max: usize,
@@ -74,19 +77,19 @@ pub(crate) struct Serving<C, H> {
     waiting: VecDeque<(u64, C)>,
 }
 
-/// The decision about a call that arrived.
+/// The consequence of a call that arrived, for the server.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Arrived<C> {
-    /// The caller runs it and then calls `started`.
+    /// Run the call, then call `started`.
     Run(C),
-    /// It waits until a running call ends.
+    /// Nothing yet: the call waits until a running call ends.
     Waits,
-    /// Too many calls run and wait already.
+    /// Refuse the call: too many calls run and wait already.
     Refused(C),
 }
 
 impl<C, H> Serving<C, H> {
-    /// No calls yet. At least one call can run, even if `running_max` is 0.
+    /// Makes a server state without calls. At least one call can run, even if `running_max` is 0.
     pub(crate) fn new(running_max: usize, waiting_max: usize) -> Self {
         Self {
             running_max: running_max.max(1),
@@ -97,7 +100,7 @@ impl<C, H> Serving<C, H> {
         }
     }
 
-    /// Adds a call that arrived.
+    /// Adds a call that arrived. Returns what to do with it.
     pub(crate) fn arrive(&mut self, id: u64, call: C) -> Result<Arrived<C>, CallViolation> {
         if id <= self.last {
             return Err(CallViolation::Id { id, last: self.last });
@@ -121,19 +124,19 @@ impl<C, H> Serving<C, H> {
         }
     }
 
-    /// Cancels a call; returns the handle that ends its handler, if it runs.
+    /// Cancels a call. If it was running, returns the handle that ends its handler.
     pub(crate) fn cancel(&mut self, id: u64) -> Option<H> {
         if let Some(place) = self.running.get_mut(&id) {
             return place.take();
         }
-        // Ids rise in the queue too, so it is sorted.
+        // Ids rise in the queue as well, so it is sorted by id.
         if let Ok(index) = self.waiting.binary_search_by_key(&id, |(waiting, _)| *waiting) {
             self.waiting.remove(index);
         }
         None
     }
 
-    /// Removes a call whose handler ended; returns the call that runs next.
+    /// Removes a call whose handler has ended. Returns the waiting call that runs next.
     pub(crate) fn finished(&mut self, id: u64) -> Option<(u64, C)> {
         self.running.remove(&id)?;
         let (id, call) = self.waiting.pop_front()?;
@@ -141,7 +144,7 @@ impl<C, H> Serving<C, H> {
         Some((id, call))
     }
 
-    /// Whether no call runs; then none waits either.
+    /// Whether no call runs. Then no call waits either.
     pub(crate) fn is_idle(&self) -> bool {
         self.running.is_empty()
     }

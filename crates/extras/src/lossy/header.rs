@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The header of each record, with the number of records lost before it (`spec/RECORDS.md`).
+//! The header of each record, which contains the number of records lost before it
+//! (`spec/RECORDS.md`).
 //!
 //! ```text
 //!  0         4         8                   16
@@ -12,7 +13,7 @@
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// The header as it precedes the payload.
+/// The header, which precedes the payload.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub(super) struct Header {
@@ -21,12 +22,12 @@ pub(super) struct Header {
     lost: U64,
 }
 
-/// The kind of a message.
+/// The meaning of a message from the sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Meaning {
-    /// A record, and the number of records lost before it.
+    /// The message is a record. The value is the number of records lost before it.
     Record(u64),
-    /// A report without a record: the number of records lost.
+    /// The message is a report without a record. The value is the number of lost records.
     Report(u64),
 }
 
@@ -47,7 +48,7 @@ impl Header {
     }
 }
 
-/// The kind of the message in `bytes`; `None` if it is neither a record nor a report.
+/// Decodes the header of a message. Returns `None` if it is neither a record nor a report.
 pub(super) fn meaning(bytes: &[u8]) -> Option<Meaning> {
     let (header, payload) = Header::read_from_prefix(bytes).ok()?;
     match (header.kind.get(), header.zero.get(), payload.is_empty()) {

@@ -7,18 +7,18 @@
 //! ```
 //!
 //! A stalled log agent must not stall the application. So [`LossySender::log`] never waits for the
-//! agent, unless [`OnFull::Block`] asks for it. A record without room is dropped as [`OnFull`]
+//! agent, except under [`OnFull::Block`]. If there is no room, a record is dropped as [`OnFull`]
 //! says, and counted. The agent learns how many records were lost, and at which positions.
 //!
-//! The sender starts no thread. Queued records are sent by later calls of `log`, by
-//! [`try_flush`](LossySender::try_flush) and [`flush`](LossySender::flush), and when the last
-//! sender is dropped.
+//! The sender starts no thread. Later calls of `log` send queued records. So do
+//! [`try_flush`](LossySender::try_flush), [`flush`](LossySender::flush), and dropping the last
+//! sender.
 //!
 //! # Invariants
 //!
-//! - Records logged = sent + queued + dropped, at any moment.
-//! - After a successful flush, records sent = received, and dropped = the sum of the losses
-//!   reported to the agent.
+//! - At any moment, the logged records are the sent, the queued and the dropped ones.
+//! - After a successful flush, the agent has received every sent record, and every dropped record
+//!   was reported to it.
 //! - Records arrive in the order of the calls, each with the number of records lost before it.
 //!
 //! ```

@@ -1,87 +1,89 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The queue of a lossy sender and its account of losses, without a channel or a clock.
+//! The queue of a lossy sender and its counts of losses, without a channel or a clock.
 //!
 //! ```text
 //!   front                                        back
 //!   ┌──────────┬──────────┬──────────┐
-//!   │ 3 before │ 0 before │ 1 before │  2 after       records lost before this one
+//!   │ 3 before │ 0 before │ 1 before │  2 after       numbers of records lost at each position
 //!   └──────────┴──────────┴──────────┘
-//!   after a drop of the front, its 3 and itself are lost before the next record: 4
+//!   dropping the front adds its 3 and itself to the losses before the next record: 4
 //! ```
 //!
 //! # Invariants
 //!
-//! - logged = sent + queued (`out` included) + dropped.
-//! - Every dropped record is counted once: as lost before a sent record, before a queued one,
-//!   before one that is `out`, or after the queue.
+//! - logged = sent + queued (including `out`) + dropped.
+//! - Every dropped record is counted at exactly one place: before a sent record, before a queued
+//!   record, before a record that is `out`, or after the queue.
 
 use std::collections::VecDeque;
 
-/// How a sender treats a record for which the channel has no room.
+/// The policy for a record for which the channel has no room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum OnFull {
-    /// Drops the record, so the earliest records are kept. It takes no memory beyond the channel's.
+    /// Drops the new record, so the earliest records are kept. Uses no memory besides the
+    /// channel's.
     #[default]
     DropNewest,
-    /// Queues the record in this process, and drops the oldest of a full queue, so the latest
-    /// records are kept. It takes an allocation and a copy per queued record, and memory up to
-    /// `queue_records` and `queue_bytes` of [`LossyConfig`](super::LossyConfig).
+    /// Queues the record in this process. A full queue drops its oldest record, so the latest
+    /// records are kept. Each queued record takes an allocation and a copy. The queue takes memory
+    /// up to `queue_records` and `queue_bytes` of [`LossyConfig`](super::LossyConfig).
     DropOldest,
-    /// Blocks in `log` until there is room, at most for this time; then drops the record.
+    /// Blocks in `log` until there is room, at most for this time. Then drops the record.
     Block(std::time::Duration),
 }
 
-/// Number of dropped records, by reason.
+/// Numbers of dropped records, by reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct Drops {
     /// Records dropped because the channel or the queue had no room.
     pub full: u64,
-    /// Records longer than the channel, or the queue, can ever take.
+    /// Records dropped because they are longer than the channel, or the queue, can ever take.
     pub too_large: u64,
     /// Records dropped because the receiver is gone or the channel failed.
     pub closed: u64,
 }
 
 impl Drops {
-    /// Number of all dropped records.
+    /// Returns the number of all dropped records.
     #[must_use]
     pub const fn total(&self) -> u64 {
         self.full + self.too_large + self.closed
     }
 }
 
-/// Counters of a [`LossySender`](super::LossySender). All records ever logged are
-/// `sent + queued + drops.total()`.
+/// Counters of a [`LossySender`](super::LossySender). The number of logged records is `sent +
+/// queued + drops.total()`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct LossyStats {
     /// Records that were sent into the channel.
     pub sent: u64,
-    /// Records that are in the queue now.
+    /// Records that wait in the queue now.
     pub queued: u64,
     /// Records that were dropped.
     pub drops: Drops,
 }
 
-/// A queued record, and the number of records lost before it.
+/// A queued record, and the number of records that were lost directly before it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Entry {
     pub(super) bytes: Vec<u8>,
     pub(super) lost: u64,
 }
 
-/// Queue and counters of a sender.
+/// The queue and the counters of a sender.
 #[derive(Debug)]
 pub(super) struct LossyQueue {
     records_max: usize,
     bytes_max: usize,
     queue: VecDeque<Entry>,
     queue_bytes: usize,
-    /// Records taken out for a send without the lock: neither sent nor dropped yet.
+    /// Number of records taken out to be sent without the lock, which are neither sent nor dropped
+    /// yet.
     out: u64,
-    /// Records lost after the last one of the queue.
+    /// Number of records lost after the last one of the queue.
     lost: u64,
     sent: u64,
     drops: Drops,
@@ -109,7 +111,7 @@ impl LossyQueue {
         self.queue.len()
     }
 
-    /// Records lost after the last one, and not reported yet.
+    /// Returns the number of records that were lost after the last queued one and not reported yet.
     pub(super) const fn lost(&self) -> u64 {
         self.lost
     }
@@ -122,13 +124,13 @@ impl LossyQueue {
         }
     }
 
-    /// The oldest queued record.
+    /// Returns the oldest queued record.
     pub(super) fn front(&self) -> Option<&Entry> {
         self.queue.front()
     }
 
-    /// Appends a record, and drops the oldest ones until it fits. `false` if it is too long for the
-    /// queue and was dropped itself.
+    /// Appends a record, after dropping the oldest ones until it fits. Returns `false` if the
+    /// record is too long for the queue and was dropped itself.
     pub(super) fn enqueue(&mut self, bytes: &[u8]) -> bool {
         if bytes.len() > self.bytes_max || self.records_max == 0 {
             self.drop_newest(|drops| &mut drops.too_large);
@@ -144,13 +146,13 @@ impl LossyQueue {
         true
     }
 
-    /// Counts the new record as lost.
+    /// Counts a new record as dropped for `reason`.
     pub(super) fn drop_newest(&mut self, reason: impl Fn(&mut Drops) -> &mut u64) {
         *reason(&mut self.drops) += 1;
         self.lost += 1;
     }
 
-    /// Drops the oldest queued record.
+    /// Drops the oldest queued record for `reason`.
     pub(super) fn drop_oldest(&mut self, reason: impl Fn(&mut Drops) -> &mut u64) {
         let Some(entry) = self.queue.pop_front() else { return };
         self.queue_bytes -= entry.bytes.len();
@@ -158,13 +160,13 @@ impl LossyQueue {
         self.add_lost(entry.lost + 1);
     }
 
-    /// Counts the new record as sent, with all losses in its header: the queue was empty.
+    /// Counts a new record as sent. The queue was empty, so its header has reported all losses.
     pub(super) const fn count_new_sent(&mut self) {
         self.sent += 1;
         self.lost = 0;
     }
 
-    /// Counts the oldest queued record as sent, with the losses before it.
+    /// Counts the oldest queued record as sent. Its header has reported the losses before it.
     pub(super) fn count_front_sent(&mut self) {
         if let Some(entry) = self.queue.pop_front() {
             self.queue_bytes -= entry.bytes.len();
@@ -172,7 +174,7 @@ impl LossyQueue {
         }
     }
 
-    /// Takes the oldest queued record out, for a send without the lock.
+    /// Takes the oldest queued record out, so that the caller can send it without the lock.
     pub(super) fn take_front(&mut self) -> Option<Entry> {
         let entry = self.queue.pop_front()?;
         self.queue_bytes -= entry.bytes.len();
@@ -186,7 +188,8 @@ impl LossyQueue {
         self.sent += 1;
     }
 
-    /// Puts the record that was taken out back to the front, if the queue still has room for it.
+    /// Puts the record that was taken out back to the front. Drops it if the queue has no room for
+    /// it.
     pub(super) fn put_back(&mut self, entry: Entry) {
         self.out -= 1;
         let has_place = self.queue.len() < self.records_max
@@ -200,7 +203,7 @@ impl LossyQueue {
         }
     }
 
-    /// Counts the record that was taken out as dropped.
+    /// Counts the record that was taken out as dropped for `reason`.
     pub(super) fn count_taken_dropped(
         &mut self,
         entry: &Entry,
@@ -211,29 +214,30 @@ impl LossyQueue {
         self.add_lost(entry.lost + 1);
     }
 
-    /// Takes the number of unreported losses, for a message that is sent without the lock.
+    /// Takes the number of unreported losses, for a message that the caller sends without the lock.
     pub(super) const fn take_lost(&mut self) -> u64 {
         std::mem::replace(&mut self.lost, 0)
     }
 
-    /// Returns losses whose message was not sent.
+    /// Takes back losses whose message was not sent.
     pub(super) const fn return_lost(&mut self, lost: u64) {
         self.lost += lost;
     }
 
-    /// Counts a record that was sent without the lock, after `take_lost`.
+    /// Counts a record that the caller sent without the lock, after `take_lost`.
     pub(super) const fn count_sent(&mut self) {
         self.sent += 1;
     }
 
-    /// Drops the whole queue, because the receiver is gone.
+    /// Drops all queued records, because the receiver is gone.
     pub(super) fn abandon(&mut self) {
         while !self.queue.is_empty() {
             self.drop_oldest(|drops| &mut drops.closed);
         }
     }
 
-    /// Adds `lost` to the losses before the record that is now the oldest.
+    /// Adds `lost` to the losses before the oldest queued record, or after the queue if it is
+    /// empty.
     fn add_lost(&mut self, lost: u64) {
         match self.queue.front_mut() {
             Some(front) => front.lost += lost,
@@ -247,7 +251,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// A model of the agent, which receives each record by number and learns of each loss once.
+    /// A model of the agent: it receives each record by number, and learns of each loss once.
     #[derive(Default)]
     struct Agent {
         received: Vec<u64>,
@@ -259,7 +263,8 @@ mod tests {
     }
 
     impl Agent {
-        /// Receives a record. All records between it and the one before must be reported as lost.
+        /// Receives a record. Every record between this one and the one before must be reported as
+        /// lost.
         fn receive(&mut self, number: u64, lost: u64) {
             self.lost += lost;
             assert_eq!(self.received.len() as u64 + self.lost, number, "losses before {number}");
@@ -268,7 +273,7 @@ mod tests {
     }
 
     proptest! {
-        /// For any order of steps, the agent knows the position of each loss.
+        /// For any order of steps, the agent learns of each loss at its position.
         #[test]
         fn every_record_is_received_or_reported_lost(
             records_max in 1usize..6,

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The agent's end: receives records, and the number of records lost before each.
+//! The agent's end of a lossy channel: receives records, each with the number of records lost
+//! before it.
 
 use super::header::{HEADER_BYTES, Meaning, meaning};
 use bytes::Buf;
@@ -13,20 +14,20 @@ use std::time::Instant;
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Record {
-    /// Number of records lost between this one and the one before.
+    /// Number of records lost between the previous record and this one.
     pub lost_before: u64,
-    /// The message of the record, without the header.
+    /// The record as a message, without the header.
     pub message: Message,
 }
 
-/// Why no record was received; `E` is the error of the channel's receiver.
+/// Why no record was received; `E` is the receiver's own error type.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LossyRecvError<E> {
-    /// The channel returned no message.
+    /// The channel's receiver returned an error.
     #[error(transparent)]
     Recv(E),
-    /// A message is not a record. It was taken; the next one can be received.
+    /// The message is not a record. It counts as received; the next one can be received.
     #[error("message {number} ({len} bytes) is not a record: does the peer send with LossySender?")]
     NotARecord {
         /// Number of the message in this channel, from 0.
@@ -42,39 +43,40 @@ pub struct LossyReceiver {
     receiver: Receiver,
     received: u64,
     lost: u64,
-    /// Losses from reports that no record has carried to the application yet.
+    /// Losses that reports announced since the last record, for the next record's `lost_before`.
     reported: u64,
 }
 
 impl LossyReceiver {
-    /// Receives from `receiver` from now on.
+    /// Makes a receiver of the records that arrive at `receiver`.
     #[must_use]
     pub const fn new(receiver: Receiver) -> Self {
         Self { receiver, received: 0, lost: 0, reported: 0 }
     }
 
-    /// Sets the wait strategy. With [`Wait::Poll`] the application never needs to wake the agent.
+    /// Sets how the receiver waits. With [`Wait::Poll`] the application never needs to notify the
+    /// agent.
     pub const fn set_wait(&mut self, wait: Wait) {
         self.receiver.set_wait(wait);
     }
 
-    /// Number of records received so far.
+    /// Returns the number of records received so far.
     #[must_use]
     pub const fn received(&self) -> u64 {
         self.received
     }
 
-    /// Number of records lost so far, as far as the sender has reported them.
+    /// Returns the number of lost records that the sender has reported so far.
     #[must_use]
     pub const fn lost(&self) -> u64 {
         self.lost
     }
 
-    /// Blocks until a record arrives, and returns it; `None` at the end, when
-    /// [`lost`](Self::lost) is final.
+    /// Blocks until a record arrives, and returns it. Returns `None` once the sender has finished;
+    /// then [`lost`](Self::lost) is final.
     ///
     /// # Errors
-    /// One of the reasons in [`LossyRecvError`].
+    /// Returns [`LossyRecvError`] if no record was received.
     pub fn recv(&mut self) -> Result<Option<Record>, LossyRecvError<RecvError>> {
         while let Some(message) = self.receiver.recv().map_err(LossyRecvError::Recv)? {
             if let Some(record) = self.take(message)? {
@@ -84,10 +86,10 @@ impl LossyReceiver {
         Ok(None)
     }
 
-    /// As [`recv`](Self::recv), but only until `deadline`.
+    /// As [`recv`](Self::recv), but blocks only until `deadline`.
     ///
     /// # Errors
-    /// One of the reasons in [`LossyRecvError`].
+    /// Returns [`LossyRecvError`] if no record was received.
     pub fn recv_deadline(
         &mut self,
         deadline: Instant,
@@ -102,10 +104,11 @@ impl LossyReceiver {
         Ok(None)
     }
 
-    /// Returns the next record if there is one now, or `None` at the end. The call never blocks.
+    /// Returns the next record if one has arrived, or `None` once the sender has finished. Never
+    /// blocks.
     ///
     /// # Errors
-    /// One of the reasons in [`LossyRecvError`].
+    /// Returns [`LossyRecvError`] if no record was received.
     pub fn try_recv(&mut self) -> Result<Option<Record>, LossyRecvError<TryRecvError>> {
         while let Some(message) = self.receiver.try_recv().map_err(LossyRecvError::Recv)? {
             if let Some(record) = self.take(message)? {
@@ -115,7 +118,8 @@ impl LossyReceiver {
         Ok(None)
     }
 
-    /// The record of a message; `None` if the message is a report, which is counted here.
+    /// Returns the record in a message. Returns `None` if the message is a report, after counting
+    /// its losses.
     fn take<E>(&mut self, mut message: Message) -> Result<Option<Record>, LossyRecvError<E>> {
         match meaning(&message) {
             Some(Meaning::Record(lost)) => {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Logging from any thread, without waiting for the receiver.
+//! The application's end of a lossy channel: logs from any thread without waiting for the agent.
 
 use super::header::{HEADER_BYTES, Header};
 use super::queue::{Entry, LossyQueue, LossyStats, OnFull};
@@ -10,7 +10,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use zerocopy::IntoBytes;
 
-/// The behaviour of a [`LossySender`], with defaults for all settings.
+/// The settings of a [`LossySender`]. Each has a default.
 #[derive(Clone, Debug)]
 pub struct LossyConfig {
     on_full: OnFull,
@@ -20,7 +20,7 @@ pub struct LossyConfig {
 }
 
 impl LossyConfig {
-    /// The defaults, with the given policy for records without room.
+    /// Makes the default settings, with `on_full` as the policy for records without room.
     #[must_use]
     pub const fn new(on_full: OnFull) -> Self {
         Self {
@@ -31,22 +31,22 @@ impl LossyConfig {
         }
     }
 
-    /// Upper bound of the records in the queue of [`OnFull::DropOldest`]; 1,024 by default.
+    /// Sets the most records in the queue of [`OnFull::DropOldest`]. Default: 1,024.
     #[must_use]
     pub const fn queue_records(mut self, count: usize) -> Self {
         self.queue_records = count;
         self
     }
 
-    /// Upper bound of the record bytes in that queue; 1 MiB by default.
+    /// Sets the most record bytes in the queue of [`OnFull::DropOldest`]. Default: 1 MiB.
     #[must_use]
     pub const fn queue_bytes(mut self, bytes: usize) -> Self {
         self.queue_bytes = bytes;
         self
     }
 
-    /// How long dropping the last sender waits until the queue and the count of losses are sent;
-    /// 100 ms by default. Zero does not wait.
+    /// Sets how long dropping the last sender waits until the queue and the count of losses are
+    /// sent. Zero does not wait. Default: 100 ms.
     #[must_use]
     pub const fn flush_on_drop(mut self, at_most: Duration) -> Self {
         self.flush_on_drop = at_most;
@@ -54,14 +54,15 @@ impl LossyConfig {
     }
 }
 
-/// The outcome of logging a record.
+/// The outcome of logging one record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SendOutcome {
     /// The record is in the channel. A living agent receives it even if this process dies.
     Sent,
-    /// The record is in the queue of this process, which may have dropped its oldest for it.
+    /// The record is in the queue of this process. The queue may have dropped its oldest record for
+    /// it.
     Queued,
-    /// The record was dropped, for this reason.
+    /// The record was dropped for this reason.
     Dropped(DropReason),
 }
 
@@ -69,7 +70,7 @@ pub enum SendOutcome {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum DropReason {
-    /// The channel or the queue had no room.
+    /// The channel or the queue has no room.
     Full,
     /// The record is longer than the channel, or the queue, can ever take.
     TooLarge,
@@ -77,11 +78,11 @@ pub enum DropReason {
     Closed,
 }
 
-/// Sends records that may be lost, from any number of threads; clones send through the same
+/// Sends records that may be lost, from any number of threads. Clones send through the same
 /// channel.
 ///
-/// `log` takes a lock that is private to this process. It holds the lock for a few attempts, and
-/// never while a thread waits. Dropping the last clone waits for the agent, at most for
+/// `log` takes a lock of this process, holds it during a few attempts to send, and never blocks
+/// while holding it. Dropping the last clone waits for the agent, at most for
 /// [`LossyConfig::flush_on_drop`].
 #[derive(Clone, Debug)]
 pub struct LossySender {
@@ -93,38 +94,40 @@ struct Shared {
     sender: SharedSender,
     config: LossyConfig,
     state: Mutex<State>,
-    /// Notified when a flush of the queue ends.
+    /// Notified when a thread has finished flushing the queue.
     flushed: Condvar,
 }
 
 #[derive(Debug)]
 struct State {
     queue: LossyQueue,
-    /// Header and payload of the record that is being sent.
+    /// Buffer for header and payload of the record that is being sent.
     scratch: Vec<u8>,
-    /// Whether a thread flushes the queue without the lock; other threads then only append.
+    /// Whether a thread flushes the queue without the lock. Other threads then only append to the
+    /// queue.
     is_flushing: bool,
-    /// Whether the receiver is gone.
+    /// Whether the receiver is gone, so that every record is dropped.
     is_over: bool,
 }
 
-/// The longest wait. `Instant` cannot represent every later instant.
+/// Longest wait. It is bounded because `Instant` cannot represent every later time.
 const WAIT_MAX: Duration = Duration::from_secs(365 * 24 * 3600);
-/// Upper bound of the queued records that one call of `log` sends, so that the call stays short.
+/// Most queued records that one call of `log` sends, so that the call stays short.
 const DRAIN_MAX: usize = 32;
-/// Upper bound of the attempts while a flush of another thread uses the channel.
+/// Most attempts to send while another thread's flush uses the channel.
 const BUSY_ATTEMPTS: u32 = 100;
-/// Upper bound of the scratch memory that is kept between two records, in bytes.
+/// Most bytes of the buffer that are kept between two records.
 const SCRATCH_BYTES_MAX: usize = 64 << 10;
 
 impl LossySender {
-    /// A lossy sender over `sender`, with the policy `on_full` and defaults otherwise.
+    /// Makes a lossy sender over `sender`, with the policy `on_full` and otherwise default
+    /// settings.
     #[must_use]
     pub fn new(sender: Sender, on_full: OnFull) -> Self {
         Self::with(sender, LossyConfig::new(on_full))
     }
 
-    /// A lossy sender over `sender`, as `config` says.
+    /// Makes a lossy sender over `sender`, with the settings of `config`.
     #[must_use]
     pub fn with(sender: Sender, config: LossyConfig) -> Self {
         let queue = LossyQueue::new(config.queue_records, config.queue_bytes);
@@ -134,9 +137,9 @@ impl LossySender {
         Self { shared: Arc::new(shared) }
     }
 
-    /// Logs a record. Only [`OnFull::Block`] makes it wait for the agent.
+    /// Logs a record. The call waits for the agent only under [`OnFull::Block`].
     ///
-    /// The outcome is counted, so the return value may be ignored.
+    /// The sender counts the outcome, so the caller may ignore the result.
     pub fn log(&self, record: &[u8]) -> SendOutcome {
         if let OnFull::Block(at_most) = self.shared.config.on_full {
             return self.log_deadline(record, after(at_most));
@@ -160,8 +163,8 @@ impl LossySender {
         }
     }
 
-    /// Logs an important record: under any policy it waits for room until `deadline`. The record is
-    /// sent after the queued ones.
+    /// Logs an important record: under any policy, the call waits for room until `deadline`. The
+    /// record is sent after the queued ones.
     pub fn log_deadline(&self, record: &[u8], deadline: Instant) -> SendOutcome {
         if self.shared.flush_queue(deadline).is_err() {
             return self.shared.lock().drop_newest(DropReason::Full);
@@ -184,10 +187,9 @@ impl LossySender {
         state.drop_newest(reason)
     }
 
-    /// Sends queued records and the count of losses, as far as there is room now. The call never
-    /// waits.
+    /// Sends the queued records and the count of losses, as far as there is room now. Never waits.
     ///
-    /// A timer may call it, so that the last records do not wait for the next `log`.
+    /// Call it from a timer, so that the last records do not wait for the next `log`.
     pub fn try_flush(&self) {
         let mut state = self.shared.lock();
         if state.is_over || state.is_flushing {
@@ -202,24 +204,25 @@ impl LossySender {
         }
     }
 
-    /// Waits until all records logged before, and the count of losses, are in the channel. Other
+    /// Waits until every record logged before, and the count of losses, are in the channel. Other
     /// threads may log meanwhile.
     ///
     /// # Errors
-    /// [`SendError::TimedOut`] if the agent did not take enough before `deadline`; queued records
-    /// stay queued. [`SendError::Closed`] or [`SendError::Fault`] if it never will.
+    /// [`SendError::TimedOut`] if the agent did not take enough records before `deadline`; queued
+    /// records stay queued. [`SendError::Closed`] or [`SendError::Fault`] if the agent can never
+    /// take them.
     pub fn flush(&self, deadline: Instant) -> Result<(), SendError> {
         self.shared.flush(deadline)
     }
 
-    /// The counters of this sender.
+    /// Returns the counters of this sender.
     #[must_use]
     pub fn stats(&self) -> LossyStats {
         self.shared.lock().queue.stats()
     }
 
-    /// Whether the receiver is gone, so that every record is dropped. Connect again and create
-    /// another sender.
+    /// Whether the receiver is gone, so that every record is dropped. To log again, connect again
+    /// and make another sender.
     #[must_use]
     pub fn is_closed(&self) -> bool {
         self.shared.lock().is_over
@@ -278,7 +281,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Waits until no other thread flushes, because one thread at a time takes from the queue.
+    /// Waits until no other thread flushes: one thread at a time takes records out of the queue.
     fn await_other_flush(&self, deadline: Instant) -> Result<MutexGuard<'_, State>, SendError> {
         let left = deadline.saturating_duration_since(Instant::now());
         let waited = self.flushed.wait_timeout_while(self.lock(), left, |state| state.is_flushing);
@@ -288,7 +291,7 @@ impl Shared {
 }
 
 impl State {
-    /// Sends the record, with the number of records lost before it.
+    /// Attempts to send a record, with the number of records lost before it in its header.
     fn attempt(&mut self, sender: &SharedSender, record: &[u8]) -> Result<(), DropReason> {
         let mut scratch = std::mem::take(&mut self.scratch);
         scratch.clear();
@@ -304,7 +307,7 @@ impl State {
         sent
     }
 
-    /// Sends at most `count` queued records, while there is room.
+    /// Sends at most `count` queued records, until there is no room.
     fn drain(&mut self, sender: &SharedSender, count: usize) {
         for _ in 0..count {
             let Some(front) = self.queue.front() else { return };
@@ -322,11 +325,11 @@ impl State {
         for _ in 0..BUSY_ATTEMPTS {
             match sender.try_send(bytes) {
                 Ok(()) => return Ok(()),
-                // A flush of another thread uses the channel for a moment.
+                // Another thread's flush is using the channel, so this thread tries again.
                 Err(TrySendError::Busy) => std::thread::yield_now(),
                 Err(TrySendError::Full) => return Err(DropReason::Full),
                 Err(TrySendError::TooLarge(_)) => return Err(DropReason::TooLarge),
-                // The channel is closed or failed, which no further attempt changes.
+                // The channel is closed or has failed, which no further attempt would change.
                 Err(_) => {
                     self.is_over = true;
                     return Err(DropReason::Closed);
@@ -336,8 +339,8 @@ impl State {
         Err(DropReason::Full)
     }
 
-    /// The reason for dropping a record, from an error of the channel. Notes whether the receiver
-    /// is gone.
+    /// Returns the reason for dropping a record after an error of the channel, and notes if the
+    /// receiver is gone.
     const fn reason_of(&mut self, error: &SendError) -> DropReason {
         match error {
             SendError::TimedOut | SendError::Full => DropReason::Full,
@@ -367,12 +370,12 @@ impl State {
     }
 }
 
-/// The instant `wait` from now, or [`WAIT_MAX`] from now.
+/// Returns the time `wait` from now, but at most [`WAIT_MAX`] from now.
 fn after(wait: Duration) -> Instant {
     Instant::now() + wait.min(WAIT_MAX)
 }
 
-/// The message of a queued record.
+/// Makes the message of a queued record: header and payload.
 fn entry_bytes(entry: &Entry) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(HEADER_BYTES + entry.bytes.len());
     bytes.extend_from_slice(Header::record(entry.lost).as_bytes());
@@ -382,7 +385,7 @@ fn entry_bytes(entry: &Entry) -> Vec<u8> {
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        // Records that are not sent by then are lost; no later message can report them.
+        // Records that cannot be sent in this time are lost, and no later message can report them.
         let _ = self.flush(after(self.config.flush_on_drop));
     }
 }

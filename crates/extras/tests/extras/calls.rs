@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Calls over one stream: answered in any order, cancelled in time, and never left without a
-//! result.
+//! Calls over one stream: answered in any order, cancelled in time, and each with a result.
 #![cfg(feature = "calls")]
 
 use partywall::tokio::{Listener, Session, Stream, connect_with};
@@ -15,7 +14,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinHandle;
 
-/// Upper bound of each wait.
+/// Longest time that a wait may take before the test fails.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
 struct Pair {
@@ -45,7 +44,7 @@ async fn soon<F: Future>(future: F) -> F::Output {
     tokio::time::timeout(TIMEOUT, future).await.expect("in time")
 }
 
-/// Reports that a handler was dropped before its end.
+/// Sends an event if its handler is dropped before it ends.
 struct Dropped(Option<mpsc::UnboundedSender<&'static str>>);
 
 impl Drop for Dropped {
@@ -56,7 +55,8 @@ impl Drop for Dropped {
     }
 }
 
-/// A server whose handlers never answer, and report when they begin and when they are dropped.
+/// Starts a server whose handlers never answer. They send events when they begin and when they are
+/// dropped.
 fn serve_for_ever(
     stream: Stream,
     config: CallsConfig,
@@ -164,7 +164,7 @@ async fn waiting_call_that_is_cancelled_never_runs() {
     assert_eq!(soon(events.recv()).await, Some("began"));
     let second = client.call_deadline(b"second", Instant::now() + Duration::from_millis(1)).await;
     assert!(matches!(second, Err(CallError::DeadlineExceeded)), "{second:?}");
-    // Sent after the CANCEL of the second call, on the same stream.
+    // This call is sent on the same stream after the CANCEL of the second call.
     client.call_one_way(b"third").await.unwrap();
     first.abort();
     assert_eq!(soon(events.recv()).await, Some("dropped"));
@@ -176,7 +176,8 @@ async fn deadline_ends_call_on_both_sides() {
     let pair = pair().await;
     let (_serving, mut events) = serve_for_ever(pair.there, CallsConfig::default());
     let client = Client::new(pair.here);
-    // On a busy machine the deadline may pass before the handler begins.
+    // Tries longer times, because on a busy machine the deadline may pass before the handler
+    // begins.
     for time_ms in [200, 2000, 20_000] {
         let time = Duration::from_millis(time_ms);
         let called = client.call_deadline(b"", Instant::now() + time).await;
@@ -239,7 +240,7 @@ async fn closed_session_ends_every_call() {
     let pair = pair().await;
     let (serving, mut events) = serve_for_ever(pair.there, CallsConfig::default());
     let client = Client::with(pair.here, CallsConfig::default().in_flight_max(4));
-    // The fifth waits for a slot.
+    // Four calls are in flight; the fifth waits for a slot.
     let calls: Vec<_> = (0..5)
         .map(|_| {
             let client = client.clone();
@@ -277,7 +278,7 @@ async fn dropped_server_ends_every_call() {
 
 #[tokio::test]
 async fn violation_resets_stream_but_not_session() {
-    // (message, answer expected from a raw server, or from a raw client)
+    // Each case is the messages that a raw peer sends to a server or a client.
     let call = [1_u8, 0, 0, 0, 0, 0, 0, 0, 5, 0, 0, 0, 0, 0, 0, 0];
     let answer = [4_u8, 0, 0, 0, 0, 0, 0, 0, 9, 0, 0, 0, 0, 0, 0, 0];
     for messages in [vec![&call[..], &call[..]], vec![&answer[..]], vec![&[1, 2, 3][..]]] {

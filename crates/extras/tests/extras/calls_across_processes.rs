@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The other process is killed in the middle of calls: each call, and each handler, has its end at
-//! once.
+//! The peer's process is killed during calls: each call and each handler must end at once.
 #![cfg(feature = "calls")]
 
 use partywall::tokio::{Listener, connect};
@@ -12,7 +11,7 @@ use tokio::sync::mpsc;
 
 const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// The second process: a server whose handlers never end, or a client that waits for their answers.
+/// Role of a second process: a server whose handlers never end, or a client that waits for answers.
 #[tokio::test]
 async fn child() {
     match role().as_deref() {
@@ -30,7 +29,7 @@ async fn child() {
     }
 }
 
-/// Reports that it was dropped.
+/// Sends an event when it is dropped.
 struct Guard(Option<mpsc::UnboundedSender<&'static str>>);
 
 impl Drop for Guard {
@@ -43,7 +42,7 @@ impl Drop for Guard {
 
 type Answer = std::pin::Pin<Box<dyn Future<Output = Result<Vec<u8>, Failure>> + Send>>;
 
-/// Answers "ready" at once, and never answers any other call.
+/// Makes a handler that answers the call "ready" at once and never answers another call.
 fn handler(
     sender: Option<mpsc::UnboundedSender<&'static str>>,
 ) -> impl Fn(Request) -> Answer + Send + Sync + 'static {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! An application and its log agent: if one stops or dies, the other continues, and the counts add
-//! up.
+//! An application and its log agent: if one is stopped or dies, the other continues, and the counts
+//! of records stay consistent.
 
 use partywall::{
     Channel, Config, Listener, RecvError, SendError, TransportPolicy, TryRecvError, Wait,
@@ -21,7 +21,7 @@ fn config() -> Config {
     Config::default().ring_bytes(4096).inline_max(512)
 }
 
-/// The second process: an agent, or an application that logs until it is killed.
+/// Role of a second process: an agent, or an application that logs until it is killed.
 #[test]
 fn child() {
     match role().as_deref() {
@@ -32,7 +32,7 @@ fn child() {
     }
 }
 
-/// Receives all records, then sends the numbers of received and of lost ones.
+/// Receives all records, then sends the number of received and the number of lost records.
 fn agent(address: &str) {
     let (mut counter_sender, receiver) =
         partywall::connect_with(address, &config()).unwrap().split();
@@ -66,7 +66,7 @@ fn filler(address: &str) {
     let _ = aside.recv();
 }
 
-/// Starts an agent in a process of its own; returns it and the channel to it.
+/// Starts an agent in a second process. Returns the process and the channel to it.
 fn start_agent(place: &Directory, config: &Config) -> (Second, Channel) {
     let address = place.address("agent.sock");
     let mut listener = Listener::bind_with(&address, config).unwrap();
@@ -102,9 +102,9 @@ fn stopped_agent(on_full: OnFull, transport: TransportPolicy) {
     let mut next = 0;
     log_until(&log, &mut next, |_, _| next_is(&log, 100));
     stop(agent.pid(), within(TIMEOUT)).unwrap();
-    // The sender loses 10,000 records without waiting for the stopped agent.
+    // The sender drops 10,000 records without waiting for the stopped agent.
     log_until(&log, &mut next, |log, _| log.stats().drops.full >= 10_000);
-    // Queued records find no room. The report of losses is short and may fit.
+    // Queued records find no room. The report of losses is short and may still fit.
     let flushed = log.flush(Instant::now() + millis(1));
     if on_full == OnFull::DropOldest {
         assert!(matches!(flushed, Err(SendError::TimedOut)), "{flushed:?}");
@@ -193,7 +193,7 @@ fn committed_records_of_killed_application_arrive() {
         assert!(take(&mut records));
     }
     // The agent receives nothing while the application fills the ring. Records in the ring outlive
-    // the application.
+    // the process of the application.
     application.kill();
     while take(&mut records) {}
     assert_eq!(records.received() + records.lost(), next);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Calls over one stream, and lossy channels, between processes.
+//! Tests of calls over one stream, and of lossy channels between processes.
 
 mod calls;
 mod calls_across_processes;

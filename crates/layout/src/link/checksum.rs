@@ -1,18 +1,19 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! crc32c, the checksum of all that a link stores or sends (SPEC 13, 14).
+//! The checksum crc32c, which protects all that a link stores or sends (SPEC 13, 14).
 
 use crc_fast::{CrcAlgorithm, Digest, crc32_iscsi};
 
-/// The checksum of these bytes.
+/// The crc32c of `bytes`.
 #[inline]
 pub(super) fn crc32c(bytes: &[u8]) -> u32 {
     crc32_iscsi(bytes)
 }
 
-/// The checksum of `first` and each part of `rest`, as if they were contiguous.
+/// The crc32c of `first` and each part of `rest`, as if they were contiguous.
 #[inline]
 pub(super) fn crc32c_of(first: &[u8], rest: &[&[u8]]) -> u32 {
-    // Short parts are gathered into one aligned buffer: a call costs more than copying them.
+    // Short parts are copied into one aligned buffer: a call of the checksum costs more than the
+    // copy.
     let mut gathered = Gathered([0; GATHERED_BYTES]);
     if first.len() > GATHERED_BYTES {
         return crc32c_in_turns(first, rest);
@@ -38,18 +39,18 @@ fn crc32c_in_turns(first: &[u8], rest: &[&[u8]]) -> u32 {
     crc
 }
 
-/// Parts that are copied one after another.
+/// An aligned buffer into which short parts are copied, one after the other.
 #[repr(align(8))]
 struct Gathered([u8; GATHERED_BYTES]);
 
-/// Room for the checksummed header of any record and a short message.
+/// Size of the buffer in bytes: room for the checksummed header of any record and a short message.
 const GATHERED_BYTES: usize = 160;
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// The check value of RFC 3720 and of all catalogues.
+    /// RFC 3720 states this check value, and so does every catalogue of checksums.
     #[test]
     fn checksum_is_crc32c() {
         assert_eq!(crc32c(b"123456789"), 0xe306_9283);

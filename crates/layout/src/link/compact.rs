@@ -8,9 +8,9 @@
 //!       | word0  | len  | tag  | the message        the crc covers these bytes
 //! ```
 //!
-//! The record identifies its stream, although it does not contain the tag: with another tag its crc
-//! always differs. It carries no acknowledgement of the other direction; this file does not decide
-//! when that is allowed.
+//! A compact record identifies its stream although it does not contain the stream's tag: with
+//! another tag the crc always differs. A compact record carries no acknowledgement of the other
+//! direction. This file does not decide when an acknowledgement may be left out.
 //!
 //! # Invariants
 //!
@@ -21,7 +21,8 @@ use super::checksum::{crc32c, crc32c_of};
 use super::record::may_be_compact;
 use crate::record_ring::{HEADER_BYTES, Kind, Position, RingSize, footprint, word0, word1};
 
-/// The checksummed header of the record at `position`: it has the tag at the place of the crc.
+/// The header over which the crc is computed, of the record at `position`: `tag` stands in place of
+/// the crc.
 #[inline]
 #[must_use]
 pub fn sealed_header(position: Position, tag: u32, len: u32) -> [u8; HEADER] {
@@ -33,16 +34,16 @@ pub fn sealed_header(position: Position, tag: u32, len: u32) -> [u8; HEADER] {
     header
 }
 
-/// The same as words, for callers that store them one by one.
+/// The header of [`sealed_header`] as two words, for callers that store it word by word.
 #[inline]
 #[must_use]
 pub const fn sealed_words(position: Position, tag: u32, len: u32) -> [u64; 2] {
     [word0(position, Kind::CompactRecord), word1(len, tag)]
 }
 
-/// The length and the crc of the record at `position`, if its header is one of a compact record
-/// that may be there and has at most `len_max` bytes. `None` says nothing about other records:
-/// [`LinkRecord::check_header`](super::LinkRecord::check_header) checks those.
+/// The length and the crc of the record at `position`, if its header is that of a compact record
+/// allowed at that position, with at most `len_max` bytes. After `None`, the record may be one of
+/// another kind: [`LinkRecord::check_header`](super::LinkRecord::check_header) checks that.
 #[inline]
 #[must_use]
 pub fn short_header(
@@ -60,16 +61,16 @@ pub fn short_header(
     (is_compact && len <= len_max && fits).then_some((len, crc))
 }
 
-/// The crc of a record, from its [`sealed_header`] and its message, contiguous in `sealed`.
+/// The crc of a record. `sealed` holds the record's [`sealed_header`] and then its message.
 #[inline]
 #[must_use]
 pub fn crc_of(sealed: &[u8]) -> u32 {
     crc32c(sealed)
 }
 
-/// The crc of the record at `position` of the stream with this tag, with the message in `parts`.
-/// The header stores it in place of the tag, and it is the record digest at the position where the
-/// record ends.
+/// The crc of the record at `position` of the stream with this `tag`; `parts` are the message. The
+/// stored header has this crc in place of the tag. The crc is also the record digest at the
+/// position where the record ends.
 ///
 /// # Panics
 ///
@@ -124,7 +125,7 @@ mod tests {
         let this = crc(Position(64), 0, &[b"hello"]);
         let mut other = 1_u32;
         for _ in 0..100_000 {
-            // xorshift32, so never 0
+            // xorshift32 never yields 0
             other ^= other << 13;
             other ^= other >> 17;
             other ^= other << 5;
@@ -132,8 +133,8 @@ mod tests {
         }
     }
 
-    /// The fast check accepts no more than the full one: for any header from a peer, both give the
-    /// same result.
+    /// The fast check accepts no more than the full check does: for any header from a peer, both
+    /// have the same result.
     #[test]
     fn short_header_check_agrees_with_full_check() {
         let size = RingSize::new(4096).unwrap();

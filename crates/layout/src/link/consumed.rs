@@ -8,9 +8,9 @@
 //!   slot of n - 1  unchanged
 //! ```
 //!
-//! It changes with every message, so it has slots of its own, next to the word that the living peer
-//! reads. Nearly every change is one word, stored at once. That word is outside the seal and
-//! carries its own check: its four parts of 16 bits combine to a constant.
+//! The position changes with every message, so it has slots of its own, next to the `consumed` word
+//! that a connected peer reads. Nearly every change is one store of one word, `since`. That word is
+//! outside the seal and carries its own check: its four parts of 16 bits combine to a constant.
 //!
 //! # Invariants
 //!
@@ -26,7 +26,7 @@ use crate::segment::{ASLEEP_RECORDS, LINE_BYTES};
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// One slot of the control page, without the word after it.
+/// One slot of the control page, without the `since` word that follows the slot.
 ///
 /// ```text
 ///  0  sequence    8  stream    16  consumed    24  digest   28  zero    32  seal
@@ -38,15 +38,15 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 pub struct ConsumedRecord {
     /// Increases with each record, from 1.
     pub sequence: U64,
-    /// The stream id; 0 until a message is consumed.
+    /// Id of the consumed stream; 0 until the owner consumes the first message.
     pub stream: U64,
-    /// The consumed position when this record was committed.
+    /// The position up to which the owner had consumed when it wrote this record.
     pub consumed: U64,
-    /// The record digest at that position.
+    /// The record digest at the position `consumed`.
     pub digest: U32,
     /// A reserved field, always 0.
     pub zero: U32,
-    /// The seal, see [`Slot`].
+    /// The seal, which ends the slot; see [`Slot`].
     pub seal: U64,
 }
 
@@ -64,11 +64,12 @@ const _: () = {
     assert!(CONSUMED_SLOT + 2 * CONSUMED_SLOT_STRIDE <= LINE_BYTES && LINE_BYTES == ASLEEP_RECORDS);
 };
 
-/// Offset in a slot of the word that counts the slots consumed since its record was committed.
+/// Offset in a slot of the `since` word, which counts the ring slots consumed after the slot's
+/// record was written.
 pub const SINCE: u64 = 40;
 
 impl ConsumedRecord {
-    /// Makes the record with this sequence number.
+    /// Makes a sealed record with this sequence number.
     #[must_use]
     pub fn new(sequence: u64, stream: u64, consumed: u64, digest: u32) -> Self {
         let mut words = [sequence, stream, consumed, u64::from(digest), 0].map(U64::new);
@@ -85,8 +86,9 @@ impl Slot for ConsumedRecord {
     }
 }
 
-/// The word for `bytes` of the ring consumed since, up to a position with this record digest.
-/// `None` if only a new record can express it.
+/// The `since` word for `bytes` of the ring consumed after the slot's record, up to a position with
+/// this record `digest`. Returns `None` if `bytes` is too large for the word, so that the owner
+/// must write a new record.
 #[must_use]
 #[inline]
 pub const fn since_word(bytes: u64, digest: u32) -> Option<u64> {
@@ -97,7 +99,7 @@ pub const fn since_word(bytes: u64, digest: u32) -> Option<u64> {
     Some((parity(said) as u64) << 48 | said)
 }
 
-/// The slots and the record digest in a word; `None` if it is damaged.
+/// The number of ring slots and the record digest in a `since` word; `None` if the word is damaged.
 const fn since_of(word: u64) -> Option<(u64, u32)> {
     let slots = word >> 32 & 0xffff;
     #[expect(clippy::cast_possible_truncation, reason = "the low 32 bits are meant")]
@@ -105,30 +107,31 @@ const fn since_of(word: u64) -> Option<(u64, u32)> {
     if slots != 0 && word >> 48 == parity(word) as u64 { Some((slots, digest)) } else { None }
 }
 
-/// The highest 16 bits, computed from the three lower parts.
+/// The highest 16 bits of a valid `since` word, computed from the three lower parts.
 #[expect(clippy::cast_possible_truncation, reason = "the low 16 bits are meant")]
 const fn parity(word: u64) -> u16 {
     (word ^ word >> 16 ^ word >> 32) as u16 ^ PARITY
 }
 
-/// Neither byte is 0, so no change of a single byte makes a word of 0 valid.
+/// The constant to which the four parts of a word combine. Neither of its bytes is 0, so no change
+/// of a single byte makes a word of 0 valid.
 const PARITY: u16 = 0x5a96;
-/// Most bytes that one word can express.
+/// The largest number of ring bytes that one `since` word can express.
 pub const SINCE_MAX: u64 = 0xffff * SLOT_BYTES;
 
-/// The record and the word in force.
+/// The consumed position in force, and the record and word that yield it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Consumed {
-    /// The record with its seal.
+    /// The record of the newest slot, with its seal.
     pub record: ConsumedRecord,
-    /// The position up to which is consumed.
+    /// The position up to which the owner has consumed its peer's stream.
     pub position: u64,
-    /// The record digest at that position.
+    /// The record digest at `position`.
     pub digest: u32,
 }
 
 impl Consumed {
-    /// The position of a record that no word follows.
+    /// The consumed position of a record whose `since` word is still 0.
     #[must_use]
     pub fn of(record: ConsumedRecord) -> Self {
         Self { record, position: record.consumed.get(), digest: record.digest.get() }
@@ -153,16 +156,16 @@ impl Consumed {
         Ok(Self { record, position, digest })
     }
 
-    /// Offset in the control page of the seal of the record. A reader that runs while the owner
-    /// writes must read the words after the records and then the seal again: a word may belong to
-    /// another record unless the seal is unchanged.
+    /// Offset in the control page of the record's seal. A reader that runs while the owner writes
+    /// must read the `since` words after the records, and then the seal again. If the seal has
+    /// changed, a `since` word may belong to another record.
     #[must_use]
     pub fn seal_offset(&self) -> u64 {
         slot_offset(index_of(self.record.sequence.get())) + (RECORD_BYTES - SEAL_BYTES) as u64
     }
 
-    /// The consumed position and its record digest, from the state or from later consumption of its
-    /// stream.
+    /// The consumed position and its record digest. The source is the state, or this record if it
+    /// is later and of the state's receiving stream.
     #[must_use]
     pub fn with(&self, state: &StateImage) -> (u64, u32) {
         let of_state = (state.receiving_consumed.get(), state.receiving_digest.get());
@@ -171,7 +174,7 @@ impl Consumed {
     }
 }
 
-/// Checks the control page and returns the record and the word in force.
+/// Checks the control page and returns the newest record with its `since` word.
 ///
 /// # Errors
 /// Either [`FileFault::ConsumedDamaged`] or [`FileFault::Contradiction`].

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The faults that a link's file can have (SPEC 13.6).
 //!
-//! A fault ends the opening and changes nothing: the bytes stay for inspection.
+//! A fault makes opening the file fail. The file is not changed, so an operator can inspect its
+//! bytes.
 
 use core::fmt;
 
@@ -11,58 +12,58 @@ use core::fmt;
 pub enum FileFault {
     /// The file is not a link's file (SPEC 13.1).
     Foreign,
-    /// The file is shorter than it must be.
+    /// The file is shorter than its header says, or than a link's file can be.
     Truncated {
-        /// The size in its header, or the minimum, in bytes.
+        /// The size in the file's header, or the smallest possible size, in bytes.
         expected: u64,
         /// Size of the file in bytes.
         actual: u64,
     },
     /// An older, unsupported version of this software made the file.
     Older {
-        /// The version of its format.
+        /// The version of the file's format.
         version: u32,
     },
     /// A newer version of this software made the file.
     Newer {
-        /// The version of its format.
+        /// The version of the file's format.
         version: u32,
     },
     /// The checksum of the header page is wrong.
     HeaderDamaged,
-    /// The file was made by other rules of the same version.
+    /// The file has this version's number, but the layout hash of other rules.
     OtherLayout {
-        /// The layout hash found.
+        /// The layout hash in the file.
         found: u64,
     },
-    /// The file is longer than the size in its own header.
+    /// The file is longer than the size in the file's own header.
     TooLong {
-        /// The size in its header, in bytes.
+        /// The size in the file's header, in bytes.
         expected: u64,
         /// Size of the file in bytes.
         actual: u64,
     },
-    /// An invalid name: empty, not UTF-8, or not followed by zeros.
+    /// A name in the header is invalid: empty, not UTF-8, or not followed by zeros.
     Name {
-        /// The field that holds the name.
+        /// Which name is invalid: local, remote or link.
         which: &'static str,
     },
-    /// The file of another link whose names have the same hash.
+    /// The file belongs to another link, whose names have the same hash.
     OtherLink,
-    /// Parts that are not in order within the file.
+    /// Ring, release ring and slab are not in order within the file.
     Geometry {
-        /// The name of the field.
+        /// The name of the invalid field.
         field: &'static str,
         /// The value of the field.
         found: u64,
     },
-    /// Its last owner cannot be determined.
+    /// The owner page is damaged: the last owner of the file cannot be determined.
     OwnerDamaged,
-    /// The state in force cannot be determined.
+    /// The state page is damaged: the newest state cannot be determined.
     StateDamaged,
-    /// The consumed position cannot be determined.
+    /// The control page is damaged: the consumed position cannot be determined.
     ConsumedDamaged,
-    /// An intact image with impossible content.
+    /// An image whose checksum is right has impossible content.
     Contradiction {
         /// The rule that is broken.
         what: &'static str,
@@ -72,7 +73,7 @@ pub enum FileFault {
 }
 
 impl FileFault {
-    /// A stable number for logs and for other languages.
+    /// The stable number of the fault, for logs and for other languages.
     #[must_use]
     pub const fn code(&self) -> u32 {
         match self {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A frame of a link, which is not a record: its header, and the kinds of body (SPEC 15).
+//! A frame, by which two ends of a link attach, decide and acknowledge: its header, and the kinds
+//! of body (SPEC 15).
 //!
 //! ```text
 //!  0               8            12      16
@@ -13,8 +14,8 @@
 //!  decision.rs  how a direction resumes            fault.rs     why a frame is invalid
 //! ```
 //!
-//! It decodes frames that are in memory as a whole. It does not decide which side sends which frame
-//! when.
+//! This file decodes frames that are in memory as a whole. It does not decide which side sends
+//! which frame when.
 //!
 //! # Invariants
 //!
@@ -39,7 +40,7 @@ use crate::link::header::NAME_BYTES_MAX;
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// The first bytes of ATTACH.
+/// The magic that begins the body of ATTACH.
 pub const FRAME_MAGIC: [u8; 8] = *b"PWLINKF\x01";
 /// The oldest version of the link protocol that this crate implements.
 pub const FRAME_VERSION_MIN: u16 = 1;
@@ -63,7 +64,7 @@ pub enum FrameKind {
     Attach = 1,
     /// A server accepts the client.
     Attached = 2,
-    /// A side refuses, or ends what it had accepted.
+    /// A side refuses to attach, or ends a link that it had attached.
     Refuse = 3,
     /// The client has applied the server's decision.
     Confirm = 4,
@@ -71,9 +72,9 @@ pub enum FrameKind {
     Begin = 5,
     /// Messages were consumed and acknowledged.
     Ack = 6,
-    /// The side closes its end for now.
+    /// The sender of the frame closes its end of the link for now.
     Leave = 7,
-    /// The client has mapped the server's memory: records do not use the socket.
+    /// The client has mapped the server's memory: from here on records do not use the socket.
     Share = 8,
 }
 
@@ -89,8 +90,8 @@ impl FrameKind {
         Self::Share,
     ];
 
-    /// Smallest and largest size of its body in bytes. The ATTACH of another version may be longer
-    /// or shorter than ours.
+    /// Smallest and largest size in bytes of the body of a frame of this kind. The ATTACH of
+    /// another version may be longer or shorter than that of this version.
     #[must_use]
     pub const fn body_bytes(self) -> (usize, usize) {
         let fixed = match self {
@@ -126,7 +127,7 @@ pub struct FrameHeader {
     pub word: U64,
     /// Length of the body in bytes.
     pub body_bytes: U32,
-    /// The crc32c of the bytes before it, and of the body.
+    /// The crc32c of the bytes before this field, and of the body.
     pub crc: U32,
 }
 
@@ -138,7 +139,7 @@ const _: () = {
 };
 
 impl FrameHeader {
-    /// The header of this body, of which at most [`FRAME_BODY_MAX`] bytes are used.
+    /// The header for a frame with this body, of which at most [`FRAME_BODY_MAX`] bytes are used.
     #[must_use]
     pub fn new(kind: FrameKind, body: &[u8]) -> Self {
         let body = &body[..body.len().min(FRAME_BODY_MAX)];
@@ -192,7 +193,7 @@ pub enum FrameBody<'a> {
     Refuse {
         /// The fields of fixed size.
         fields: &'a RefuseFields,
-        /// The reason, for an operator.
+        /// Why the side refuses, for an operator.
         text: &'a str,
     },
     /// The body of [`FrameKind::Confirm`].
@@ -210,7 +211,7 @@ pub enum FrameBody<'a> {
 /// Checks a frame, in the order of SPEC 15.4.
 ///
 /// # Errors
-/// The first broken rule.
+/// A [`FrameFault`], the first rule that the frame breaks.
 pub fn parse<'a>(header: &FrameHeader, body: &'a [u8]) -> Result<FrameBody<'a>, FrameFault> {
     let (kind, bytes) = header.check()?;
     let length = FrameFault::Length { kind, bytes: body.len() };

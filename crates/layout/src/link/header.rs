@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The header page of a link's file, which never changes (SPEC 13.1).
 //!
-//! It names the link and gives the positions of the file's parts. A file gets its name only after
-//! this page is complete.
+//! The header page names the link and gives the offsets of the file's parts. A file gets its name
+//! only after this page is complete.
 
 use super::checksum::crc32c;
 use super::fault::FileFault;
@@ -23,10 +23,11 @@ pub const LINK_VERSION: u32 = 1;
 /// Length of the longest name in bytes.
 pub const NAME_BYTES_MAX: usize = 255;
 
-/// The names of a header, in their order.
+/// The fields of the header that hold a name, in their order.
 pub const NAME_FIELDS: [&str; 3] = ["local", "remote", "link"];
 
-/// Identifies the rules of this format, as the layout hash of a region does (SPEC 3.2).
+/// Hash of the rules of this file format, as a region's header has a hash of its own rules (SPEC
+/// 3.2).
 pub const LINK_LAYOUT_HASH: u64 = {
     let rules: [u64; 14] = [
         LINK_VERSION as u64,
@@ -47,7 +48,7 @@ pub const LINK_LAYOUT_HASH: u64 = {
     fnv::of_numbers(&rules)
 };
 
-/// The header, which fills a whole page.
+/// The header of a link's file, which fills a whole page.
 ///
 /// ```text
 ///  0    magic            8   version   12  header size    16  layout hash   24  file size
@@ -67,7 +68,7 @@ pub struct LinkHeader {
     pub magic: [u8; 8],
     /// Always [`LINK_VERSION`].
     pub version: U32,
-    /// Size of this page in bytes.
+    /// Size of the header page in bytes.
     pub header_size: U32,
     /// Always [`LINK_LAYOUT_HASH`].
     pub layout_hash: U64,
@@ -85,11 +86,11 @@ pub struct LinkHeader {
     pub slab_offset: U64,
     /// Size of the slab in bytes; may be 0.
     pub slab_size: U64,
-    /// The store id: random, so a file that was lost and made anew has another.
+    /// The store id, a random number: a file that replaces a lost file has another store id.
     pub store_id: [u8; 16],
-    /// Creation time, in nanoseconds since 1970; for an operator.
+    /// When the file was made, in nanoseconds since 1970; for an operator.
     pub created_ns: U64,
-    /// Length of each name in bytes, from 1.
+    /// Length of each name in bytes, at least 1.
     pub name_lengths: [u8; 3],
     /// A reserved field, always 0.
     pub zero: [u8; 5],
@@ -97,7 +98,7 @@ pub struct LinkHeader {
     pub names: [[u8; 256]; 3],
     /// A reserved field, always 0.
     pub zeros: [u8; 3212],
-    /// The crc32c of all bytes before it.
+    /// The crc32c of all bytes before this field.
     pub crc: U32,
 }
 
@@ -184,11 +185,11 @@ impl LinkHeader {
     }
 }
 
-/// Checks the header of a file of `file_bytes` (SPEC 13.6); with `names`, also that it is the file
-/// of that link.
+/// Checks the header of a file of `file_bytes` (SPEC 13.6). If `names` is given, the file must be
+/// that of the link with these names.
 ///
 /// # Errors
-/// The first broken rule.
+/// A [`FileFault`], the first rule that the header breaks.
 pub fn check(
     pages: &[u8],
     file_bytes: u64,
@@ -235,11 +236,11 @@ pub fn check(
     Ok((header, geometry))
 }
 
-/// The positions of the parts of a link's file, in bytes from its start. Every value has been
-/// checked.
+/// The offsets and sizes of the parts of a link's file, in bytes from the file's start. Every value
+/// has been checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LinkGeometry {
-    /// Size of the whole file: a multiple of [`GRAIN_BYTES`].
+    /// Size of the whole file in bytes: a multiple of [`GRAIN_BYTES`].
     pub file_bytes: u64,
     /// Offset of the record ring.
     pub ring_offset: u64,
@@ -256,9 +257,10 @@ pub struct LinkGeometry {
 }
 
 impl LinkGeometry {
-    /// Lays out a file with the given ring and release ring and *at least* `slab_bytes` of slab.
+    /// Lays out a file with a record ring of `ring_bytes`, a release ring of `peer_blocks_max`
+    /// entries, and *at least* `slab_bytes` of slab.
     ///
-    /// `None` if a size is not within the bounds of SPEC 3.2.
+    /// Returns `None` if a size is not within the bounds of SPEC 3.2.
     #[must_use]
     pub const fn new(ring_bytes: u64, peer_blocks_max: u64, slab_bytes: u64) -> Option<Self> {
         let Some(ring) = RingSize::new(ring_bytes) else { return None };
@@ -330,11 +332,13 @@ const fn is_entries(entries: u64) -> bool {
     entries.is_power_of_two() && entries >= RELEASE_ENTRIES_MIN && entries <= RELEASE_ENTRIES_MAX
 }
 
-/// The hash that names a link's file: of its names, each after its length (SPEC 13.1).
+/// The hash from which a link's file is named: over the three names, each preceded by its length
+/// (SPEC 13.1).
 #[must_use]
 pub fn file_name_hash(names: [&str; 3]) -> u64 {
     names.into_iter().fold(fnv::BASIS, |hash, name| {
-        // A name has at most 255 bytes; no file exists for a longer one.
+        // A name has at most 255 bytes. A longer one gets the hash of length 255, and no file has
+        // it.
         let length = u8::try_from(name.len()).unwrap_or(u8::MAX);
         fnv::of_bytes(fnv::of_bytes(hash, &[length]), name.as_bytes())
     })

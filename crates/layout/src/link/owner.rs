@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The current or last owner of a link's file (SPEC 13.3).
 //!
-//! The numbers identify one process while the machine runs: a process id is reused, but never with
-//! the same start time. Whether the process lives is for the caller to find out.
+//! Boot id, process id and start time identify one process: the kernel reuses a process id, but
+//! never with the same start time. The caller finds out whether the process lives.
 
 use super::PAGE_SLOT_STRIDE;
 use super::fault::FileFault;
@@ -22,7 +22,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 )]
 #[repr(C)]
 pub struct OwnerRecord {
-    /// Increases with each record, from 1.
+    /// Number of this record: each later record of the file has a higher one, from 1.
     pub sequence: U64,
     /// Number of owners that have opened the file; 0 in the record of a new file.
     pub incarnation: U64,
@@ -30,7 +30,7 @@ pub struct OwnerRecord {
     pub since_ns: U64,
     /// Start time of the process, in clock ticks since boot.
     pub start_ticks: U64,
-    /// The boot of the kernel that runs the process.
+    /// Boot id of the kernel that runs the owner's process.
     pub boot_id: [u8; 16],
     /// The pid namespace in which `pid` counts, by inode number.
     pub pid_namespace: U64,
@@ -38,11 +38,11 @@ pub struct OwnerRecord {
     pub time_namespace: U64,
     /// The id of the process.
     pub pid: U32,
-    /// 1 once this owner has left by itself, otherwise 0.
+    /// 1 once the owner has closed the file in order, otherwise 0.
     pub left: U32,
     /// A reserved field, always 0.
     pub zero: [u8; 48],
-    /// The seal, see [`Slot`].
+    /// The seal, which ends the slot; see [`Slot`].
     pub seal: U64,
 }
 
@@ -62,7 +62,7 @@ const _: () = {
 };
 
 impl OwnerRecord {
-    /// The record of a new file, without an owner.
+    /// The record of a new file, which no process has owned yet.
     #[must_use]
     pub fn nobody() -> Self {
         let zero = U64::new(0);
@@ -89,7 +89,7 @@ impl Slot for OwnerRecord {
     }
 }
 
-/// Checks the owner page and returns the record in force.
+/// Checks the owner page and returns the newest owner record.
 ///
 /// # Errors
 /// Either [`FileFault::OwnerDamaged`] or [`FileFault::Contradiction`].
@@ -113,12 +113,12 @@ pub fn check(page: &[u8]) -> Result<OwnerRecord, FileFault> {
     Ok(record)
 }
 
-/// The two slots of a page, `size` bytes each.
+/// The two slots of a page, each with `size` bytes.
 pub(super) fn slots(page: &[u8], size: usize) -> Option<[&[u8]; 2]> {
     let stride = usize::try_from(PAGE_SLOT_STRIDE).ok()?;
     Some([page.get(..size)?, page.get(stride..stride + size)?])
 }
 
-/// Not reached by opening a file every microsecond for a hundred thousand years. Each incarnation
-/// is also the offset of a lock.
+/// Upper bound of [`OwnerRecord::incarnation`]: opening a file every microsecond reaches it after a
+/// hundred thousand years. Each incarnation is also the offset of a lock, which must not overflow.
 pub const INCARNATION_MAX: u64 = 1 << 62;

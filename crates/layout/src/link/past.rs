@@ -6,13 +6,13 @@
 //!  48  receiving stream   56  consumed
 //! ```
 //!
-//! This file does not decide how the previous epoch is settled.
+//! This file does not decide how the two ends settle the previous epoch.
 
 use crate::record_ring::SLOT_BYTES;
 use zerocopy::little_endian::U64;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// The streams of the epoch before this one.
+/// The two streams of the epoch before the current one: the sent and the received stream.
 ///
 /// ```text
 ///  0  flags   8  epoch   16  sending stream   24  base   32  acked   40  tail
@@ -23,28 +23,29 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 )]
 #[repr(C)]
 pub struct Previous {
-    /// 0 without a previous epoch; then all other fields are 0. Otherwise [`PREVIOUS_THERE`],
+    /// 0 if there is no previous epoch; then all other fields are 0. Otherwise [`PREVIOUS_THERE`],
     /// possibly with [`PREVIOUS_SETTLED`].
     pub flags: U64,
-    /// The number of the epoch.
+    /// The number of the previous epoch.
     pub epoch: U64,
-    /// The stream that this side sent in it.
+    /// The stream that this side sent in the previous epoch.
     pub sending_stream: U64,
-    /// Equal to `acked`: the receiver of a stream that has ended never asks for records below it.
+    /// Always equal to `acked`: the receiver of a stream that has ended never asks for records
+    /// below it.
     pub base: U64,
-    /// The position up to which the peer has consumed it, as far as known.
+    /// The position up to which the peer has consumed the sent stream, as far as this side knows.
     pub acked: U64,
-    /// The end of the sent stream.
+    /// The position at which the sent stream ended.
     pub tail: U64,
-    /// The stream that this side consumed in it.
+    /// The stream that this side consumed in the previous epoch.
     pub receiving_stream: U64,
-    /// The position up to which it was consumed.
+    /// The position up to which this side consumed the received stream.
     pub consumed: U64,
 }
 
-/// Flag of a [`Previous`]: there is a previous epoch.
+/// Flag of [`Previous::flags`]: there is a previous epoch.
 pub const PREVIOUS_THERE: u64 = 1;
-/// Flag of a [`Previous`]: its reports have been stored.
+/// Flag of [`Previous::flags`]: the reports about the previous epoch have been stored.
 pub const PREVIOUS_SETTLED: u64 = 2;
 
 const _: () = {
@@ -65,13 +66,13 @@ impl Previous {
         self.flags.get() & PREVIOUS_THERE != 0
     }
 
-    /// Whether its reports have been stored.
+    /// Whether the reports about the previous epoch have been stored.
     #[must_use]
     pub fn is_settled(&self) -> bool {
         self.flags.get() & PREVIOUS_SETTLED != 0
     }
 
-    /// Checks that this can precede the state of a side that is in `epoch`.
+    /// Checks that these streams can precede the state of a side that is in `epoch`.
     ///
     /// # Errors
     /// The broken rule, and the value found.
@@ -111,7 +112,7 @@ impl Previous {
     }
 }
 
-/// Whether a record can begin or end at this position.
+/// Whether a record can begin or end at `position`.
 pub(super) fn is_position(position: U64) -> bool {
     position.get() % SLOT_BYTES == 0
 }

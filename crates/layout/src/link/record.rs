@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A record of a link, with its own checksum, wherever its bytes come from (SPEC 14).
+//! A record of a link, with its own checksum; the same in a ring, in a file and on a socket (SPEC
+//! 14).
 //!
 //! ```text
 //!  byte 0        8      12     16     20        24       32          36       40
@@ -11,15 +12,15 @@
 //!       | word0  | len  | crc  | the message of a compact record; `compact.rs`
 //! ```
 //!
-//! The same bytes are in a sender's ring, in its file, and on a socket. The owner, the meaning and
-//! the successor of a record in its stream are not this file's business. Bytes are checked in
-//! place: a caller that reads memory which another process may change copies them first.
+//! A record has the same bytes in a sender's ring, in its file, and on a socket. This file does not
+//! know who owns a record, what it means, or which record follows it. Bytes are checked in place: a
+//! caller that reads memory which another process may change copies them first.
 //!
 //! # Invariants
 //!
 //! - No change of a single byte of a DATA, BLOB or compact record, unused bytes aside, yields a
-//!   valid record. For the byte with the kind, the probability is 1 in 2³² that the tag of one
-//!   record is the crc of the other.
+//!   valid record. The byte with the kind is protected with probability 1 - 2⁻³²: a changed kind
+//!   passes only if the tag of one record equals the crc of the other.
 
 use super::checksum::{crc32c, crc32c_of};
 use super::compact;
@@ -33,7 +34,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 /// Size of a [`LinkPrefix`] in bytes.
 pub const PREFIX_BYTES: u64 = 24;
-/// Size of the payload of a BLOB record: prefix and [`LinkBlob`].
+/// Size in bytes of the payload of a BLOB record: prefix and [`LinkBlob`].
 pub const BLOB_PAYLOAD_BYTES: u64 = PREFIX_BYTES + 16;
 
 /// The start of the payload of each DATA and BLOB record.
@@ -46,20 +47,22 @@ pub const BLOB_PAYLOAD_BYTES: u64 = PREFIX_BYTES + 16;
 )]
 #[repr(C)]
 pub struct LinkPrefix {
-    /// The crc32c of the header and of the payload after this field; the record digest at the
-    /// position where the record ends.
+    /// The crc32c of the header and of the payload after this field. It is also the record digest
+    /// at the position where the record ends.
     pub crc: U32,
-    /// The crc32c of the BLOB's bytes; 0 in DATA.
+    /// The crc32c of the BLOB's bytes in the slab; 0 in DATA.
     pub blob_crc: U32,
-    /// The position up to which the other direction was consumed as of this record.
+    /// The position up to which the sender of the record had consumed the other direction.
     pub ack_pos: U64,
-    /// The record digest at that position.
+    /// The record digest at the position `ack_pos`.
     pub ack_digest: U32,
-    /// The [`tag`] of that stream; 0 if none is known, then the two fields before are 0.
+    /// The [`tag`] of the acknowledged stream. 0 if the sender knows none; then `ack_pos` and
+    /// `ack_digest` are 0.
     pub ack_tag: U32,
 }
 
-/// The rest of the payload of a BLOB record: the position of the bytes in the sender's slab.
+/// The rest of the payload of a BLOB record, after the prefix: where the message's bytes lie in the
+/// sender's slab.
 ///
 /// ```text
 ///  0  offset    8  length
@@ -69,9 +72,9 @@ pub struct LinkPrefix {
 )]
 #[repr(C)]
 pub struct LinkBlob {
-    /// Offset in the slab: a multiple of 64.
+    /// Offset of the message's bytes in the slab: a multiple of 64.
     pub offset: U64,
-    /// Number of bytes; not 0.
+    /// Length of the message in bytes; not 0.
     pub length: U64,
 }
 
@@ -88,7 +91,7 @@ const _: () = {
     assert!(HEADER_BYTES + BLOB_PAYLOAD_BYTES <= SLOT_BYTES, "a BLOB record takes one slot");
 };
 
-/// The `stream` field of the headers of a stream's records: never 0.
+/// The value of the `stream` field in the header of each record of `stream`: never 0.
 #[must_use]
 #[inline]
 pub const fn tag(stream: u64) -> u32 {
@@ -103,15 +106,15 @@ pub fn blob_crc(bytes: &[u8]) -> u32 {
     crc32c(bytes)
 }
 
-/// The position up to which the other direction was consumed as of a record; all 0 if none of its
-/// streams is known.
+/// The position up to which the sender of a record had consumed the other direction. All fields are
+/// 0 if the sender knows no stream of that direction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Ack {
     /// Position that the record acknowledges.
     pub position: u64,
-    /// The record digest at that position.
+    /// The record digest at `position`.
     pub digest: u32,
-    /// The [`tag`] of the stream.
+    /// The [`tag`] of the acknowledged stream.
     pub tag: u32,
 }
 
@@ -146,7 +149,7 @@ impl LinkPrefix {
         prefix
     }
 
-    /// The acknowledgement of the other direction.
+    /// The acknowledgement of the other direction that this prefix carries.
     #[must_use]
     pub const fn ack(&self) -> Ack {
         Ack { position: self.ack_pos.get(), digest: self.ack_digest.get(), tag: self.ack_tag.get() }
@@ -162,10 +165,10 @@ fn seal((first, second): (u64, u64), prefix: &LinkPrefix, body: &[&[u8]]) -> u32
     crc32c_of(&fixed, body)
 }
 
-/// Size of the checksummed part that every record has.
+/// Size in bytes of the checksummed part that every DATA and BLOB record has.
 const FIXED: usize = HEADER + size_of::<LinkPrefix>() - CRC_BYTES;
 
-/// Size of the crc field; the crc covers the payload after it.
+/// Size of the crc field in bytes; the crc covers the payload after that field.
 const CRC_BYTES: usize = 4;
 
 /// A record that has been checked completely.
@@ -173,9 +176,10 @@ const CRC_BYTES: usize = 4;
 pub struct LinkRecord<'a> {
     /// The header of the record.
     pub header: RecordHeader,
-    /// The record digest at the position where it ends; 0 for a PAD, which has none.
+    /// The record digest at the position where the record ends; 0 for a PAD, which has none.
     pub digest: u32,
-    /// Its acknowledgement; none in a compact record.
+    /// The acknowledgement of the other direction that the record carries; none in a compact
+    /// record.
     pub ack: Ack,
     /// The content of the record.
     pub body: Body<'a>,
@@ -184,29 +188,29 @@ pub struct LinkRecord<'a> {
 /// The content of a link's record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Body<'a> {
-    /// DATA or compact record: the message.
+    /// The message of a DATA or compact record.
     Message(&'a [u8]),
-    /// BLOB: the position of the message's bytes in the sender's slab. On a socket they follow the
-    /// record.
+    /// In a BLOB: the offset of the message's bytes in the sender's slab. On a socket these bytes
+    /// follow the record.
     Blob {
-        /// A multiple of 64. The caller checks it against the size of the slab.
+        /// Offset in the slab, a multiple of 64. The caller checks it against the size of the slab.
         offset: u64,
-        /// Number of bytes; not 0.
+        /// Length of the message in bytes; not 0.
         length: u64,
-        /// The crc32c of the bytes.
+        /// The crc32c of the message's bytes.
         crc: u32,
     },
-    /// PAD: no content; the next record is at the start of the ring.
+    /// A PAD has no content; the next record is at the start of the ring.
     Pad,
 }
 
 impl<'a> LinkRecord<'a> {
-    /// Checks a header; `Ok(None)` if nothing was published at `position`. `size` is that of the
-    /// sender's ring.
+    /// Checks a header of two words; `Ok(None)` if no record was published at `position`. `size` is
+    /// that of the sender's ring.
     ///
     /// # Errors
     ///
-    /// A [`RecordFault`]: every rule except those of the payload.
+    /// A [`RecordFault`] for every broken rule except those about the payload.
     #[inline]
     pub fn check_header(
         position: Position,
@@ -222,7 +226,7 @@ impl<'a> LinkRecord<'a> {
             Kind::Data => (len >= PREFIX_BYTES, tag),
             Kind::Blob => (len == BLOB_PAYLOAD_BYTES, tag),
             Kind::Pad => (len == size.until_end(position) - HEADER_BYTES, 0),
-            // Its crc is in place of the tag, and covers the tag.
+            // A compact record has its crc in place of the tag; the crc covers the tag.
             Kind::CompactRecord if may_be_compact(position, size) => (true, header.stream),
             kind => return Err(RecordFault::Kind { kind: kind as u8 }),
         };
@@ -235,12 +239,13 @@ impl<'a> LinkRecord<'a> {
         Ok(Some(header))
     }
 
-    /// Checks the record at the start of `bytes`, which may be longer; `Ok(None)` if its first word
-    /// is 0. Only the header of a PAD is checked. The caller checks the bytes of a BLOB.
+    /// Checks the record at the start of `bytes`, which may be longer than the record; `Ok(None)`
+    /// if the first word is 0. Of a PAD only the header is checked. The caller checks the bytes
+    /// that a BLOB refers to.
     ///
     /// # Errors
     ///
-    /// A [`RecordFault`]: the first broken rule.
+    /// A [`RecordFault`], the first rule that the record breaks.
     pub fn check(
         position: Position,
         tag: u32,
@@ -285,7 +290,7 @@ impl<'a> LinkRecord<'a> {
         Ok(Self { header, digest: found, ack: Ack::default(), body: Body::Message(message) })
     }
 
-    /// Bytes of the record on a socket, without those of a BLOB.
+    /// Number of bytes of the record on a socket, without those that a BLOB refers to.
     #[must_use]
     #[inline]
     pub const fn wire_bytes(&self) -> u64 {
@@ -293,7 +298,7 @@ impl<'a> LinkRecord<'a> {
     }
 }
 
-/// Bytes on a socket of a record with this header; a PAD is its header alone.
+/// Number of bytes on a socket of a record with this header. A PAD is sent as its header alone.
 #[must_use]
 #[inline]
 pub const fn wire_bytes(header: &RecordHeader) -> u64 {
@@ -303,7 +308,7 @@ pub const fn wire_bytes(header: &RecordHeader) -> u64 {
     }
 }
 
-/// Bytes before the message in a record of this kind; in a BLOB, before the position of its bytes.
+/// Number of bytes before the message in a record of this kind; in a BLOB, before the [`LinkBlob`].
 #[must_use]
 #[inline]
 pub const fn body_offset(kind: Kind) -> u64 {
@@ -313,8 +318,8 @@ pub const fn body_offset(kind: Kind) -> u64 {
     }
 }
 
-/// Whether a record at this position may be compact. At the start of the ring it may not: a record
-/// left by another stream must be recognisable by its tag (SPEC 14.4).
+/// Whether a record at this position may be compact. The first record of the ring may not: if
+/// another stream left it there, its tag must show that (SPEC 14.4).
 #[must_use]
 #[inline]
 pub const fn may_be_compact(position: Position, size: RingSize) -> bool {
@@ -347,42 +352,42 @@ const HEADER: usize = HEADER_BYTES as usize;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RecordFault {
-    /// The header breaks a rule of every ring.
+    /// The header breaks a rule that holds in every ring.
     Header(Violation),
-    /// A kind that links do not have, or not at this position.
+    /// The record has a kind that links do not have, or not at this position.
     Kind {
         /// The number of the kind.
         kind: u8,
     },
-    /// A record of another stream, or a PAD with a tag.
+    /// The record belongs to another stream, or is a PAD with a tag.
     Tag {
         /// The tag in the header.
         found: u32,
-        /// The tag of the stream.
+        /// The tag of the stream that was expected.
         expected: u32,
     },
-    /// A length that is invalid for this kind.
+    /// The length is invalid for the record's kind.
     Length {
-        /// The length in the header.
+        /// The payload length in the header, in bytes.
         len: u32,
     },
     /// There are fewer bytes than the record has.
     Cut,
-    /// The record differs from the one its sender wrote.
+    /// The checksum is wrong: the record differs from the one that its sender wrote.
     Crc {
         /// The crc in the record.
         found: u32,
-        /// The crc of its bytes.
+        /// The crc computed from the record's bytes.
         expected: u32,
     },
-    /// It acknowledges a position that no receiver can have consumed.
+    /// The record acknowledges a position that no receiver can have consumed.
     Ack,
-    /// An invalid body of a BLOB, or DATA with a `blob_crc`.
+    /// The body of a BLOB is invalid, or a DATA record has a `blob_crc`.
     Blob,
 }
 
 impl RecordFault {
-    /// A stable number for logs and for other languages.
+    /// The stable number of the fault, for logs and for other languages.
     #[must_use]
     pub const fn code(&self) -> u32 {
         match self {

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A range of positions that a receiver skipped without consuming it: in its file, in that of its
-//! sender, and on the wire (SPEC 12.3).
+//! A range of positions that a receiver skipped without consuming it (SPEC 12.3). The receiver's
+//! file, the sender's file and frames hold it in the same bytes.
 //!
 //! ```text
 //!  0  epoch   8  of   16  into   24  from   32  to   40  resume
 //! ```
 //!
-//! It does not report anything.
+//! This file does not report skips to the application.
 
 use super::past::{ensure, is_position};
 use zerocopy::little_endian::U64;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// A skip; all fields are 0 if there is none.
+/// A skipped range; all fields are 0 if there is none.
 ///
 /// ```text
 ///  0  epoch   8  of   16  into   24  from   32  to   40  resume
@@ -22,7 +22,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 )]
 #[repr(C)]
 pub struct SkipFields {
-    /// The epoch of the skip.
+    /// The epoch in which the receiver skipped the range.
     pub epoch: U64,
     /// The stream of the skipped range; 0 if there is no skip.
     pub of: U64,
@@ -30,9 +30,10 @@ pub struct SkipFields {
     pub into: U64,
     /// The first position that was not consumed.
     pub from: U64,
-    /// The end of the range; if the streams differ, the end of the received part.
+    /// The end of the range; if the receiver resumed with another stream, the end of the received
+    /// part.
     pub to: U64,
-    /// The position that the receiver resumed at; in the same stream it is `to`.
+    /// The position at which the receiver resumed; equal to `to` if it resumed in the same stream.
     pub resume: U64,
 }
 
@@ -52,7 +53,7 @@ impl SkipFields {
         self.of.get() != 0
     }
 
-    /// Checks that the skip is possible.
+    /// Checks that the fields of the skip do not contradict each other.
     ///
     /// # Errors
     /// The broken rule, and the value found.

@@ -11,9 +11,9 @@
 //!    seal of n + 1, the one last store       ── after ─────▶     n + 1; both are valid
 //! ```
 //!
-//! A slot that was being written still has the seal of the previous image. That distinguishes it
-//! from a damaged slot: if the newest image is damaged, no older one replaces it. Nothing here
-//! writes.
+//! A slot whose update was interrupted still has the seal of its previous image. That distinguishes
+//! it from a damaged slot: if the newest image is damaged, no older one replaces it. This file only
+//! reads slots.
 //!
 //! # Invariants
 //!
@@ -28,7 +28,8 @@ pub trait Slot: FromBytes + IntoBytes + Immutable + Sized {
     /// The sequence number of this image.
     fn sequence(&self) -> u64;
 
-    /// Returns the image with its seal set. Store the body first, and the seal as the last store.
+    /// Returns the image with its seal set. The caller stores the body first, and the seal as the
+    /// last store.
     #[must_use]
     #[inline]
     fn sealed(self) -> Self {
@@ -48,7 +49,8 @@ pub const fn index_of(sequence: u64) -> usize {
     if sequence % 2 == 1 { 0 } else { 1 }
 }
 
-/// The image in force of two slots of the same size; `None` if damage makes it ambiguous.
+/// The newest image in two slots of the same size; `None` if damage makes it uncertain which image
+/// that is.
 #[must_use]
 pub fn in_force<T: Slot>(first: &[u8], second: &[u8]) -> Option<T> {
     let slots = [SlotState::at(first, 0)?, SlotState::at(second, 1)?];
@@ -62,9 +64,10 @@ pub fn in_force<T: Slot>(first: &[u8], second: &[u8]) -> Option<T> {
     T::read_from_bytes([first, second][index]).ok()
 }
 
-/// The content of one slot, checked.
+/// The state of one slot, after checking its bytes.
 struct SlotState {
-    /// The sequence of an image that is valid and in the slot where it belongs.
+    /// The sequence number of the slot's image, if the image is valid and in the slot where it
+    /// belongs.
     whole: Option<u64>,
     sealed_sequence: u32,
     is_body_sealed: bool,
@@ -81,16 +84,16 @@ impl SlotState {
         Some(Self { whole, sealed_sequence: low(stored), is_body_sealed })
     }
 
-    /// Whether this may be the slot that was being written while `in_force` was: its seal is of the
-    /// image before that, and does not match the body. (A body that matches its checksum but has
-    /// the wrong sequence in the seal is no unfinished update.)
+    /// Whether an interrupted update left this slot while `in_force` was the newest image. Then its
+    /// seal is that of the image before `in_force`, and does not match the body. (A body that
+    /// matches its checksum but has the wrong sequence in the seal is no interrupted update.)
     fn was_before(&self, in_force: u64) -> bool {
         let is_older = self.sealed_sequence == low(in_force - 1) && !self.is_body_sealed;
         is_older || seeded_fault("link_rot_is_unfinished")
     }
 }
 
-/// The seal for a body.
+/// The seal of a slot with this body: its crc32c and the low half of its sequence number.
 #[must_use]
 #[inline]
 pub fn seal(body: &[u8]) -> u64 {

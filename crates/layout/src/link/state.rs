@@ -2,9 +2,9 @@
 //! The state of a link: its epoch, its two streams, and the reports for the application (SPEC
 //! 13.4).
 //!
-//! Changes that belong together are committed together: a skipped position and the report of it are
-//! in one image. Chapter 12 of the specification defines the meaning of the state and how it
-//! changes. The end of the sent stream is not part of it: the records determine it.
+//! Changes that belong together are committed together: a skipped range and the report of it are in
+//! one image. Chapter 12 of the specification defines the meaning of the state and how it changes.
+//! The end of the sent stream is not part of the state: the records determine it.
 
 use super::PAGE_SLOT_STRIDE;
 use super::fault::FileFault;
@@ -15,9 +15,9 @@ use super::slot::{Slot, in_force};
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// Upper bound of the reports.
+/// Upper bound of the reports that a state holds.
 pub const REPORTS_MAX: usize = 16;
-/// Capacity for the deliveries of earlier owners.
+/// Upper bound of the earlier owners whose delivered position a state holds.
 pub const DELIVERED_MAX: usize = 16;
 
 /// One slot of the state page.
@@ -37,32 +37,33 @@ pub const DELIVERED_MAX: usize = 16;
 )]
 #[repr(C)]
 pub struct StateImage {
-    /// Increases with each image, from 1.
+    /// Number of this image: each later image of the file has a higher one, from 1.
     pub sequence: U64,
-    /// Chosen by the application; never decreases.
+    /// The current epoch, chosen by the application; it never decreases.
     pub epoch: U64,
-    /// The stream that this side sends in this epoch; 0 before the first.
+    /// Id of the stream that this side sends in this epoch; 0 before the first epoch.
     pub sending_stream: U64,
-    /// The position of the first record that is kept.
+    /// The position of the first record that this side keeps to send it again.
     pub sending_base: U64,
-    /// The position up to which the peer has consumed, as far as known.
+    /// The position up to which the peer has consumed the sent stream, as far as this side knows.
     pub sending_acked: U64,
-    /// The record digest at the base.
+    /// The record digest at `sending_base`.
     pub sending_digest: U32,
-    /// The number of valid reports.
+    /// The number of valid entries in `reports`.
     pub report_count: U32,
-    /// The stream that this side consumes in this epoch; 0 before the first.
+    /// Id of the stream that this side consumes in this epoch; 0 before the first epoch.
     pub receiving_stream: U64,
-    /// The position up to which it was consumed when this image was made.
+    /// The position up to which this side had consumed the received stream when it wrote this
+    /// image.
     pub receiving_consumed: U64,
-    /// The record digest at that position.
+    /// The record digest at `receiving_consumed`.
     pub receiving_digest: U32,
-    /// 0 without quarantine. Otherwise the reason, 1, 2 or 3 ([`IMPOSSIBLE_MAX`]), possibly with
-    /// Always [`QUARANTINE_RECEIVING`].
+    /// 0 if the link is not quarantined. Otherwise the reason, 1 to 3 ([`IMPOSSIBLE_MAX`]), with
+    /// [`QUARANTINE_RECEIVING`] added if it concerns the received stream.
     pub quarantine: U32,
-    /// The highest incarnation of the peer that was seen; 0 if none was.
+    /// The highest incarnation of the peer that has attached; 0 if no peer has.
     pub peer_incarnation: U64,
-    /// The store id of the peer; 0 if it was never seen.
+    /// The store id of the peer; 0 if no peer has attached.
     pub peer_store_id: [u8; 16],
     /// The streams of the previous epoch.
     pub previous: Previous,
@@ -70,9 +71,9 @@ pub struct StateImage {
     pub reports: [Report; REPORTS_MAX],
     /// The last range that this side skipped as a receiver.
     pub skip: SkipFields,
-    /// The last skip of its receiver that was reported to this side as a sender.
+    /// The last skip of the peer, as a receiver, that this side was notified of.
     pub skip_reported: SkipFields,
-    /// The number of reports that were dropped for lack of room.
+    /// The number of reports that were dropped because `reports` was full.
     pub reports_dropped: U64,
     /// The number of valid positions in `delivered`.
     pub delivered_count: U32,
@@ -83,11 +84,12 @@ pub struct StateImage {
     pub delivered: [U64; DELIVERED_MAX],
     /// A reserved field, always 0.
     pub zeros: [u8; 1000],
-    /// The seal, see [`Slot`].
+    /// The seal, which ends the slot; see [`Slot`].
     pub seal: U64,
 }
 
-/// A range of positions that was skipped or dropped, or is in quarantine.
+/// A report for the application: a range of positions that was skipped or dropped, or is in
+/// quarantine.
 ///
 /// ```text
 ///  0  kind    4  flags    8  epoch    16  stream    24  from    32  to
@@ -97,34 +99,35 @@ pub struct StateImage {
 )]
 #[repr(C)]
 pub struct Report {
-    /// 1 gap, 2 lost, 3 undelivered; 4, 5, 6 in quarantine for reason 1, 2, 3 of
-    /// Always [`IMPOSSIBLE_MAX`].
+    /// What happened to the range: 1 gap, 2 lost, 3 undelivered. A range in quarantine has 4, 5 or
+    /// 6 for the reason 1, 2 or 3 (see [`IMPOSSIBLE_MAX`]).
     pub kind: U32,
     /// A union of [`REPORT_RECEIVING`], [`REPORT_INEXACT`] and [`REPORT_OPEN`].
     pub flags: U32,
-    /// The epoch of the range.
+    /// The epoch to which the range belongs.
     pub epoch: U64,
-    /// The stream of the range; 0 if none.
+    /// Id of the stream to which the range belongs; 0 if none.
     pub stream: U64,
     /// First position of the range that the report is about.
     pub from: U64,
-    /// The position after that range, as far as it is known.
+    /// The position after the range, as far as it is known.
     pub to: U64,
 }
 
-/// Flag of a [`Report`]: it concerns the received stream, not the sent one.
+/// Flag of [`Report::flags`]: the report concerns the received stream, not the sent one.
 pub const REPORT_RECEIVING: u32 = 1;
-/// Flag of a [`Report`]: the range is an upper bound.
+/// Flag of [`Report::flags`]: `from` to `to` is an upper bound of what was lost.
 pub const REPORT_INEXACT: u32 = 2;
-/// Flag of a [`Report`], only with [`REPORT_INEXACT`]: the end is unknown.
+/// Flag of [`Report::flags`], only with [`REPORT_INEXACT`]: the end of the range is unknown.
 pub const REPORT_OPEN: u32 = 4;
 
 /// The highest value of [`Report::kind`].
 pub const REPORT_KIND_MAX: u32 = 6;
-/// The highest reason for a contradiction between two stores: 1 the receiver is ahead, 2 no record
-/// ends there, 3 another record ends there.
+/// The highest reason why two stores contradict each other. 1: the receiver is ahead of the sender.
+/// 2: no record of the sender ends at the receiver's position. 3: another record ends at that
+/// position.
 pub const IMPOSSIBLE_MAX: u32 = 3;
-/// Flag of [`StateImage::quarantine`]: it concerns the received stream.
+/// Flag of [`StateImage::quarantine`]: the reason concerns the received stream.
 pub const QUARANTINE_RECEIVING: u32 = 1 << 8;
 
 const _: () = {
@@ -160,7 +163,7 @@ const _: () = {
 };
 
 impl StateImage {
-    /// The state of a new file: no epoch, no streams.
+    /// The state of a new file, without epoch and streams.
     #[must_use]
     pub fn new() -> Self {
         Self { sequence: U64::new(1), ..Self::new_zeroed() }.sealed()
@@ -180,8 +183,8 @@ impl StateImage {
         &self.delivered[..count.min(DELIVERED_MAX)]
     }
 
-    /// Checks that this state is possible: positions are multiples of a slot and in order, and no
-    /// field lacks the one it depends on.
+    /// Checks that the fields do not contradict each other: positions are in order and multiples of
+    /// a slot, and each field has the fields that it depends on.
     ///
     /// # Errors
     /// [`FileFault::Contradiction`], naming the broken rule.
@@ -287,7 +290,7 @@ fn ensure(holds: bool, what: &'static str, found: u64) -> Result<(), FileFault> 
     if holds { Ok(()) } else { Err(FileFault::Contradiction { what, found }) }
 }
 
-/// Checks the state page and returns the state in force.
+/// Checks the state page and returns the newest state.
 ///
 /// # Errors
 /// Either [`FileFault::StateDamaged`] or [`FileFault::Contradiction`].

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! For any bytes of the peer, the checks return a value or a violation.
 //!
-//! A xorshift generator makes the same cases in each run; `fuzz/` explores more.
+//! A xorshift generator makes the same cases in each run; the fuzz targets in `fuzz/` explore more.
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
@@ -16,7 +16,8 @@ use zerocopy::FromBytes;
 
 const CASES: u32 = 100_000;
 
-/// G. Marsaglia: "Xorshift RNGs", Journal of Statistical Software 8 (14), 2003.
+/// The random number generator of G. Marsaglia: "Xorshift RNGs", Journal of Statistical Software 8
+/// (14), 2003.
 struct Xorshift(u64);
 
 impl Xorshift {
@@ -37,7 +38,7 @@ impl Xorshift {
         }
     }
 
-    /// A value near 0, near a power of two, or any value.
+    /// A random value: near 0, near a power of two, or any.
     fn edge(&mut self) -> u64 {
         let near = (self.next() % 5).wrapping_sub(2);
         match self.next() % 4 {
@@ -47,7 +48,7 @@ impl Xorshift {
         }
     }
 
-    /// Changes a few bytes, or truncates them.
+    /// Changes a few of `bytes`, or truncates them.
     fn damage(&mut self, bytes: &mut Vec<u8>) {
         for _ in 0..=self.below(3) {
             let at = self.below(bytes.len());
@@ -101,7 +102,8 @@ fn arbitrary_region_headers_do_not_panic_and_accepted_ones_fit() {
         if case % 4 == 0 {
             random.fill(&mut bytes);
         } else {
-            // One of the numbers between the region's size and the session id.
+            // The change hits one of the eight-byte numbers between the region's size and the
+            // session id.
             for _ in 0..=random.below(2) {
                 let at = 32 + 8 * random.below(6);
                 let value =
@@ -121,7 +123,7 @@ fn arbitrary_region_headers_do_not_panic_and_accepted_ones_fit() {
     assert!(accepted > 0, "some changes keep the rules");
 }
 
-/// The parts of an accepted region follow each other within it.
+/// Asserts that the parts of an accepted region follow each other within the region.
 fn assert_fits(geometry: &Geometry) {
     let release_end = geometry.release_offset + geometry.peer_blocks_max * 8;
     assert!(geometry.ring_offset >= CONTROL_OFFSET + PAGE_BYTES);
@@ -174,7 +176,7 @@ fn damaged_images_do_not_panic() {
     let images: Vec<_> = golden::images().into_iter().chain(hostile::images()).collect();
     for case in 0..CASES as usize {
         let image = &images[case % images.len()];
-        // The long socket streams are tried less often: they are mostly payload.
+        // Only every 16th case takes a long socket stream, because such a stream is mostly payload.
         if image.bytes.len() > 8192 && case % 16 != 0 {
             continue;
         }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The golden vectors in the specification equal the generator's, and are read as their rows say.
+//! The golden vectors in the specification equal those of the generator, and each is read as its
+//! row of the index says.
 #![forbid(unsafe_code)]
 
 use crate::vectors;

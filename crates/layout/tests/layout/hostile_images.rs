@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Every hostile image in the specification is refused, for the reason that its row gives.
+//! Every hostile image in the specification is refused, for the reason that its row of the index
+//! gives.
 #![forbid(unsafe_code)]
 
 use crate::vectors;
@@ -33,7 +34,8 @@ fn every_image_is_refused_with_its_code() {
             }
         }
     }
-    // 8, 9 and 10 are words of the control page and the release ring, of which there are no images.
+    // Codes 8, 9 and 10 are about words of the control page and the release ring, of which there
+    // are no images.
     let all: BTreeSet<u32> = (1..=15).filter(|code| !(8..=10).contains(code)).collect();
     assert_eq!(codes, all, "each violation has an image");
 }

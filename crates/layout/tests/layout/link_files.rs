@@ -53,7 +53,7 @@ fn file_name_is_hash_of_names_and_lengths() {
     assert_ne!(file_name_hash(["a", "bc", "d"]), file_name_hash(["ab", "c", "d"]));
 }
 
-/// The images in force, reduced to the fields that code acts on.
+/// The images in force in a link's file, reduced to the fields that code acts on.
 fn in_force(pages: &[u8], size: u64) -> Result<Image, FileFault> {
     Image::check(pages, size, Some(NAMES))
 }
@@ -69,7 +69,7 @@ fn single_changed_byte_restores_no_older_image() {
         let mut pages = maker.bytes.clone();
         let mut refused = 0;
         for index in 0..pages.len() {
-            // Each bit alone, all bits, and the changes to the next lower and higher value.
+            // The changes to try: each bit alone, all bits, and the next lower and higher values.
             let byte = pages[index];
             let near = [byte.wrapping_add(1), byte.wrapping_sub(1), byte.wrapping_sub(2), 0, 0xff];
             let single = (0..8).map(|bit| byte ^ (1 << bit));
@@ -97,7 +97,7 @@ fn killed_update_leaves_previous_image() {
         next
     };
     let place = usize::try_from(LINK_CONTROL_OFFSET + 64).unwrap();
-    // The word is stored first, then the record, whose seal is last.
+    // The owner stores the `since` word first, then the consumed record, whose seal is last.
     let since = place + 40..place + 48;
     assert_ne!(before.bytes[since.clone()], after.bytes[since.clone()]);
     for words in 0..5 {

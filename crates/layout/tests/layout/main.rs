@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Layout against golden vectors, hostile images and arbitrary bytes.
+//! Tests of the layout against golden vectors, hostile images and arbitrary bytes.
 
 #[allow(dead_code, reason = "the example that makes the vectors uses the rest")]
 #[path = "../vectors/mod.rs"]

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Images that every implementation must understand, each with the line of its content.
+//! Images that every implementation must understand, each with one line that states its content.
 //!
 //! The lines are written by hand from SPEC.md, not produced by the reader.
 
@@ -10,7 +10,7 @@ use partywall_layout::{FallbackReason, Geometry, Kind, Refusal};
 use zerocopy::IntoBytes;
 use zerocopy::little_endian::{U32, U64};
 
-/// The text above the table.
+/// The text above the table of golden vectors, in their index.
 pub const PREFACE: &str = "\
 # Golden vectors
 
@@ -20,7 +20,7 @@ image is the whole ring. In `expected`, records are `position kind content`, sep
 payload is its text, or its length and the sum of its bytes.
 ";
 
-/// All golden vectors, in the order of their index.
+/// All golden vectors, in the order of the index.
 pub fn images() -> Vec<Image> {
     let mut images = frames();
     images.push(region());
@@ -30,7 +30,7 @@ pub fn images() -> Vec<Image> {
     images
 }
 
-/// The HELLO of an accepting side that has everything.
+/// The HELLO of an acceptor, with every field set.
 pub fn hello() -> Hello {
     Hello {
         features: U64::new(hello::FEATURE_SHM | hello::FEATURE_SOCKET),
@@ -141,10 +141,11 @@ fn wrapped() -> Image {
     ring_image("ring-exact-end", from, expected, about, ring)
 }
 
-/// PAD, and old payload that looks like a record where the next one must begin.
+/// A ring with a PAD, and with old payload that looks like a record where the next record must
+/// begin.
 fn stale() -> Image {
     let mut ring = RingWriter::new(RING_BYTES);
-    // Payload of the first lap that spells the word of a DATA record at position 4096 + 320.
+    // The payload of the first lap spells the first word of a DATA record at position 4096 + 320.
     let mut forged = pattern(900);
     let word = partywall_layout::record_ring::word0(partywall_layout::Position(4416), Kind::Data);
     forged[320 - 16..][..8].copy_from_slice(&word.to_le_bytes());
@@ -193,7 +194,7 @@ fn blobs() -> Image {
     ring_image("ring-blob", 0, expected, "two messages in the slab, one up to its last byte", ring)
 }
 
-/// A session over shared memory: one BLOB returns credit of its stream, the other returns none.
+/// A session over shared memory: one BLOB carries credit for its stream, the other carries none.
 fn session_blobs() -> Image {
     let mut ring = RingWriter::new(RING_BYTES);
     ring.stream = 2;

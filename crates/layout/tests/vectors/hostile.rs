@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Images that every implementation must refuse, each with the code of the rule that it breaks.
 //!
-//! Each image breaks one rule; everything else about it is in order.
+//! Each image breaks one rule and no other.
 
 use super::golden::hello;
 use super::writer::{RingWriter, SocketWriter, blob, blob_with_credit, first, segment};
@@ -14,7 +14,7 @@ use std::slice::from_ref;
 use zerocopy::IntoBytes;
 use zerocopy::little_endian::U64;
 
-/// The text above the table.
+/// The text above the table of hostile images, in their index.
 pub const PREFACE: &str = "\
 # Hostile images
 
@@ -23,7 +23,7 @@ section 10, says how to use the table. Add a file and its row by hand, or in the
 (`cargo run -p partywall-layout --example vectors -- --hostile spec/hostile`).
 ";
 
-/// All hostile images that are generated, in the order of their index.
+/// All hostile images that the generator makes, in the order of the index.
 pub fn images() -> Vec<Image> {
     let mut images = hellos();
     images.extend(other_frames());
@@ -331,7 +331,7 @@ fn frame(name: &str, about: &'static str, bytes: &[u8]) -> Image {
     image(&format!("frame-{name}"), "frame", 0, 15, about, bytes.to_vec())
 }
 
-/// A ring that an honest sender's code wrote, with records that no honest sender sends.
+/// A ring that honest code wrote, with records that no honest sender sends.
 fn records(name: &str, code: u32, about: &'static str, list: &[(Kind, Vec<u8>)]) -> Image {
     let mut ring = RingWriter::new(RING_BYTES);
     for (kind, payload) in list {
@@ -340,7 +340,7 @@ fn records(name: &str, code: u32, about: &'static str, list: &[(Kind, Vec<u8>)])
     image(&format!("ring-{name}"), "ring", 0, code, about, ring.image)
 }
 
-/// A ring of zeros with two words where the reader stands.
+/// A ring of zeros, except for two words at the position where the reader begins.
 fn raw(name: &str, from: u64, code: u32, about: &'static str, first: u64, second: u64) -> Image {
     let mut ring = RingWriter::new(RING_BYTES).image;
     let offset = usize::try_from(from % RING_BYTES).unwrap();

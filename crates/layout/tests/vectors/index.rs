@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `INDEX.md`: one row per image.
+//! The file `INDEX.md` of a folder of images, with one row per image.
 //!
 //! ```text
 //! | file | kind | from | expected | what it shows |
@@ -10,20 +10,20 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
-/// One row of a table.
+/// One row of the table in an index.
 #[derive(Debug)]
 pub struct Row {
-    /// Name of the file.
+    /// Name of the image's file.
     pub name: String,
-    /// How to read the file.
+    /// How to read the file: the kind of its content.
     pub kind: String,
-    /// Where the reader of a ring stands.
+    /// Position at which the reader of a ring begins.
     pub from: u64,
-    /// The line, or the code.
+    /// The line that states the content, or the number of the broken rule.
     pub expected: String,
 }
 
-/// The whole index: `preface`, then the table.
+/// The text of an index: `preface`, then the table.
 pub fn text(preface: &str, images: &[Image]) -> String {
     let mut text = format!("{preface}\n| file | kind | from | expected | what it shows |\n");
     text += "|---|---|---|---|---|\n";
@@ -34,7 +34,7 @@ pub fn text(preface: &str, images: &[Image]) -> String {
     text
 }
 
-/// The rows of the index in `directory`.
+/// The rows of the index in the folder `directory`.
 pub fn rows(directory: &Path) -> Vec<Row> {
     let text = fs::read_to_string(directory.join("INDEX.md")).unwrap();
     text.lines().filter(|line| line.starts_with("| `")).map(row).collect()
@@ -50,7 +50,7 @@ fn row(line: &str) -> Row {
     Row { name, kind, from: from.parse().unwrap(), expected }
 }
 
-/// Writes the images and their index.
+/// Writes the images and their index into the folder `directory`.
 pub fn write(directory: &Path, preface: &str, images: &[Image]) -> io::Result<()> {
     fs::create_dir_all(directory)?;
     for image in images {
@@ -59,7 +59,7 @@ pub fn write(directory: &Path, preface: &str, images: &[Image]) -> io::Result<()
     fs::write(directory.join("INDEX.md"), text(preface, images))
 }
 
-/// The names of the images in `directory`, sorted.
+/// The names of the image files in `directory`, sorted.
 pub fn files(directory: &Path) -> Vec<String> {
     let entries = fs::read_dir(directory).unwrap();
     let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());

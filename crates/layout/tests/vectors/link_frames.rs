@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Frames of links: what must be understood, and what must be refused with which number (SPEC
-//! 15.5).
+//! Frames of links: those that a reader must understand, and those that it must refuse, each with
+//! its number (SPEC 15.5).
 //!
-//! Each bad one breaks one rule; everything else about it is in order, checksum included.
+//! Each invalid frame breaks one rule and no other; its checksum is right unless that is the rule.
 
 use super::Image;
 use partywall_layout::link::frame::decision::{
@@ -17,7 +17,7 @@ use partywall_layout::link::frame::{
 use partywall_layout::link::{Previous, SkipFields};
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
-/// The text above the table.
+/// The text above the table of link frames, in their index.
 pub const PREFACE: &str = "\
 # Link frames
 
@@ -26,7 +26,7 @@ of the broken rule. Add rows in the generator
 (`cargo run -p partywall-layout --example vectors -- --link-frames spec/link-frames`).
 ";
 
-/// All images, in the order of their index.
+/// All images of link frames, in the order of the index.
 pub fn images() -> Vec<Image> {
     let mut images = good();
     images.extend(headers());
@@ -37,7 +37,7 @@ pub fn images() -> Vec<Image> {
     images
 }
 
-/// Reads a frame as the table wants it.
+/// Reads a frame, and returns its content as the index states it.
 pub fn read(bytes: &[u8]) -> Result<String, FrameFault> {
     let (header, body) = bytes.split_at(FRAME_HEADER_BYTES);
     let header = FrameHeader::read_from_bytes(header).unwrap();
@@ -106,7 +106,7 @@ fn decision_line(decision: &DecisionFields) -> String {
     format!("decision={kind}:{of}:{from}..{to}:{at}/{digest}")
 }
 
-/// A side with all that it can have.
+/// The fields of a side, each with a value of its own.
 fn side() -> SideFields {
     SideFields {
         nonce: 0x0102_0304_0506_0708.into(),
@@ -145,7 +145,7 @@ fn side() -> SideFields {
     }
 }
 
-/// A side that has not attached yet.
+/// The fields of a side that has not attached before.
 fn new_side() -> SideFields {
     SideFields {
         nonce: 9.into(),
@@ -446,7 +446,7 @@ fn whole(kind: FrameKind, body: &[u8]) -> Vec<u8> {
     [FrameHeader::new(kind, body).as_bytes(), body].concat()
 }
 
-/// A bad body with a good header.
+/// A frame with an invalid body and a valid header.
 fn body(name: &str, code: u32, about: &'static str, kind: FrameKind, body: &[u8]) -> Image {
     frame(name, Some(code), about, whole(kind, body))
 }

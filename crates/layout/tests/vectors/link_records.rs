@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Records of links: what must be understood, and what must be refused with which number (SPEC
-//! 14.5).
+//! Records of links: those that a reader must understand, and those that it must refuse, each with
+//! its number (SPEC 14.5).
 //!
-//! Each bad one breaks one rule; everything else about it is in order, its checksum included.
+//! Each invalid record breaks one rule and no other; its checksum is right unless that is the rule.
 
 use super::{Image, RING_BYTES, pattern};
 use partywall_layout::link::record::{Ack, Body, blob_crc, tag};
@@ -11,7 +11,7 @@ use partywall_layout::record_ring::{Kind, WireHeader, word0};
 use partywall_layout::{Position, RingSize};
 use zerocopy::IntoBytes;
 
-/// The text above the table.
+/// The text above the table of link records, in their index.
 pub const PREFACE: &str = "\
 # Link records
 
@@ -21,10 +21,10 @@ a BLOB's bytes included, of stream 0x0123456789abcdef in a ring of 4,096 bytes, 
 (`cargo run -p partywall-layout --example vectors -- --link-records spec/link-records`).
 ";
 
-/// The stream of the records.
+/// Id of the stream that the records belong to.
 pub const STREAM: u64 = 0x0123_4567_89ab_cdef;
 
-/// All images, in the order of their index.
+/// All images of link records, in the order of the index.
 pub fn images() -> Vec<Image> {
     let mut images = good();
     images.extend(headers());
@@ -34,7 +34,7 @@ pub fn images() -> Vec<Image> {
     images
 }
 
-/// Reads a record as the table wants it.
+/// Reads a record at position `from`, and returns its content as the index states it.
 pub fn read(bytes: &[u8], from: u64) -> Result<String, RecordFault> {
     let size = RingSize::new(RING_BYTES).unwrap();
     let checked = LinkRecord::check(Position(from), tag(STREAM), size, bytes)?;
@@ -56,7 +56,7 @@ fn sum(bytes: &[u8]) -> u64 {
     bytes.iter().map(|byte| u64::from(*byte)).sum()
 }
 
-/// A record that is being made.
+/// A record under construction.
 struct Maker {
     from: u64,
     kind: Kind,
@@ -194,7 +194,7 @@ fn payloads() -> Vec<Image> {
     ]
 }
 
-/// A record without a prefix; whose crc covers this tag.
+/// A compact record, whose crc covers `tag`.
 fn compact_of(from: u64, tag: u32, message: &[u8]) -> Vec<u8> {
     let at = Position(from);
     let crc = compact::crc(at, tag, &[message]);

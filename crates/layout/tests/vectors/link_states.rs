@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! States of links: one that has everything, and those that contradict themselves (SPEC 13.4).
+//! States of links: one with every field set, and states with contradictory fields (SPEC 13.4).
 //!
-//! Each bad one breaks one rule; its checksum is in order.
+//! Each contradictory state breaks one rule; its checksum is right.
 
 use super::Image;
 use super::links::{Maker, bad};
 use partywall_layout::link::{Previous, Report, SkipFields, Slot, StateImage};
 use zerocopy::FromZeros;
 
-/// Whole files, each with such a state.
+/// Link files, each with a contradictory state.
 pub fn contradictions() -> Vec<Image> {
     let mut images = of_streams();
     images.extend(of_reports());
@@ -16,7 +16,7 @@ pub fn contradictions() -> Vec<Image> {
     images
 }
 
-/// One with all that a state can have.
+/// A state with every field set.
 pub fn state() -> StateImage {
     let mut state = StateImage {
         sequence: 2.into(),
@@ -161,7 +161,7 @@ fn of_skips_and_deliveries() -> Vec<Image> {
     ]
 }
 
-/// A file whose newest state was changed so.
+/// A link file whose newest state has the given `change`.
 fn contradiction(
     name: &'static str,
     about: &'static str,

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Files of links: what must be understood, and what must be refused with which number (SPEC 13.7).
+//! Files of links: those that a reader must understand, and those that it must refuse, each with
+//! its number (SPEC 13.7).
 //!
-//! Each bad one breaks one rule; everything else about it is in order, checksums included.
+//! Each invalid file breaks one rule and no other; its checksums are right unless that is the rule.
 
 use super::link_states::{self, state};
 use super::{Image, PEER_BLOCKS_MAX, RING_BYTES};
@@ -13,7 +14,7 @@ use partywall_layout::link::{
 };
 use zerocopy::IntoBytes;
 
-/// The text above the table.
+/// The text above the table of link files, in their index.
 pub const PREFACE: &str = "\
 # Link files
 
@@ -26,7 +27,7 @@ rule. Add rows in the generator
 /// The names of the link: local, remote, link.
 pub const NAMES: [&str; 3] = ["alice", "bob", "orders"];
 
-/// All images, in the order of their index.
+/// All images of link files, in the order of the index.
 pub fn images() -> Vec<Image> {
     let mut images = good();
     images.extend(headers());
@@ -37,7 +38,7 @@ pub fn images() -> Vec<Image> {
     images
 }
 
-/// Reads a file as the table wants it.
+/// Reads a file of `file_bytes`, and returns its content as the index states it.
 pub fn read(bytes: &[u8], file_bytes: u64) -> Result<String, FileFault> {
     let mut pages = bytes.to_vec();
     pages.resize(usize::try_from(file_bytes.min(PARTS_OFFSET)).unwrap(), 0);
@@ -63,7 +64,7 @@ pub fn read(bytes: &[u8], file_bytes: u64) -> Result<String, FileFault> {
     ))
 }
 
-/// A file that is being made.
+/// A link file under construction.
 #[derive(Clone)]
 pub struct Maker {
     pub header: LinkHeader,
@@ -72,7 +73,7 @@ pub struct Maker {
 }
 
 impl Maker {
-    /// As its maker leaves it.
+    /// A new link file, before its first owner.
     pub fn new() -> Self {
         let geometry = LinkGeometry::new(RING_BYTES, PEER_BLOCKS_MAX, 0).unwrap();
         let created = 1_700_000_000_000_000_000;
@@ -87,7 +88,7 @@ impl Maker {
         maker
     }
 
-    /// After a life: owned once, in epoch 3, with everything a state can have.
+    /// A link file that one process has owned, in epoch 3, with every field of its state set.
     pub fn used() -> Self {
         let mut maker = Self::new();
         maker.owner(owner(2, 1, 0));
@@ -121,12 +122,12 @@ impl Maker {
         self.put(consumed_offset(sequence), record.as_bytes());
     }
 
-    /// So many bytes further, since the record with this sequence.
+    /// Sets the `since` word: `bytes` more were consumed after the record with this `sequence`.
     pub fn since(&mut self, sequence: u64, bytes: u64, digest: u32) {
         self.since_is(sequence, since_word(bytes, digest).unwrap());
     }
 
-    /// The word of its slot.
+    /// Stores `word` as the `since` word of the slot that holds the record with this `sequence`.
     pub fn since_is(&mut self, sequence: u64, word: u64) {
         self.put(consumed_offset(sequence) + SINCE, &word.to_le_bytes());
     }
@@ -141,7 +142,7 @@ impl Maker {
     }
 }
 
-/// Where the record with this sequence lies.
+/// Offset in the file of the consumed record with this sequence number.
 pub fn consumed_offset(sequence: u64) -> u64 {
     LINK_CONTROL_OFFSET + slot_offset(index_of(sequence))
 }
@@ -168,7 +169,8 @@ fn good() -> Vec<Image> {
     let mut left = Maker::used();
     left.owner(owner(3, 1, 1));
     let mut torn = Maker::used();
-    // The next owner, the next state and the next consumption, each killed before its seal.
+    // Three updates, each killed before its seal: of the owner, the state and the consumed
+    // position.
     torn.put(OWNER_OFFSET, &owner(3, 2, 0).as_bytes()[..120]);
     let next = StateImage { sequence: 3.into(), epoch: 4.into(), ..state() };
     torn.put(STATE_OFFSET, &next.as_bytes()[..2040]);
@@ -274,7 +276,8 @@ fn damaged() -> Vec<Image> {
         bad(name, code, about, maker)
     };
     let mut rolled_back = Maker::used();
-    // The newest slot, with the low 32 bits of the seal of an unfinished one.
+    // The newest state slot gets the low 32 bits of the seal that an interrupted update would
+    // leave.
     let seal = state().seal.get() - 2;
     rolled_back.put(STATE_OFFSET + PAGE_SLOT_STRIDE + 2040, &seal.to_le_bytes());
     let mut apart = Maker::used();

@@ -1,19 +1,20 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Images of SPEC 10, made byte by byte from the types of this crate, and a reader for them.
+//! The images of SPEC 10, made byte by byte from the types of this crate, and a reader for these
+//! images.
 //!
 //! ```text
 //!  writer.rs    a ring image, or a socket stream, as an honest sender leaves it
-//!  golden.rs    what must be understood, with the line it must be read as
-//!  hostile.rs   what must be refused, with the code of the rule that it breaks
-//!  reader.rs    SPEC 4, 5 and 8 for a channel, as short as they can be written down
-//!  links.rs     files of links, good and bad, with what each must be read as
-//!  link_states.rs   a state with everything in it, and the contradictions that one can have
-//!  link_frames.rs   frames of links, good and bad
-//!  link_records.rs  records of links, likewise
+//!  golden.rs    images to be understood, each with the line that states its content
+//!  hostile.rs   images to be refused, each with the code of the rule that it breaks
+//!  reader.rs    the receiving rules of SPEC 4, 5 and 8 for a channel, in the shortest form
+//!  links.rs     files of links, valid and invalid, each with its content or the broken rule
+//!  link_states.rs   a state with every field set, and states with contradictory fields
+//!  link_frames.rs   frames of links, valid and invalid
+//!  link_records.rs  records of links, valid and invalid
 //!  index.rs     the tables that name the images
 //! ```
 //!
-//! Shared by the example that writes the files and by the tests that read them.
+//! The example that writes the files and the tests that read them share this module.
 #![allow(
     clippy::unwrap_used,
     reason = "the images are our own, and a wrong one must stop the test"
@@ -31,23 +32,23 @@ pub mod writer;
 
 /// Size of the ring of the region that the images belong to, in bytes.
 pub const RING_BYTES: u64 = 4096;
-/// Entries of its release ring.
+/// Number of entries in the release ring of the region that the images belong to.
 pub const PEER_BLOCKS_MAX: u64 = 8;
-/// Size of the region, of which 112 KiB are slab.
+/// Size in bytes of the region that the images belong to, of which 112 KiB are slab.
 pub const REGION_BYTES: u64 = 128 << 10;
-/// The session: the nonce in `hello.bin`.
+/// Session id of the region that the images belong to: the nonce in `hello.bin`.
 pub const SESSION: [u8; 16] = *b"0123456789abcdef";
 
-/// One image and the row that its index has for it.
+/// One image and its row of the index.
 pub struct Image {
-    /// Name of the file.
+    /// Name of the image's file.
     pub name: String,
-    /// `frame`, `region`, `ring`, `session`, `socket`, `link`, `link frame` or `record`: how to
-    /// read it.
+    /// How to read the file: `frame`, `region`, `ring`, `session`, `socket`, `link`, `link frame`
+    /// or `record`.
     pub kind: &'static str,
-    /// The position at which the reader of a ring stands.
+    /// The position at which the reader of a ring begins.
     pub from: u64,
-    /// The line it must be read as, or the code of the violation.
+    /// The line that states the content, or the code of the violation.
     pub expected: String,
     /// The rule or case that the image shows.
     pub about: &'static str,
@@ -55,7 +56,7 @@ pub struct Image {
     pub bytes: Vec<u8>,
 }
 
-/// `len` bytes 0, 1, 2 ... whose sum says whether they arrived.
+/// `len` bytes 0, 1, 2 ...; the reader prints their sum, which shows whether they arrived.
 pub fn pattern(len: usize) -> Vec<u8> {
     (0..=255).cycle().take(len).collect()
 }

@@ -5,7 +5,7 @@
 //!  bytes ──▶ check each value once ──▶ one line that says what was read, or a Violation
 //! ```
 //!
-//! It maps nothing: which segments' descriptors arrived is a constant.
+//! The reader maps no memory: [`DESCRIPTORS`] states which segments' descriptors arrived.
 
 use super::{PEER_BLOCKS_MAX, REGION_BYTES, RING_BYTES, SESSION};
 use partywall_layout::hello::{self, Frame, PREAMBLE_BYTES, ROLE_ACCEPTOR};
@@ -20,14 +20,15 @@ use zerocopy::FromBytes;
 pub const MESSAGE_MAX: u64 = 64 << 10;
 /// Upper bound of the mapped memory in bytes: the region and two grains.
 pub const MAP_MAX: u64 = REGION_BYTES + 2 * GRAIN_BYTES;
-/// The most segments it maps at a time.
+/// Upper bound of the segments that the reader maps at the same time.
 pub const SEGMENTS_MAX: usize = 2;
-/// The segments whose descriptor arrived.
+/// Numbers of the segments whose descriptor arrived.
 pub const DESCRIPTORS: [u32; 2] = [1, 2];
-/// The longest payload of a record on a socket (SPEC 8.2).
+/// The longest payload of a record on a socket in bytes (SPEC 8.2).
 pub const SOCKET_PAYLOAD_MAX: u32 = 65_536;
 
-/// Reads an image of any kind; for one that is cut short the line says so at its end.
+/// Reads an image of any kind. If the image is cut short, the returned line ends with a note of
+/// that.
 pub fn read(kind: &str, from: u64, bytes: &[u8]) -> Result<String, Violation> {
     match kind {
         "frame" => frame(bytes),
@@ -40,7 +41,7 @@ pub fn read(kind: &str, from: u64, bytes: &[u8]) -> Result<String, Violation> {
 }
 
 fn frame(bytes: &[u8]) -> Result<String, Violation> {
-    // As from a socket: the length first, then exactly as much.
+    // A frame is read as from a socket: its length first, then exactly that many bytes.
     if let Some(preamble) = bytes.first_chunk::<PREAMBLE_BYTES>() {
         hello::frame_length(preamble)?;
     }
@@ -107,8 +108,8 @@ fn ring(image: &[u8], from: u64) -> Result<String, Violation> {
     }
 }
 
-/// A ring of a session. Which record a stream allows when is the state machine's to decide, so only
-/// headers and the bodies of BLOBs are checked.
+/// Reads a ring of a session. The session's state machine decides which record a stream allows
+/// when, so the reader checks only headers and the bodies of BLOBs.
 fn session(image: &[u8], from: u64) -> Result<String, Violation> {
     let size = RingSize::new(image.len() as u64).unwrap();
     let mut channel = Channel::new();
@@ -172,7 +173,7 @@ struct Channel {
     /// Number and size of each mapped segment; number 0 is the slab of the region.
     segments: Vec<(u32, u64)>,
     segment_last: u32,
-    /// Announced and received bytes of the message in fragments.
+    /// Announced and received bytes of the message that arrives in fragments, if there is one.
     fragments: Option<(u64, u64)>,
     closed: bool,
 }
@@ -203,7 +204,7 @@ impl Channel {
             Kind::Segment => self.segment(header, payload)?,
             Kind::SegmentRetire => self.retire(header, payload)?,
             Kind::CloseWrite => {
-                // Ends an unfinished message as an abort would.
+                // CLOSE_WRITE ends an unfinished message of fragments, as an abort would.
                 empty(header)?;
                 self.fragments = None;
                 self.closed = true;
@@ -360,7 +361,8 @@ fn unexpected(header: &RecordHeader) -> Violation {
     Violation::Unexpected { position: header.position.0, kind: header.kind as u8 }
 }
 
-/// Short text as it is, other payload as its length and the sum of its bytes.
+/// A payload for the printed line: short text as it is, any other payload as its length and the sum
+/// of its bytes.
 fn text_or_sum(payload: &[u8]) -> String {
     let is_text = payload.len() <= 16 && payload.iter().all(u8::is_ascii_graphic);
     if is_text {

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! An honest sender, writing into plain bytes (SPEC 4.5, 8).
 //!
-//! It does not look for room: the images are small.
+//! The sender does not check for room, because the images are small.
 
 use partywall_layout::record_ring::{BlobCredit, SegmentBody, footprint, word0, word1};
 use partywall_layout::{BlobBody, Kind, Position, RecordHeader, RingSize};
 use zerocopy::IntoBytes;
 use zerocopy::little_endian::{U32, U64};
 
-/// A ring and the batch that is being written into it.
+/// A ring and its open batch.
 pub struct RingWriter {
     /// The memory of the ring.
     pub image: Vec<u8>,
@@ -16,7 +16,7 @@ pub struct RingWriter {
     published: Position,
     tail: Position,
     first_word: u64,
-    /// The stream of the records that follow.
+    /// Stream number of the records that are appended next.
     pub stream: u32,
 }
 
@@ -29,7 +29,8 @@ impl RingWriter {
         Self { image, size, published, tail, first_word: 0, stream: 0 }
     }
 
-    /// Adds a record to the open batch, and the PAD before it if it does not fit before the end.
+    /// Appends a record to the open batch. If the record does not fit before the end of the ring, a
+    /// PAD precedes it.
     pub fn append(&mut self, kind: Kind, payload: &[u8]) {
         let until_end = self.size.until_end(self.tail);
         if footprint(payload.len() as u64) > until_end {
@@ -38,25 +39,25 @@ impl RingWriter {
         self.record(kind, u32::try_from(payload.len()).unwrap(), payload);
     }
 
-    /// Makes the open batch exist.
+    /// Publishes the open batch.
     pub fn publish(&mut self) {
         self.word(self.tail, 0, 0);
         self.word(self.published, 0, self.first_word);
         self.published = self.tail;
     }
 
-    /// Forgets the open batch; its bytes stay where they are.
+    /// Drops the open batch; its bytes stay in the ring, unpublished.
     pub fn abort(&mut self) {
         self.tail = self.published;
     }
 
-    /// A batch of one.
+    /// Publishes a batch of one record.
     pub fn send(&mut self, kind: Kind, payload: &[u8]) {
         self.append(kind, payload);
         self.publish();
     }
 
-    /// Where the next record goes.
+    /// Position of the next record.
     pub fn tail(&self) -> u64 {
         self.tail.0
     }
@@ -93,7 +94,7 @@ pub struct SocketWriter {
 }
 
 impl SocketWriter {
-    /// A record of `kind`, then bytes that are not part of it.
+    /// Sends a record of `kind`, and then `following`, which is not part of the record.
     pub fn send(&mut self, kind: Kind, payload: &[u8], following: &[u8]) {
         let len = u32::try_from(payload.len()).unwrap();
         let header = RecordHeader { position: Position(self.position), kind, len, stream: 0 };
@@ -104,25 +105,25 @@ impl SocketWriter {
     }
 }
 
-/// The body of a BLOB.
+/// The body of a BLOB record.
 pub fn blob(block: u64, segment: u32, offset: u64, length: u64) -> Vec<u8> {
     let (block, offset, length) = (U64::new(block), U64::new(offset), U64::new(length));
     let (segment, zero) = (U32::new(segment), U32::new(0));
     BlobBody { block, segment, zero, offset, length }.as_bytes().to_vec()
 }
 
-/// The body of a BLOB that also carries the credit of its stream.
+/// The body of a BLOB record that also carries credit for its stream.
 pub fn blob_with_credit(blob: &[u8], credited: BlobCredit) -> Vec<u8> {
     [blob, credited.as_bytes()].concat()
 }
 
-/// The body of SEGMENT and SEGMENT_RETIRE.
+/// The body of a SEGMENT or SEGMENT_RETIRE record.
 pub fn segment(number: u32, size: u64) -> Vec<u8> {
     let (number, zero) = (U32::new(number), U32::new(0));
     SegmentBody { number, zero, size: U64::new(size) }.as_bytes().to_vec()
 }
 
-/// The payload of a first fragment.
+/// The payload of a first fragment: the message's `total` length, then `bytes`.
 pub fn first(total: u64, bytes: &[u8]) -> Vec<u8> {
     let mut payload = total.to_le_bytes().to_vec();
     payload.extend_from_slice(bytes);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The one codec of link frames: between [`Frame`] and its bytes (SPEC 15).
+//! The codec of link frames, which converts between [`Frame`] and its bytes (SPEC 15).
 //!
 //! ```text
 //!  Frame ── encode ──▶ header (16) │ fields │ names, login or text
@@ -10,15 +10,15 @@
 //!  frame (SPEC 15) ──┘  SkipFields ◀─▶ Skip ─ here
 //! ```
 //!
-//! It keeps nothing between two frames, and reads from no socket. The fields of a past and of a
-//! skip are the same in frames and in the state of a file, so `store/durable.rs` calls the
-//! functions here for them.
+//! The codec keeps no state between two frames, and reads from no socket. A past epoch and a skip
+//! have the same fields in frames and in the state of a file, so `store/durable.rs` calls the
+//! functions of this file for them.
 //!
 //! # Invariants
 //!
-//! - `decode` of the bytes of `encode` is the same frame; `encode` of a decoded frame are the same
-//!   bytes.
-//! - Whatever the bytes, `decode` returns a frame or a fault.
+//! - Decoding the bytes of an encoded frame gives the same frame, and encoding a decoded frame
+//!   gives the same bytes.
+//! - Whatever the bytes, `decode` returns a frame or a fault; it never panics.
 
 use partywall_layout::link::frame::decision::{
     DECISION_GAP, DECISION_IMPOSSIBLE, DECISION_LOST, DECISION_NEW_EPOCH, DECISION_RESUME,
@@ -49,21 +49,21 @@ use zerocopy::{FromZeros, IntoBytes};
 
 use super::frame::{Attach, Frame, Names, Refusal, Window};
 
-/// The length in bytes of the body behind a header, at most [`FRAME_BODY_MAX`].
+/// The length in bytes of the body that follows `header`, at most [`FRAME_BODY_MAX`].
 ///
 /// # Errors
 ///
-/// [`FrameFault::Kind`], [`FrameFault::Length`].
+/// [`FrameFault::Kind`] or [`FrameFault::Length`] if the header is invalid.
 pub fn body_bytes(header: &[u8; FRAME_HEADER_BYTES]) -> Result<usize, FrameFault> {
     read_header(header).check().map(|(_, bytes)| bytes)
 }
 
-/// The length in bytes of the frame that begins in `input`; that of a header, if the header is
-/// incomplete.
+/// The length in bytes of the frame that begins at the start of `input`. If `input` is shorter than
+/// a header, the length of a header.
 ///
 /// # Errors
 ///
-/// As [`body_bytes`].
+/// The errors of [`body_bytes`].
 pub fn whole_bytes(input: &[u8]) -> Result<usize, FrameFault> {
     let Some(header) = input.first_chunk() else { return Ok(FRAME_HEADER_BYTES) };
     Ok(FRAME_HEADER_BYTES + body_bytes(header)?)
@@ -73,17 +73,17 @@ pub fn whole_bytes(input: &[u8]) -> Result<usize, FrameFault> {
 ///
 /// # Errors
 ///
-/// As [`decode`], also if `bytes` is shorter than a header.
+/// The errors of [`decode`], and a fault if `bytes` is shorter than a header.
 pub fn read(bytes: &[u8]) -> Result<Frame, FrameFault> {
     let Some((header, body)) = bytes.split_first_chunk() else { return Err(UNCHECKED) };
     decode(header, body)
 }
 
-/// Decodes a frame whose header and body are apart.
+/// Decodes a frame whose header and body lie in separate memory.
 ///
 /// # Errors
 ///
-/// The first broken rule (SPEC 15.4).
+/// [`FrameFault`] that names the first broken rule (SPEC 15.4).
 pub fn decode(header: &[u8; FRAME_HEADER_BYTES], body: &[u8]) -> Result<Frame, FrameFault> {
     Ok(match parse(&read_header(header), body)? {
         FrameBody::Attach { fields, names: [client, server, link], login } => Frame::Attach {
@@ -123,8 +123,9 @@ pub fn decode(header: &[u8; FRAME_HEADER_BYTES], body: &[u8]) -> Result<Frame, F
 ///
 /// # Panics
 ///
-/// If a name is empty or longer than 255 bytes, which no [`Key`](crate::Key) has; if a login is
-/// longer than [`LOGIN_BYTES_MAX`] bytes; if the views of a side are not of its epoch.
+/// If a name is empty or longer than 255 bytes, which no [`Key`](crate::Key) allows; if a login is
+/// longer than [`LOGIN_BYTES_MAX`] bytes; if the views of an [`Attach`] belong to another epoch
+/// than its identity.
 pub fn encode(frame: &Frame, out: &mut Vec<u8>) {
     let start = out.len();
     out.extend_from_slice(&[0; FRAME_HEADER_BYTES]);
@@ -200,7 +201,7 @@ fn login_bytes(login: &[u8]) -> U32 {
     length(login)
 }
 
-/// The length of bytes that are checked to be short.
+/// The length as a field; the caller has checked that the bytes are short.
 fn length(bytes: &[u8]) -> U32 {
     U32::new(u32::try_from(bytes.len()).unwrap_or(u32::MAX))
 }
@@ -227,11 +228,11 @@ fn encode_refuse(echo: Nonce, refusal: &Refusal, out: &mut Vec<u8>) {
     out.extend_from_slice(text);
 }
 
-/// The beginning of a text that fits into a refusal, in whole characters.
+/// Cuts a text to [`REFUSAL_TEXT_MAX`] bytes, between two characters.
 fn cut(text: &str) -> &str {
     let mut end = text.len().min(REFUSAL_TEXT_MAX);
     while !text.is_char_boundary(end) {
-        end -= 1; // 0 is a boundary
+        end -= 1; // ends at 0, which is a character boundary
     }
     &text[..end]
 }
@@ -370,7 +371,8 @@ pub(crate) fn stream_number(stream: Option<StreamId>) -> u64 {
     stream.map_or(0, |stream| stream.0.get())
 }
 
-/// A past, checked by `partywall_layout`; if it were impossible all the same, it would become none.
+/// Decodes the streams of a past epoch. `partywall_layout` has checked the fields; impossible
+/// values would give `None`.
 pub(crate) fn past(fields: &Previous) -> Option<Past> {
     if !fields.is_there() {
         return None;
@@ -426,7 +428,7 @@ pub(crate) fn skip_fields(skip: Option<&Skip>) -> SkipFields {
     }
 }
 
-/// The number in SPEC 13.4 and 15.3.
+/// The contradiction that a number of SPEC 13.4 and 15.3 stands for; `None` for any other number.
 pub(crate) fn impossible(number: u64) -> Option<Impossible> {
     match number {
         1 => Some(Impossible::ReceiverAhead),
@@ -453,7 +455,7 @@ fn read_header(bytes: &[u8; FRAME_HEADER_BYTES]) -> FrameHeader {
     }
 }
 
-/// A fault that `parse` excludes.
+/// The fault for numbers that `parse` has already excluded.
 const UNCHECKED: FrameFault = FrameFault::Field { what: "a number that was not checked", found: 0 };
 
 #[cfg(test)]

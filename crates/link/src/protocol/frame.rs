@@ -10,8 +10,8 @@
 //!  records, Ack, Leave ◀───────────────────▶ records, Ack, Leave
 //! ```
 //!
-//! Records are not here: their bytes are those of the ring, see `record.rs` of the layout.
-//! `codec.rs` encodes and decodes frames.
+//! Records are not frames: a socket carries the same record bytes as the ring; see `record.rs` of
+//! the layout crate. `codec.rs` encodes and decodes frames.
 
 use std::fmt;
 
@@ -21,93 +21,99 @@ use partywall_reconcile::{
     StreamId,
 };
 
-/// A control frame: everything on the socket of a link but records.
+/// A control frame: everything that the socket of a link carries except records.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Frame {
     /// A client asks to attach.
     Attach {
-        /// The side that sends the frame.
+        /// The identity and the views of the client.
         attach: Attach,
         /// The names of the link.
         names: Names,
-        /// Data for the server's application.
+        /// Bytes for the server's application, which decides about the login.
         login: Vec<u8>,
     },
     /// A server accepts the client.
     Attached {
-        /// The side that sends the frame.
+        /// The identity and the views of the server.
         attach: Attach,
         /// The nonce of the client's ATTACH.
         echo: Nonce,
-        /// About the server's records.
+        /// The decision about how the server's outgoing stream resumes.
         decision: Decision,
-        /// Data for the client's application.
+        /// Bytes from the server's application for the client's application.
         login: Vec<u8>,
     },
-    /// A side refuses, or ends what it had accepted. It ends the connection.
+    /// A side refuses to attach, or revokes its acceptance. The frame ends the connection.
     Refuse {
         /// The nonce of the peer's last frame.
         echo: Nonce,
-        /// Why it refuses.
+        /// The reason of the refusal.
         refusal: Refusal,
     },
-    /// The client has applied the server's decision, and has read its nonce.
+    /// The client confirms that it has applied the server's decision. The echo proves that it read
+    /// this connection's ATTACHED.
     Confirm {
         /// The nonce of the server's ATTACHED.
         echo: Nonce,
-        /// About the client's records.
+        /// The decision about how the client's outgoing stream resumes.
         decision: Decision,
-        /// From here on `ack_pos` of the client's records is of the stream that is now consumed.
+        /// The first position from which acknowledgements in the client's records refer to the
+        /// stream that the client now consumes.
         tail: Position,
     },
     /// The server has applied the client's decision.
     Begin {
-        /// The stream that the server consumes.
+        /// The id of the stream that the server consumes; `None` if the client sends none.
         stream: Option<StreamId>,
-        /// How far it has consumed.
+        /// The position up to which the server has consumed that stream.
         consumed: Position,
-        /// As in `Confirm`, for the server's records.
+        /// The first position from which acknowledgements in the server's records refer to the
+        /// stream that the server now consumes.
         tail: Position,
     },
-    /// Messages were consumed and acknowledged.
+    /// The sender of the frame has acknowledged messages that it received.
     Ack {
-        /// The id of the stream.
+        /// The id of the received stream.
         stream: StreamId,
-        /// How far it is acknowledged.
+        /// The position up to which the stream is acknowledged.
         consumed: Position,
     },
-    /// The side closes its end for now; both keep all that is not yet acknowledged.
+    /// A side closes its connection in an orderly way; both sides keep every unacknowledged
+    /// message.
     Leave,
-    /// The client has mapped the server's memory: no record goes over this socket.
+    /// The client announces that it has mapped the server's memory, so that the socket carries no
+    /// records.
     Share,
 }
 
-/// A side that attaches. Its views are of the epoch of its identity.
+/// A side that attaches: its identity and its views. The views belong to the epoch of the identity.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Attach {
-    /// A random number, for this connection.
+    /// A random number that the side draws for each connection.
     pub nonce: Nonce,
     /// The identity of the side.
     pub identity: Identity,
-    /// The stream that it sends.
+    /// The view of the side as a sender.
     pub sending: SenderView,
-    /// The stream that it receives.
+    /// The view of the side as a receiver.
     pub receiving: ReceiverView,
-    /// The streams of the last epoch, as it left them.
+    /// The streams of the last epoch that the side left, with their positions at that time.
     pub past: Option<Past>,
-    /// The most that it may have sent and not had acknowledged.
+    /// The maximum amount that the side may have sent without an acknowledgement.
     pub window: Window,
-    /// It offers its memory: descriptors come with the first byte of the frame.
+    /// Whether the side offers its memory: if so, descriptors come with the first byte of the
+    /// frame.
     pub shares: bool,
 }
 
-/// The most that a sender may have sent and not had acknowledged: what its receiver may have to
-/// hold.
+/// The maximum amount that a sender may have sent without an acknowledgement, and that its receiver
+/// may therefore have to hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Window {
-    /// The size of its ring in bytes.
+    /// The size of the sender's ring in bytes.
     pub ring_bytes: u64,
-    /// The size of its slab, and so of its largest message, in bytes.
+    /// The size of the sender's slab in bytes, which also limits its largest message.
     pub slab_bytes: u64,
 }
 
@@ -118,28 +124,29 @@ pub struct Names {
     pub client: String,
     /// The name of the server.
     pub server: String,
-    /// The name of the link, among those between the two.
+    /// The name of the link, unique among the links between the same client and server.
     pub link: String,
 }
 
 /// Why an end refuses to attach.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// The connection is not newer than the present one, which has this number.
+    /// The client's connection number is not higher than that of the present connection, which is
+    /// given.
     Stale(ConnectionNumber),
-    /// A later owner, of this incarnation, has attached before.
+    /// An owner with a later incarnation, which is given, has already attached.
     Fenced(Incarnation),
-    /// The link keeps all bytes until an operator decides.
+    /// The link is in quarantine: it keeps all bytes until an operator decides.
     Quarantined,
-    /// The server has another name, or no such link.
+    /// The server has a different name, or no link of this name; the text says which.
     Unknown(String),
-    /// The server's application refused, with this reason.
+    /// The server's application refused the login; the text gives its reason.
     Rejected(String),
-    /// The window of the peer is larger than this side accepts, with the sizes as text.
+    /// The peer's window exceeds what the side accepts; the text gives the sizes.
     TooLarge(String),
-    /// The server is about to end, or accepts no more connections.
+    /// The server is shutting down, or accepts no further connections; the text says which.
     Busy(String),
-    /// There is no version in common: the side implements these, the oldest first.
+    /// The peers have no protocol version in common: the side implements this range, oldest first.
     Version(u16, u16),
 }
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The control frames of a link: no system, no clock, no socket.
+//! The control frames of a link, without system calls, clocks or sockets.
 //!
 //! ```text
 //!  frame.rs   frames in the terms of `partywall_reconcile`
-//!  codec.rs   between these and their bytes (SPEC 15)
+//!  codec.rs   conversion between these frames and their bytes (SPEC 15)
 //! ```
 
 pub mod codec;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Random values that two ends of a link can have, for tests.
+//! Random values that two ends of a link can have, for property tests.
 //!
-//! All of them are valid. Invalid ones are made from these, or are vectors of the specification.
+//! All generated values are valid. Tests derive invalid values from them, or take those of the
+//! specification's vectors.
 
 use super::frame::{Attach, Window};
 use partywall_reconcile::attach::Nonce;
@@ -12,7 +13,7 @@ use partywall_reconcile::{
 use proptest::option;
 use proptest::prelude::*;
 
-/// Small positions, so that they coincide, and the largest ones.
+/// Positions from three ranges: small ones, which often coincide, the largest ones, and any.
 pub(crate) fn position() -> impl Strategy<Value = Position> {
     let slot = prop_oneof![0_u64..6, (u64::MAX / 64 - 2)..=u64::MAX / 64, 0..=u64::MAX / 64];
     slot.prop_map(|slot| Position(slot * 64))
@@ -46,7 +47,7 @@ pub(crate) fn peer() -> impl Strategy<Value = Peer> {
     })
 }
 
-/// A skip within one stream, or into another, of an epoch up to `last`.
+/// A skip within one stream, or from one stream into another, of an epoch up to `last`.
 pub(crate) fn skip(last: u64) -> impl Strategy<Value = Skip> {
     (0..=last, stream(), option::of(stream()), range(), position()).prop_map(
         |(epoch, of, into, range, resume)| {
@@ -57,7 +58,7 @@ pub(crate) fn skip(last: u64) -> impl Strategy<Value = Skip> {
     )
 }
 
-/// A past of an epoch before `epoch`, or none.
+/// The streams of an epoch before `epoch`, or `None`.
 pub(crate) fn past(epoch: u64) -> impl Strategy<Value = Option<Past>> {
     let sent = (stream(), positions()).prop_map(|(stream, [acked, tail])| SentPast {
         stream,
@@ -75,7 +76,7 @@ pub(crate) fn past(epoch: u64) -> impl Strategy<Value = Option<Past>> {
     )
 }
 
-/// Any side that attaches.
+/// Any valid [`Attach`]: an identity with views of its epoch.
 pub(crate) fn sides() -> impl Strategy<Value = Attach> {
     prop_oneof![0_u64..4, any::<u64>()].prop_flat_map(|epoch| {
         let epoch = Epoch(epoch);

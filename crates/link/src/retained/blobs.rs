@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The places of the BLOBs of a stream: one behind the other in the slab, and freed in the same
+//! The places of a stream's BLOBs in the slab: allocated one after the other, and freed in the same
 //! order.
 //!
 //! ```text
@@ -9,19 +9,20 @@
 //!          └ last.end               └ first.offset
 //! ```
 //!
-//! Each begins at a multiple of 64 and is contiguous. The next place follows from those that are
-//! kept, so a walk over the records finds the same places again ([`put`](Blobs::put)).
+//! Each BLOB begins at a multiple of 64 and is contiguous. The place of the next BLOB follows from
+//! the kept ones, so a walk over the records finds the same places again ([`put`](Blobs::put)).
 //!
 //! # Invariants
 //!
-//! - No two BLOBs that are kept overlap.
-//! - There are no more of them than slots in the ring, because each has its record there.
+//! - No two kept BLOBs overlap.
+//! - There are at most as many BLOBs as slots in the ring, because each BLOB has a record in the
+//!   ring.
 
 use partywall_layout::SLOT_BYTES;
 use partywall_reconcile::Position;
 use std::collections::VecDeque;
 
-/// The places of the BLOBs that are kept.
+/// The places of the kept BLOBs in the slab.
 #[derive(Debug)]
 pub(super) struct Blobs {
     size: u64,
@@ -30,10 +31,10 @@ pub(super) struct Blobs {
 
 #[derive(Debug)]
 struct PlacedBlob {
-    /// The end of its record.
+    /// The position where the BLOB's record ends.
     record_end: Position,
     offset: u64,
-    /// The offset where the next BLOB may begin.
+    /// The slab offset where the next BLOB may begin.
     end: u64,
 }
 
@@ -43,12 +44,12 @@ impl Blobs {
         Self { size, kept: VecDeque::new() }
     }
 
-    /// The length in bytes of the largest BLOB.
+    /// The length in bytes of the longest BLOB that the empty slab takes.
     pub(super) const fn length_max(&self) -> u64 {
         self.size
     }
 
-    /// The offset for a BLOB of `length` bytes; `None` if there is no room.
+    /// The slab offset for a new BLOB of `length` bytes; `None` if the slab has no room.
     pub(super) fn place(&self, length: u64) -> Option<u64> {
         let taken = length.checked_next_multiple_of(SLOT_BYTES)?;
         let (Some(first), Some(last)) = (self.kept.front(), self.kept.back()) else {
@@ -64,9 +65,9 @@ impl Blobs {
         (taken <= first.offset).then_some(0)
     }
 
-    /// Keeps a BLOB at `offset`; `false`, and nothing changed, if it cannot lie there.
+    /// Records a BLOB at `offset`; `false`, and nothing changed, if no BLOB can begin at `offset`.
     ///
-    /// The first may lie anywhere, because those before it were freed.
+    /// The first BLOB may begin anywhere, because the BLOBs before it were freed.
     #[must_use]
     pub(super) fn put(&mut self, record_end: Position, offset: u64, length: u64) -> bool {
         let place = if self.kept.is_empty() { Some(offset) } else { self.place(length) };
@@ -79,14 +80,14 @@ impl Blobs {
         is_right
     }
 
-    /// Drops those whose records begin at `tail` or behind.
+    /// Drops the BLOBs whose records begin at `tail` or later.
     pub(super) fn cut(&mut self, tail: Position) {
         while self.kept.back().is_some_and(|kept| kept.record_end > tail) {
             self.kept.pop_back();
         }
     }
 
-    /// Frees those whose records end at `base` or before.
+    /// Frees the BLOBs whose records end at `base` or before.
     pub(super) fn trim(&mut self, base: Position) {
         while self.kept.front().is_some_and(|kept| kept.record_end <= base) {
             self.kept.pop_front();

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Where a socket reads a stream: from any boundary, straight out of ring and slab, stopping
-//! anywhere.
+//! The position in a stream from which a socket sends next. It may start at any boundary, reads
+//! straight from ring and slab, and may stop at any byte.
 //!
 //! ```text
 //!   ring     │header│prefix, message│unused│header│prefix, blob│unused│PAD header│ · · ·
 //!   socket   │header│prefix, message│header│prefix, blob│ bytes of the slab │PAD header│
 //!                      ▲              (a compact record has no prefix)
-//!   SendCursor { next ─┘ this record, sent: this many of its bytes }
+//!   SendCursor { next: this record, sent: the number of its bytes that were sent }
 //! ```
 //!
-//! A cursor holds nothing of the stream. It stays right while messages are appended, and its use
-//! fails once its record was freed.
+//! A cursor borrows nothing from the stream. It stays valid while messages are appended, and its
+//! methods fail once its record was freed.
 
 use super::{Retained, as_usize, at};
 use partywall_layout::RecordHeader;
@@ -22,40 +22,40 @@ use std::fmt;
 use std::io::IoSlice;
 use zerocopy::FromBytes;
 
-/// The next byte of a stream to send on one connection.
+/// The next byte of a stream that one connection will send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SendCursor {
     next: Position,
-    /// Bytes of the record at `next`, and of its BLOB, that were sent.
+    /// Number of bytes that were sent of the record at `next` and of its BLOB.
     sent: u64,
 }
 
 impl SendCursor {
-    /// A cursor at the record that begins at `next`.
+    /// A cursor at the first byte of the record at position `next`.
     pub(super) const fn new(next: Position) -> Self {
         Self { next, sent: 0 }
     }
 
-    /// The record that is the next to be sent, or sent in part.
+    /// The position of the record that is sent next, or was sent in part.
     #[must_use]
     pub const fn next(&self) -> Position {
         self.next
     }
 
-    /// Whether no byte of that record was sent.
+    /// Whether no byte of the record at [`next`](Self::next) was sent yet.
     #[must_use]
     pub const fn is_at_start(&self) -> bool {
         self.sent == 0
     }
 
-    /// Fills `slices` with the next bytes to send, at most `bytes_max`; returns how many slices are
-    /// used.
+    /// Fills `slices` with the next bytes to send, at most `bytes_max`; returns the number of
+    /// slices used.
     ///
-    /// It is 0 if everything that is published was sent.
+    /// The number is 0 once all published records were sent.
     ///
     /// # Errors
     ///
-    /// [`Stuck`]: the connection is over.
+    /// [`Stuck`]: the connection has to be closed.
     pub fn slices<'a>(
         &self,
         retained: &'a Retained,
@@ -83,11 +83,11 @@ impl SendCursor {
         Ok(count)
     }
 
-    /// Moves on by `bytes` that were sent.
+    /// Advances the cursor by `bytes`, which the socket has sent.
     ///
     /// # Errors
     ///
-    /// [`Stuck`]: the connection is over.
+    /// [`Stuck`]: the connection has to be closed.
     pub fn advance(&mut self, retained: &Retained, bytes: usize) -> Result<(), Stuck> {
         self.check_kept(retained)?;
         let mut sent = self.sent.checked_add(bytes as u64).ok_or(Stuck::Beyond)?;
@@ -113,14 +113,14 @@ impl SendCursor {
     }
 }
 
-/// Why a cursor can go no further: the connection is over.
+/// Reason why a cursor cannot advance, so that the connection has to be closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stuck {
-    /// Its record was freed: the peer acknowledged a record that it was not sent.
+    /// The cursor's record was freed: the peer acknowledged a record that was not completely sent.
     Passed,
-    /// There is no valid record at this position any more.
+    /// The record at this position is invalid: the memory was damaged.
     Damaged(Position),
-    /// More bytes were counted as sent than there are.
+    /// The socket reported more bytes as sent than the cursor had left.
     Beyond,
 }
 
@@ -138,7 +138,7 @@ impl fmt::Display for Stuck {
 
 impl std::error::Error for Stuck {}
 
-/// A record as it goes over a socket: its own bytes, and those of its BLOB.
+/// A record as a socket carries it: the bytes in the ring, then those of its BLOB in the slab.
 struct Pieces<'a> {
     header: RecordHeader,
     parts: [&'a [u8]; 2],

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A stream as its last owner left it: each record is checked, from the base up to the end (SPEC
-//! 14.4).
+//! Recovers a stream as its last owner left it, and checks each record from the base up to the end
+//! (SPEC 14.4).
 //!
 //! ```text
 //!   base                                        tail
@@ -10,15 +10,15 @@
 //!   │ valid record of another stream, at the base 0 ─▶    the end: a new stream, nothing published
 //! ```
 //!
-//! The bytes are our own, but may have rotted, or come from a faulty version: they are checked like
-//! those of a peer. Nothing is changed before everything was checked.
+//! This user's own process wrote the bytes, but memory may have decayed, or a faulty version have
+//! written them: each is checked like a peer's byte. The check changes nothing.
 //!
 //! # Invariants
 //!
 //! - A published record that is damaged never silently counts as the end. One exception: at the
-//!   positions 0, 64, 128 and 192 the first word has one byte that is not 0. If just that byte rots
-//!   to 0, the record reads as one that was being written. A peer that has received it finds out
-//!   (SPEC 12.3: the receiver is ahead).
+//!   positions 0, 64, 128 and 192 only one byte of the first word is not 0. If exactly that byte
+//!   decays to 0, the record seems unpublished. A peer that has received the record detects the
+//!   loss (SPEC 12.3: the receiver is ahead).
 
 use super::blobs::Blobs;
 use super::{Boundaries, Boundary, as_usize, at};
@@ -31,29 +31,29 @@ use partywall_reconcile::{Position, RecordDigest, StreamId};
 use partywall_ring::OwnMem;
 use std::fmt;
 
-/// A damaged stream: the link is quarantined, and all bytes stay (SPEC 12.3).
+/// A damaged stream: the link goes into quarantine and keeps all bytes (SPEC 12.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Damage {
     /// The position of the damage.
     pub position: Position,
-    /// The fault at this position.
+    /// The kind of the damage at this position.
     pub what: Flaw,
 }
 
-/// A fault in the memory of a stream.
+/// The kind of damage in the memory of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flaw {
-    /// No stream can have this base, or this digest at it.
+    /// The base that the state names is impossible, or the digest at the base is wrong.
     Base,
     /// A record is damaged.
     Record(RecordFault),
-    /// A BLOB is not where it can be.
+    /// A BLOB record names a slab offset where no BLOB can begin.
     BlobPlace,
     /// The bytes of a BLOB are damaged.
     BlobBytes,
-    /// A PAD without a record behind it.
+    /// No record follows a PAD.
     PadAlone,
-    /// There are more records than the ring has room for.
+    /// The stream has more records than the ring has slots.
     NoEnd,
 }
 
@@ -74,12 +74,12 @@ impl fmt::Display for Damage {
 
 impl std::error::Error for Damage {}
 
-/// Checks each record of `stream` in this memory, from `base` on: the boundaries, the BLOBs, and
-/// the tail.
+/// Checks each record of `stream` in this memory, from `base` on. Returns the boundaries, the BLOBs
+/// and the tail.
 ///
 /// # Errors
 ///
-/// [`Damage`]; nothing was changed.
+/// [`Damage`] at the first invalid record; the check changes nothing.
 pub(super) fn walk(
     ring: &OwnMem,
     size: RingSize,
@@ -107,7 +107,7 @@ pub(super) fn walk(
     Ok((boundaries, blobs, tail))
 }
 
-/// No position reaches this bound, so sums of a position and a length do not overflow.
+/// Positions stay below this bound, so the sum of a position and a length does not overflow.
 const BASE_MAX: u64 = u64::MAX / 2;
 
 struct Walk<'a> {
@@ -122,8 +122,8 @@ struct Walk<'a> {
 }
 
 impl Walk<'_> {
-    /// Checks one record; `false` at the end. Each step passes at least one slot, so the ring
-    /// bounds their number.
+    /// Checks one record; `false` at the end of the stream. Each step passes at least one slot, so
+    /// the ring bounds the number of steps.
     fn step(&mut self, base: Position) -> Result<bool, Damage> {
         let position = self.next;
         let damage = |what| Damage { position, what };
@@ -146,7 +146,7 @@ impl Walk<'_> {
             if !self.blobs.put(end, offset, length) {
                 return Err(damage(Flaw::BlobPlace));
             }
-            // `put` has checked that it lies within the slab.
+            // `put` has checked that the BLOB lies within the slab.
             let bytes = self.slab.slice(as_usize(offset), as_usize(length));
             if record::blob_crc(bytes) != crc && !seeded_fault("link_blob_unchecked") {
                 return Err(damage(Flaw::BlobBytes));
@@ -162,8 +162,8 @@ impl Walk<'_> {
         Ok(true)
     }
 
-    /// Whether the first slot holds a complete record of another stream: the owner died after the
-    /// commit that named this stream, and before the zero that begins it (see [`super`]).
+    /// Whether the first slot holds a complete record of another stream. Then the owner died after
+    /// the commit that named this stream, and before `begin` zeroed the slot (see [`super`]).
     fn is_of_a_former_stream(&self, bytes: &[u8]) -> bool {
         let word = |start: usize| {
             let word = bytes.get(start..).and_then(|rest| rest.first_chunk::<8>());

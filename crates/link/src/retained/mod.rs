@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The outgoing stream of one link, in its sender's store until the receiver has acknowledged it
-//! (SPEC 14).
+//! The outgoing stream of a link. The sender's store keeps each message until the receiver has
+//! acknowledged it (SPEC 14).
 //!
 //! ```text
 //!             base           acked                        tail    open batch
@@ -8,32 +8,33 @@
 //!    free     │ acknowledged │ kept for the receiver      │ being │ free
 //!             └ trim_to ─────▶                              written └ the next slot begins with 0
 //!
+//! ```text
 //!   append, append_compact       DATA or COMPACT, or BLOB with the bytes in the slab
 //!     each is      place ─▶ append_placed: `fill` writes the message
 //!     but mostly   place_short_compact ─▶ append_short_compact: for a short compact record
 //!
-//!   short messages   assembled and sealed elsewhere, then written at once
-//!   long messages    written and sealed in place
+//!   short messages   assembled and sealed in private memory, then copied at once
+//!   long messages    written and sealed in the ring or the slab
 //!
-//!   found.rs     the stream that a memory holds, each record checked
-//!   cursor.rs    the next bytes of it for a socket
+//!   found.rs     checks each record of a stream that an earlier owner left
+//!   cursor.rs    the next bytes of the stream for a socket
 //!   blobs.rs     the places of large messages in the slab
 //! ```
 //!
-//! The memory is a ring and a slab. Nothing here knows files, sockets or the peer, and only records
-//! are stored here: the owner commits base, `acked` and the stream id in its state (SPEC 13.4). A
-//! DATA or BLOB record carries the ack of the other direction, a compact record does not; the
-//! caller knows which is needed.
+//! The memory is a ring and a slab. These files know no link files, sockets or peers, and they
+//! store only records: the owner commits base, `acked` and the stream id in its state (SPEC 13.4).
+//! A DATA or BLOB record carries the acknowledgement of the opposite direction, a compact record
+//! does not; the caller knows which kind is needed.
 //!
 //! # Killed between any two stores
 //!
-//! One store publishes a batch: the `word0` of its first record. Everything that it makes visible
-//! is written before, and 0 into the slot behind. So from the base on there are complete records
-//! and then a slot that begins with 0, however much of the next batch is written already, because
-//! its first word is held back. The base is committed *before* the room below it is used again, so
-//! the records from it on are complete too.
+//! A batch is published by one store: that of the `word0` of its first record. Everything that this
+//! store makes visible is written before, and a 0 is written into the slot after the batch. So
+//! complete records follow the base, and then a slot that begins with 0, however much of the next
+//! batch is written: its first word is held back. The base is committed *before* the room below the
+//! base is used again, so the records from the base on are complete too.
 //!
-//! A new stream begins at position 0 in the same ring, over the records of the former:
+//! A new stream begins at position 0 in the same ring, over the records of the former stream:
 //!
 //! ```text
 //!   end(next)     1. the slot at offset 0 := 0, unless a kept record begins there
@@ -42,20 +43,22 @@
 //! ```
 //!
 //! Step 1 changes nothing of the former stream, because it zeroes free room. If the process dies
-//! between steps 2 and 3, offset 0 holds 0 or a *complete* record of the former stream: it was
-//! published, and a record always begins at that offset. Its tag is not that of `next`, as
-//! [`end`](Retained::end) asserts. So for a stream with base 0, a first slot with a complete record
-//! of another tag is the end of the stream, and any other invalid record is damage. Without step 1
-//! there could be an incomplete record, which could not be distinguished from a damaged one. A
-//! compact record has no tag to be read, so none ever lies there. Behind the first slot no record
-//! of the former stream can become valid, because each publish zeroes the next slot before.
+//! between steps 2 and 3, offset 0 holds 0 or a *complete* record of the former stream: that record
+//! was published, and a record always begins at offset 0. The record's tag is not that of `next`,
+//! as [`end`](Retained::end) asserts. So for a stream with base 0, a first slot with a complete
+//! record of another tag is the end of the stream, and any other invalid record is damage. Without
+//! step 1 there could be an incomplete record, which could not be distinguished from a damaged one.
+//! A compact record carries no tag, so no compact record ever begins at offset 0. After the first
+//! slot no record of the former stream can become valid, because each publish zeroes the next slot
+//! first.
 //!
 //! # Invariants
 //!
-//! - `base ≤ acked ≤ tail`; base and tail are where DATA, BLOB or COMPACT records end, or the
-//!   start.
+//! - `base ≤ acked ≤ tail`. At base and tail a DATA, BLOB or COMPACT record ends, or the stream
+//!   starts.
 //! - Records from the base up to the tail never change, in the ring or in the slab.
-//! - A compact record never begins where the ring does: a first slot is checked by the tag in it.
+//! - A compact record never begins at offset 0 of the ring, because the first slot is checked by
+//!   the tag in its record.
 
 mod blobs;
 mod cursor;
@@ -75,7 +78,7 @@ use std::collections::VecDeque;
 use std::fmt;
 use zerocopy::{FromBytes, IntoBytes};
 
-/// The messages of one direction that the receiver may still need.
+/// The messages of the outgoing stream that the receiver may still need.
 #[derive(Debug)]
 pub struct Retained {
     stream: StreamId,
@@ -86,23 +89,23 @@ pub struct Retained {
     boundaries: Boundaries,
     acked: Position,
     inline_max: usize,
-    /// Where short messages are assembled.
+    /// Private memory in which short messages are assembled.
     gathered: Gathered,
 }
 
-/// Why a message was not appended. Nothing changed.
+/// Reason why a message was not appended. The call changed nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refused {
-    /// There is no room until more is acknowledged and trimmed; an open batch has to be published
-    /// before that.
+    /// The ring or slab has no room until more messages are acknowledged and trimmed. An open batch
+    /// has to be published before that.
     Full,
-    /// The open batch would take more than half the ring: publish it first.
+    /// The open batch would take more than half the ring: the caller has to publish it first.
     BatchFull,
-    /// The message never fits, neither into the ring nor into the slab.
+    /// The message is too long for the ring and for the slab.
     TooLarge {
-        /// Its length in bytes.
+        /// The length of the message in bytes.
         len: usize,
-        /// The length in bytes of the largest that fits.
+        /// The length in bytes of the longest message that fits.
         max: usize,
     },
 }
@@ -122,12 +125,12 @@ impl fmt::Display for Refused {
 impl std::error::Error for Refused {}
 
 impl Retained {
-    /// A new stream in memory that holds none. A stream that follows another is begun by
+    /// Begins a stream in memory that holds no stream yet. To follow an existing stream, call
     /// [`end`](Self::end).
     ///
     /// # Panics
     ///
-    /// If `ring` is not as long as `size` says.
+    /// If the length of `ring` is not the one that `size` names.
     #[must_use]
     pub fn empty(ring: OwnMem, size: RingSize, slab: OwnMem, stream: StreamId) -> Self {
         Self {
@@ -143,18 +146,18 @@ impl Retained {
         }
     }
 
-    /// The stream that this memory holds from `base` on, as its state says.
+    /// Recovers the stream that this memory holds from `base` on, as the owner's state names it.
     ///
-    /// If the state's `acked` lies beyond the tail found here, it is damaged too:
+    /// If the state's `acked` lies beyond the recovered tail, the state is damaged too:
     /// [`acknowledged`](Self::acknowledged) fails then.
     ///
     /// # Errors
     ///
-    /// [`Damage`]; nothing was changed.
+    /// [`Damage`] if a record is invalid; the call changed nothing.
     ///
     /// # Panics
     ///
-    /// If `ring` is not as long as `size` says.
+    /// If the length of `ring` is not the one that `size` names.
     pub fn found(
         ring: OwnMem,
         size: RingSize,
@@ -173,8 +176,8 @@ impl Retained {
         Ok(Self { stream, tag, producer, slab, blobs, boundaries, acked, inline_max, gathered })
     }
 
-    /// Sets the limit in bytes up to which messages go into the ring and not into the slab; at most
-    /// a quarter of the ring.
+    /// Sets the maximum length in bytes of messages in the ring, at most a quarter of the ring;
+    /// longer messages go into the slab.
     #[must_use]
     pub fn with_inline_max(mut self, bytes: usize) -> Self {
         self.inline_max = bytes.min(inline_limit(self.producer.size()));
@@ -188,21 +191,21 @@ impl Retained {
         self.stream
     }
 
-    /// The position of the first record that is kept.
+    /// The position of the first record that the memory keeps.
     #[must_use]
     #[inline]
     pub const fn base(&self) -> Position {
         self.boundaries.base().position
     }
 
-    /// How far the receiver has acknowledged, as far as is known here.
+    /// The position up to which the receiver is known to have acknowledged.
     #[must_use]
     #[inline]
     pub const fn acked(&self) -> Position {
         self.acked
     }
 
-    /// The end of the last published record.
+    /// The position where the last published record ends.
     #[must_use]
     #[inline]
     pub const fn tail(&self) -> Position {
@@ -215,30 +218,30 @@ impl Retained {
         self.producer.size()
     }
 
-    /// The bytes of ring that the published and kept records take.
+    /// The bytes of ring between base and tail, which the kept records take.
     #[must_use]
     pub const fn live_bytes(&self) -> u64 {
         self.tail().since(self.base())
     }
 
-    /// The length in bytes of the largest message that fits.
+    /// The length in bytes of the longest message that the empty ring or slab can take.
     #[must_use]
     pub fn message_max(&self) -> usize {
         self.inline_max.max(as_usize(self.blobs.length_max()))
     }
 
-    /// Whether a message of `len` bytes could be appended now, with a prefix.
+    /// Whether a message of `len` bytes could be appended now, as a record with an acknowledgement.
     #[must_use]
     pub fn has_room(&mut self, len: usize) -> bool {
         self.place(len, false).is_ok()
     }
 
-    /// Appends a message, given in parts, to the open batch; returns the end of its record. `ack`
-    /// is how far this side has acknowledged the other direction as of this message.
+    /// Appends a message, given in parts, to the open batch; returns the position where its record
+    /// ends. `ack` is the acked offset of the opposite direction at this message.
     ///
     /// # Errors
     ///
-    /// [`Refused`]; nothing changed.
+    /// [`Refused`]; the call changed nothing.
     pub fn append(
         &mut self,
         parts: &[&[u8]],
@@ -249,12 +252,12 @@ impl Retained {
         Ok(self.append_placed(place, len, |room| join(parts, room), ack))
     }
 
-    /// As [`append`](Self::append), but as a compact record without `ack` where possible: the
-    /// caller has stored it in the consumed record before.
+    /// Appends a message like [`append`](Self::append), but as a compact record without `ack` where
+    /// possible. The caller has stored `ack` in the consumed slots before.
     ///
     /// # Errors
     ///
-    /// [`Refused`]; nothing changed.
+    /// [`Refused`]; the call changed nothing.
     pub fn append_compact(
         &mut self,
         parts: &[&[u8]],
@@ -266,8 +269,8 @@ impl Retained {
     }
 
     /// Appends a short message at the place that [`place_short_compact`](Self::place_short_compact)
-    /// gave. `fill` writes every byte of it. Nearly all messages take this path while two processes
-    /// exchange them in step.
+    /// returned. `fill` writes every byte of the message. Nearly all messages take this path while
+    /// two processes exchange them in step.
     #[inline(always)]
     pub fn append_short_compact(
         &mut self,
@@ -286,8 +289,8 @@ impl Retained {
         self.appended(begin, len, crc, false)
     }
 
-    /// Appends a message at the place that [`place`](Self::place) gave; `fill` writes every byte of
-    /// it.
+    /// Appends a message at the place that [`place`](Self::place) returned; `fill` writes every
+    /// byte of the message.
     pub fn append_placed(
         &mut self,
         place: Place,
@@ -296,7 +299,7 @@ impl Retained {
         ack: Option<AckedOffset>,
     ) -> Position {
         // A receiver that spins for a short message polls its cache line all the time, and would
-        // take it away between two stores. So the record is written at once.
+        // take the line away between two stores. So the whole record is copied at once.
         match place {
             Place::Ring if len <= SHORT_MAX => self.append_short(len, fill, ack),
             Place::CompactRecord if len <= SHORT_MAX => {
@@ -329,7 +332,7 @@ impl Retained {
         self.appended(begin, payload, sealed.crc.get(), false)
     }
 
-    /// Notes that the record is in the open batch; returns its end.
+    /// Counts the record into the open batch; returns the position where the record ends.
     #[inline(always)]
     fn appended(
         &mut self,
@@ -343,23 +346,23 @@ impl Retained {
         position
     }
 
-    /// Reserves room for a message of `len` bytes, to be written in place and then committed to the
-    /// open batch. Dropping the reservation changes nothing.
+    /// Reserves room for a message of `len` bytes. The caller writes it in place and then commits
+    /// it to the open batch; dropping the reservation changes nothing.
     ///
     /// # Errors
     ///
-    /// [`Refused`]; nothing changed.
+    /// [`Refused`]; the call changed nothing.
     pub fn reserve(&mut self, len: usize) -> Result<Reservation<'_>, Refused> {
         let place = self.place(len, false)?;
         Ok(Reservation { retained: self, len, place })
     }
 
-    /// The place of the next message, until anything else is done here. `may_be_compact`: its
-    /// record need carry no ack.
+    /// The place of the next message, valid until the next call that changes this object.
+    /// `may_be_compact`: the record need not carry an acknowledgement.
     ///
     /// # Errors
     ///
-    /// [`Refused`]; nothing changed.
+    /// [`Refused`]; the call changed nothing.
     pub fn place(&mut self, len: usize, may_be_compact: bool) -> Result<Place, Refused> {
         let is_inline = len <= self.inline_max;
         if !is_inline && len as u64 > self.blobs.length_max() {
@@ -387,12 +390,12 @@ impl Retained {
         Ok(Place::Slab { offset })
     }
 
-    /// The position of a compact record of a short message, until anything else is done here.
-    /// `None`: the message is not short, or its record may not be compact.
+    /// The position of the compact record for a short message, valid until the next call that
+    /// changes this object. `None` if the message is not short, or its record may not be compact.
     ///
     /// # Errors
     ///
-    /// [`Refused`]; nothing changed.
+    /// [`Refused`]; the call changed nothing.
     #[inline(always)]
     pub fn place_short_compact(
         &mut self,
@@ -412,39 +415,41 @@ impl Retained {
         if has_room { Ok(Some(begin)) } else { Err(Refused::Full) }
     }
 
-    /// Whether a record that begins there, perhaps behind a PAD, may be compact. If not, one with a
-    /// prefix fits there as well, because it is longer.
+    /// Whether a record at position `begin`, perhaps after a PAD, may be compact. If not, a record
+    /// with a prefix fits at the same place too, because it is longer.
     #[inline(always)]
     fn is_compact_at(&self, begin: record_ring::Position) -> bool {
         record::may_be_compact(begin, self.producer.size()) || seeded_fault("link_compact_first")
     }
 
-    /// Publishes the messages of the open batch, all at once.
+    /// Publishes all messages of the open batch at once.
     #[inline]
     pub fn publish(&mut self) {
         self.producer.publish();
         self.boundaries.publish();
     }
 
-    /// Prepares the room of the next messages, once the peer was notified of the last.
+    /// Prefetches and zeroes ring memory after the tail for the next messages. It only saves time,
+    /// so callers do it after they have notified the peer.
     #[inline]
     pub fn prepare_ahead(&mut self) {
         self.producer.prepare_ahead();
     }
 
-    /// Drops the open batch.
+    /// Discards the open batch.
     pub fn abort(&mut self) {
         self.producer.abort();
         self.boundaries.abort();
         self.blobs.cut(self.tail());
     }
 
-    /// Applies an acknowledgement up to `position`. An older one changes nothing.
+    /// Applies the peer's acknowledgement up to `position`. A position below the present one
+    /// changes nothing.
     ///
     /// # Errors
     ///
-    /// [`AckUnfit::BeyondTail`]: a violation by the peer, or damage of the state that it comes
-    /// from; nothing changed.
+    /// [`AckUnfit::BeyondTail`]: the peer violated the protocol, or the state that the position
+    /// comes from is damaged. The call changed nothing.
     pub fn acknowledged(&mut self, position: Position) -> Result<(), AckUnfit> {
         if position > self.tail() {
             return Err(AckUnfit::BeyondTail);
@@ -453,19 +458,19 @@ impl Retained {
         Ok(())
     }
 
-    /// The base up to which acknowledged records can be freed, if it is higher than the present
-    /// one. The caller commits it in the state, together with the acked offset (SPEC 12.5), and
-    /// then calls [`trimmed`](Self::trimmed).
+    /// The new base below which acknowledged records can be freed; `None` if it is not higher than
+    /// the present base. The caller commits the new base in the state, together with the acked
+    /// offset (SPEC 12.5), and then calls [`trimmed`](Self::trimmed).
     #[must_use]
     pub fn trim_to(&mut self) -> Option<Boundary> {
         self.boundaries.trim_to(self.acked)
     }
 
-    /// Frees the room below a base that was committed in the state.
+    /// Frees the records below `base`, which the caller has committed in the state.
     ///
     /// # Panics
     ///
-    /// If [`trim_to`](Self::trim_to) cannot have returned this base.
+    /// If [`trim_to`](Self::trim_to) cannot have returned `base`.
     pub fn trimmed(&mut self, base: Boundary) {
         let is_boundary = self.digest_at(base.position) == Some(base.digest);
         assert!(is_boundary && base.position <= self.acked, "only what was offered is trimmed");
@@ -475,8 +480,8 @@ impl Retained {
         self.blobs.trim(base.position);
     }
 
-    /// The digest at `position`; `None` if it is neither the base nor the end of a record that is
-    /// kept.
+    /// The record digest at `position`; `None` unless `position` is the base or the end of a kept
+    /// record.
     #[must_use]
     pub fn digest_at(&self, position: Position) -> Option<RecordDigest> {
         let known = self.boundaries.before(position)?;
@@ -492,15 +497,15 @@ impl Retained {
         digest.filter(|_| next == position)
     }
 
-    /// A cursor at `from`; `None` unless that is the base, the tail, or the end of a record between
-    /// them.
+    /// A cursor that starts sending at `from`; `None` unless `from` is the base, the tail, or the
+    /// end of a record between them.
     #[must_use]
     pub fn cursor(&self, from: Position) -> Option<SendCursor> {
         self.digest_at(from).map(|_| SendCursor::new(from))
     }
 
-    /// The acked offset of `stream`, of the other direction, in the last published record that
-    /// carries one: for [`recover`](partywall_reconcile::recover). Compact records carry none.
+    /// The acked offset of `stream`, of the opposite direction, in the last published record that
+    /// carries one, for [`recover`](partywall_reconcile::recover). Compact records carry none.
     #[must_use]
     pub fn prepared(&self, stream: StreamId) -> Option<Prepared> {
         let tag = record::tag(stream.0.get());
@@ -521,18 +526,18 @@ impl Retained {
     }
 
     /// Whether the records of this stream and of `next` have different tags. If not, with a
-    /// probability of 1 in 2³², another id has to be drawn.
+    /// probability of 1 in 2³², the caller draws another id.
     #[must_use]
     pub const fn is_distinct_from(&self, next: StreamId) -> bool {
         self.tag != record::tag(next.0.get())
     }
 
-    /// Ends this stream, so that another may begin in its memory, and drops the open batch. The
-    /// memory still holds this stream until the state that names the other is committed.
+    /// Ends this stream, so that `next` may begin in the same memory, and discards the open batch.
+    /// The memory still holds this stream until the state that names `next` is committed.
     ///
     /// # Panics
     ///
-    /// If the streams are not [distinct](Self::is_distinct_from).
+    /// If the two streams are not [distinct](Self::is_distinct_from).
     pub fn end(&mut self, next: StreamId) {
         assert!(self.is_distinct_from(next), "a stream id with another tag has to be drawn");
         self.abort();
@@ -545,7 +550,7 @@ impl Retained {
         }
     }
 
-    /// Begins the next stream after [`end`](Self::end), once its id is committed.
+    /// Begins the stream `next` after [`end`](Self::end), once its id is committed.
     pub fn begin(&mut self, next: StreamId) {
         self.producer.restart();
         self.stream = next;
@@ -555,7 +560,7 @@ impl Retained {
         self.acked = Position::START;
     }
 
-    /// The base with its digest.
+    /// The base with the record digest there.
     #[must_use]
     pub const fn base_boundary(&self) -> Boundary {
         self.boundaries.base()
@@ -574,7 +579,7 @@ impl Retained {
     }
 }
 
-/// Reserved room for a message.
+/// Reserved room for one message.
 #[derive(Debug)]
 pub struct Reservation<'a> {
     retained: &'a mut Retained,
@@ -585,19 +590,19 @@ pub struct Reservation<'a> {
 /// The kind of place for a message.
 #[derive(Clone, Copy, Debug)]
 pub enum Place {
-    /// In a record with a prefix.
+    /// In a ring record whose prefix carries an acknowledgement.
     Ring,
-    /// In a compact record.
+    /// In a compact ring record, without a prefix.
     CompactRecord,
-    /// In the slab, with a record that says where.
+    /// In the slab, with a BLOB record in the ring that gives the offset.
     Slab {
-        /// The offset in the slab.
+        /// The offset in the slab, in bytes.
         offset: u64,
     },
 }
 
 impl Place {
-    /// The length of the record's payload for a message of `len` bytes.
+    /// The length of the ring record's payload for a message of `len` bytes.
     #[inline]
     const fn payload(self, len: usize) -> usize {
         match self {
@@ -609,7 +614,7 @@ impl Place {
 }
 
 impl Reservation<'_> {
-    /// The room for the message; its contents are unspecified.
+    /// The reserved memory for the message; its contents are unspecified.
     #[must_use]
     pub fn bytes(&mut self) -> &mut [u8] {
         let payload = self.place.payload(self.len);
@@ -618,11 +623,11 @@ impl Reservation<'_> {
         }
         match self.retained.producer.payload_ahead(payload) {
             Ok(bytes) => &mut bytes[payload - self.len..],
-            Err(_) => &mut [], // not reached: there was room when it was reserved
+            Err(_) => &mut [], // unreachable: `reserve` found room
         }
     }
 
-    /// Appends the message to the open batch; returns the end of its record.
+    /// Appends the message to the open batch; returns the position where its record ends.
     pub fn commit(mut self, ack: Option<AckedOffset>) -> Position {
         if matches!(self.place, Place::CompactRecord) {
             return self.commit_compact();
@@ -658,7 +663,8 @@ impl Reservation<'_> {
         position
     }
 
-    /// Seals a message that is already in place: the header needs its crc.
+    /// Seals a message that the caller wrote in place: the record header needs the crc of the
+    /// message.
     fn commit_compact(&mut self) -> Position {
         let begin = self.retained.producer.next_position(self.len);
         let (tag, bytes) = (self.retained.tag, self.bytes());
@@ -670,13 +676,13 @@ impl Reservation<'_> {
     }
 }
 
-/// The length of all parts together.
+/// The total length of all parts in bytes.
 #[inline(always)]
 pub fn len_of(parts: &[&[u8]]) -> usize {
     parts.iter().map(|part| part.len()).sum()
 }
 
-/// Copies the parts one behind the other into `room`, which is as long as all of them.
+/// Copies all parts, one after the other, into `room`, whose length is their total length.
 #[inline(always)]
 pub fn join(parts: &[&[u8]], mut room: &mut [u8]) {
     for part in parts {
@@ -694,8 +700,8 @@ fn ack_of(acked_offset: AckedOffset) -> Ack {
     }
 }
 
-/// The bytes of a record that is assembled: its payload, or header and payload. They are kept,
-/// because zeroing them for each message takes longer than writing them.
+/// The bytes of a short record during its assembly: its payload, or header and payload. The array
+/// is reused, because zeroing it for each message takes longer than writing it.
 #[derive(Debug)]
 #[repr(align(64))]
 struct Gathered([u8; GATHERED_BYTES]);
@@ -706,21 +712,21 @@ impl Default for Gathered {
     }
 }
 
-/// The end of a record, or the start of a stream.
+/// The position where a record ends or a stream starts, with its digest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Boundary {
     /// The position of the boundary.
     pub position: Position,
-    /// The digest of the record that ends there.
+    /// The digest of the record that ends at the position.
     pub digest: RecordDigest,
 }
 
 impl Boundary {
-    /// The start of every stream.
+    /// The boundary at which every stream starts.
     pub const START: Self = Self { position: Position::START, digest: RecordDigest::START };
 }
 
-/// Boundaries with their digests: as many as are needed to free records, and no more.
+/// Boundaries with their digests, only as many as are needed to free records.
 ///
 /// ```text
 ///  base       inner           inner  inner (BLOB)       tail      open
@@ -728,19 +734,19 @@ impl Boundary {
 ///             └ at least ring/16 apart, and at each BLOB          └ end of the open batch
 /// ```
 ///
-/// An acknowledgement frees up to the last boundary that it reaches: up to the tail if everything
-/// is acknowledged, and up to the end of each BLOB. A message in between costs a comparison and no
-/// store.
+/// An acknowledgement frees records up to the last boundary that it reaches: up to the tail if
+/// everything is acknowledged, and up to the end of each BLOB. A message between two boundaries
+/// costs a comparison and no store.
 ///
-/// `base ≤ inner, rising ≤ open`, and at each of them a DATA, BLOB or COMPACT record ends, never a
-/// PAD.
+/// Invariant: `base ≤ inner, rising ≤ open`; at each boundary a DATA, BLOB or COMPACT record ends,
+/// never a PAD.
 #[derive(Debug)]
 struct Boundaries {
     base: Boundary,
     tail: Boundary,
     open: Boundary,
     inner: VecDeque<Boundary>,
-    /// The least distance in bytes between two of them.
+    /// The minimum distance in bytes between two inner boundaries.
     apart: u64,
 }
 
@@ -760,7 +766,7 @@ impl Boundaries {
         self.tail
     }
 
-    /// Notes a record that was appended and ends at `end`.
+    /// Adds the boundary `end` of a record that was appended to the open batch.
     #[inline]
     fn append(&mut self, end: Boundary, is_blob: bool) {
         self.open = end;
@@ -783,7 +789,8 @@ impl Boundaries {
         }
     }
 
-    /// The base up to which records can be freed when everything below `acked` is acknowledged.
+    /// The highest boundary up to which records can be freed when everything below `acked` is
+    /// acknowledged; `None` if that is the present base.
     fn trim_to(&mut self, acked: Position) -> Option<Boundary> {
         if acked == self.tail.position {
             return (self.tail.position > self.base.position).then_some(self.tail);
@@ -801,7 +808,7 @@ impl Boundaries {
         }
     }
 
-    /// The last known boundary at `position` or before; `None` before the base and beyond the tail.
+    /// The last kept boundary at or before `position`; `None` below the base and beyond the tail.
     fn before(&self, position: Position) -> Option<Boundary> {
         if position < self.base.position || position > self.tail.position {
             return None;
@@ -815,7 +822,7 @@ impl Boundaries {
     }
 }
 
-/// The digest of a checked record; `None` for a PAD.
+/// The digest of a record that was checked before; `None` for a PAD.
 fn digest_of(header: &RecordHeader, record: &[u8]) -> Option<RecordDigest> {
     match header.kind {
         Kind::CompactRecord => Some(RecordDigest(header.stream)),
@@ -823,7 +830,7 @@ fn digest_of(header: &RecordHeader, record: &[u8]) -> Option<RecordDigest> {
     }
 }
 
-/// The prefix of a checked record; `None` for a PAD or a compact record.
+/// The prefix of a record that was checked before; `None` for a PAD or a compact record.
 fn prefix_of(kind: Kind, record: &[u8]) -> Option<LinkPrefix> {
     if matches!(kind, Kind::Pad | Kind::CompactRecord) {
         return None;
@@ -832,7 +839,7 @@ fn prefix_of(kind: Kind, record: &[u8]) -> Option<LinkPrefix> {
     LinkPrefix::read_from_prefix(payload).ok().map(|(prefix, _)| prefix)
 }
 
-/// The length in bytes of the largest message that the ring takes.
+/// The length in bytes of the longest message that the ring takes.
 fn inline_limit(size: RingSize) -> usize {
     as_usize(size.payload_max().saturating_sub(PREFIX_BYTES))
 }
@@ -849,7 +856,8 @@ const fn as_usize(value: u64) -> usize {
     value as usize
 }
 
-/// Messages up to this many bytes are assembled elsewhere.
+/// Maximum length in bytes of a message that is assembled in private memory and then copied at
+/// once.
 const SHORT_MAX: usize = 104;
 const GATHERED_BYTES: usize = PREFIX + SHORT_MAX;
 const PREFIX: usize = as_usize(PREFIX_BYTES);
@@ -857,5 +865,5 @@ const HEADER: usize = as_usize(HEADER_BYTES);
 
 const _: () = assert!(HEADER <= PREFIX, "one or the other stands before the message");
 
-/// The number of boundaries in a full ring of messages without BLOBs.
+/// The number of boundaries in a full ring that contains no BLOBs.
 const APART: u64 = 16;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The directory of the files of links: the application names it, and only this user writes to it.
+//! The directory that holds the link files. The application names the directory, and only the user
+//! of this process may write to it.
 //!
-//! Nothing here makes the directory, or removes anything from it.
+//! This file neither creates the directory nor removes anything from it.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -13,14 +14,14 @@ use partywall_sys::{MakeError, PersistentDirectory, UnnamedFile};
 use super::error::StorageError;
 use super::key::FILE_NAME_END;
 
-/// A directory that was checked to be fit for the files of links.
+/// A directory that was checked: it belongs to this user, and no other user may write to it.
 #[derive(Debug)]
 pub struct Directory {
     kept: PersistentDirectory,
 }
 
 impl Directory {
-    /// Opens a directory that exists.
+    /// Opens and checks an existing directory.
     ///
     /// # Errors
     ///
@@ -41,12 +42,12 @@ impl Directory {
         Ok(Self { kept })
     }
 
-    /// The path, as it was given.
+    /// The path, as the caller of [`open`](Self::open) gave it.
     pub fn path(&self) -> &Path {
         self.kept.path()
     }
 
-    /// The names of the files that are named like those of links.
+    /// The names of the directory's files that have the form of a link file's name.
     pub(crate) fn files(&self) -> Result<Vec<String>, StorageError> {
         let failed = |source| StorageError::System {
             path: self.path().to_owned(),
@@ -66,7 +67,7 @@ impl Directory {
         self.path().join(name)
     }
 
-    /// Opens a file of a link and checks its type and owner; `None` if there is none.
+    /// Opens a link file and checks its type and owner; `None` if the directory has no such file.
     pub(crate) fn open_file(
         &self,
         name: &str,
@@ -79,7 +80,8 @@ impl Directory {
                 use std::io::ErrorKind as Kind;
                 return match error.kind() {
                     Kind::NotFound => Ok(None),
-                    // The name is that of a symbolic link, a directory, a socket or device.
+                    // `open` failed because the name belongs to a symbolic link, directory, socket
+                    // or device.
                     Kind::IsADirectory => Err(StorageError::NotAFile { path: path() }),
                     _ if is_no_file(&error) => Err(StorageError::NotAFile { path: path() }),
                     _ => Err(StorageError::System { path: path(), what: "opening", cause: error }),
@@ -99,7 +101,7 @@ impl Directory {
         Ok(Some((file, stat)))
     }
 
-    /// Makes a file of `size` zeros without a name.
+    /// Creates a file of `size` zero bytes that has no name yet.
     pub(crate) fn make(&self, size: u64) -> Result<UnnamedFile, StorageError> {
         let path = || self.path().to_owned();
         self.kept.make(usize::try_from(size).unwrap_or(usize::MAX)).map_err(|error| match error {
@@ -115,7 +117,7 @@ impl Directory {
         })
     }
 
-    /// Gives the file its name; `false` if another file has it already.
+    /// Links the unnamed file into the directory as `name`; `false` if a file of that name exists.
     pub(crate) fn name(&self, file: &UnnamedFile, name: &str) -> Result<bool, StorageError> {
         match self.kept.name(file, name) {
             Ok(()) => Ok(true),
@@ -129,7 +131,7 @@ impl Directory {
     }
 }
 
-/// Whether opening failed because no regular file is there: `ELOOP`, `ENXIO`, `ENODEV`.
+/// Whether `open` failed because the name belongs to no regular file: `ELOOP`, `ENXIO`, `ENODEV`.
 fn is_no_file(error: &std::io::Error) -> bool {
     matches!(error.raw_os_error(), Some(ELOOP | ENXIO | ENODEV))
 }
@@ -145,7 +147,7 @@ const HASH_DIGITS: usize = 16;
 const FILE_MODE: u32 = 0o600;
 const WRITABLE_BY_OTHERS: u32 = 0o022;
 
-// These numbers are the same on every architecture of Linux.
+// The error numbers below are the same on every architecture of Linux.
 const ENXIO: i32 = 6;
 const ENODEV: i32 = 19;
 const ELOOP: i32 = 40;

@@ -6,13 +6,14 @@
 //!                                  ◀── write ──────────────────────────────    ─▶ views, decisions
 //! ```
 //!
-//! It commits nothing and decides nothing. `write` leaves sequence and seal to `slots.rs`.
+//! This file commits nothing and decides nothing: `slots.rs` adds the sequence and the seal that
+//! `write` leaves out, and puts the image in force.
 //!
 //! # Invariants
 //!
-//! - `write` makes the fields again that `read` takes, except those without a meaning in that
-//!   state.
-//! - No report vanishes silently: it is kept, is part of another, or is counted in
+//! - `write` restores every field that `read` takes, except fields that have no meaning in the
+//!   given state.
+//! - No report vanishes silently: a report is kept, merged into another one, or counted in
 //!   `reports_dropped`.
 
 use partywall_layout::link::state::{
@@ -28,44 +29,45 @@ use zerocopy::little_endian::{U32, U64};
 
 use crate::protocol::codec;
 
-/// Everything that a side stores besides its records (SPEC 12.1).
+/// Everything that one end of a link stores besides its records (SPEC 12.1).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DurableState {
     /// The epoch of the link.
     pub epoch: Epoch,
-    /// The watermarks of the stream that it sends; `None` before its first stream.
+    /// The watermarks of the stream that this end sends; `None` before its first stream.
     pub outgoing: Option<Outgoing>,
-    /// The digest at the base of the stream that it sends.
+    /// The record digest at the base of the stream that this end sends.
     pub base_digest: RecordDigest,
-    /// How far it had consumed when this was stored; see [`catch_up`](Self::catch_up).
+    /// The acked offset of this end as a receiver when the state was stored;
+    /// [`catch_up`](Self::catch_up) adds what was acknowledged later.
     pub acked_offset: Option<AckedOffset>,
-    /// The streams of the last epoch, as it left them.
+    /// The streams of the last epoch, with their positions when this end left that epoch.
     pub past: Option<Past>,
-    /// The peer, once a first one was met.
+    /// The identity of the peer; `None` until the first attach.
     pub peer: Option<Peer>,
-    /// The last range that it skipped.
+    /// The last range that this end skipped as a sender.
     pub skip: Option<Skip>,
-    /// The last skip of its peer that it reported.
+    /// The last skip of the peer that this end has reported to its application.
     pub skip_reported: Option<Skip>,
-    /// Why it keeps all bytes until an operator decides.
+    /// Why the link is in quarantine, which lasts until an operator decides; `None` if it is not.
     pub quarantine: Option<Quarantine>,
-    /// The number of reports that found no room.
+    /// The number of reports that were dropped because the state image was full.
     pub reports_dropped: u64,
     reports: Vec<Report>,
     delivered: Vec<Position>,
 }
 
-/// A contradiction between the two stores.
+/// A contradiction between the stores of the two ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Quarantine {
-    /// The direction whose views contradict each other.
+    /// The direction for which the views of the two ends contradict each other.
     pub direction: Direction,
-    /// The contradiction.
+    /// The kind of the contradiction.
     pub why: Impossible,
 }
 
 impl DurableState {
-    /// The state of a side that was never attached.
+    /// The state of an end that was never attached.
     #[must_use]
     pub const fn new() -> Self {
         Self {
@@ -84,12 +86,13 @@ impl DurableState {
         }
     }
 
-    /// The state in an image; `tail` is where the records in the ring end. Without a sending stream
-    /// it has no meaning.
+    /// Reads the state from an image. `tail` is the position where the records in the ring end; it
+    /// is ignored if the end has no stream to send.
     ///
     /// # Errors
     ///
-    /// [`FileFault::Contradiction`], also if the records end before what was acknowledged.
+    /// [`FileFault::Contradiction`] if the fields contradict each other, or if the records end
+    /// before the acknowledged position.
     pub fn read(state: &StateImage, tail: Position) -> Result<Self, FileFault> {
         state.check()?;
         let quarantine = state.quarantine.get();
@@ -120,12 +123,12 @@ impl DurableState {
         })
     }
 
-    /// The image of this state, to be committed.
+    /// Makes the image of this state, which the caller commits.
     #[must_use]
     pub fn write(&self) -> StateImage {
         let (out, acked_offset) = (self.outgoing.as_ref(), self.acked_offset.as_ref());
         let base = out.map_or(Position::START, Outgoing::base);
-        // At the start of a stream there is no digest, and an image that has one is refused.
+        // The start of a stream has no digest, and `check` refuses an image with a digest there.
         let base_digest =
             if base == Position::START { RecordDigest::START } else { self.base_digest };
         let delivered = if acked_offset.is_some() { self.delivered.as_slice() } else { &[] };
@@ -164,7 +167,8 @@ impl DurableState {
         state
     }
 
-    /// Applies what was consumed of the same stream since the state was stored (SPEC 13.5).
+    /// Applies what the application acknowledged in the same stream after the state was stored
+    /// (SPEC 13.5).
     pub fn catch_up(&mut self, consumed: &Consumed) {
         let (position, digest) = (Position(consumed.position), RecordDigest(consumed.digest));
         if let Some(acked_offset) = &mut self.acked_offset {
@@ -176,19 +180,20 @@ impl DurableState {
         }
     }
 
-    /// The reports that the application has not taken.
+    /// The reports that the application has not yet taken.
     pub fn reports(&self) -> &[Report] {
         &self.reports
     }
 
-    /// Forgets the reports that `is_seen` selects, and `dropped` of those that found no room.
+    /// Removes the reports that `is_seen` selects, and subtracts `dropped` from the number of
+    /// dropped reports.
     pub fn forget_reports(&mut self, mut is_seen: impl FnMut(&Report) -> bool, dropped: u64) {
         self.reports.retain(|report| !is_seen(report));
         self.reports_dropped = self.reports_dropped.saturating_sub(dropped);
     }
 
-    /// Keeps a report. If there is no room, two reports of the same kind are merged; without such a
-    /// pair, the oldest is dropped.
+    /// Adds a report. If the image is full, two reports of the same kind are merged; without such a
+    /// pair, the oldest report is dropped and counted.
     pub fn report(&mut self, report: Report) {
         self.reports.push(report);
         if self.reports.len() <= REPORTS_MAX {
@@ -203,18 +208,19 @@ impl DurableState {
         }
     }
 
-    /// Keeps each of `reports`, as [`report`](Self::report) does.
+    /// Adds each of `reports`, as [`report`](Self::report) does for one.
     pub fn report_all(&mut self, reports: Reports) {
         reports.iter().for_each(|report| self.report(report));
     }
 
-    /// The end of what each earlier owner delivered of the receiving stream, the latest last.
+    /// For each earlier owner, the position up to which it delivered messages of the received
+    /// stream; the latest owner comes last.
     pub fn delivered(&self) -> &[Position] {
         &self.delivered
     }
 
-    /// Notes that one more owner delivered everything up to `position`. If there are too many, the
-    /// oldest note is dropped.
+    /// Records that one more owner delivered everything up to `position`. If the list is full, its
+    /// oldest entry is dropped.
     pub fn note_delivered(&mut self, position: Position) {
         if self.delivered.len() >= DELIVERED_MAX {
             self.delivered.remove(0);
@@ -222,13 +228,13 @@ impl DurableState {
         self.delivered.push(position);
     }
 
-    /// Drops the notes of owners that delivered nothing beyond `position`, up to which all is
-    /// consumed.
+    /// Removes the entries of owners that delivered nothing beyond `position`, up to which all
+    /// messages are acknowledged.
     pub fn forget_delivered_to(&mut self, position: Position) {
         self.delivered.retain(|delivered| *delivered > position);
     }
 
-    /// Drops all notes, because another stream is received.
+    /// Removes all entries, because the link now receives another stream.
     pub fn forget_delivered(&mut self) {
         self.delivered.clear();
     }
@@ -285,7 +291,7 @@ fn report(fields: &ReportFields) -> Option<Report> {
     })
 }
 
-/// A span with an end is known up to there; one without an end is not exact.
+/// Encodes a report: a span with an end is known up to that end; a span without one is not exact.
 fn report_fields(report: &Report) -> ReportFields {
     let span = &report.span;
     let mut flags = 0;
@@ -315,7 +321,7 @@ fn report_fields(report: &Report) -> ReportFields {
     }
 }
 
-/// The first two reports that can be merged.
+/// The indices of the first two reports that can be merged.
 fn alike(reports: &[Report]) -> Option<(usize, usize)> {
     let kind = |report: &Report| (report.direction, report.cause, report.epoch, report.stream);
     reports.iter().enumerate().find_map(|(older, one)| {
@@ -324,7 +330,7 @@ fn alike(reports: &[Report]) -> Option<(usize, usize)> {
     })
 }
 
-/// Merges two reports: no position of either is missing.
+/// Merges two reports into one whose span covers every position of either report.
 fn united(one: &Report, other: &Report) -> Report {
     let (a, b) = (&one.span, &other.span);
     let (first, second) = if a.from <= b.from { (a, b) } else { (b, a) };

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Why the file of a link was not opened, and what to do about it.
+//! Errors of opening a link file, each with advice on what to do.
 //!
-//! Nothing that existed was changed, whatever the reason.
+//! Whatever the error, opening changed no existing file.
 //!
-//! An error text names its cause, so `source` returns none: a report of the whole chain would name
-//! the cause twice.
+//! An error text already contains its cause, so `source` returns `None`: a printed error chain
+//! would name the cause twice.
 
 use std::fmt;
 use std::io;
@@ -13,7 +13,7 @@ use std::time::{Duration, SystemTime};
 
 use partywall_layout::link::FileFault;
 
-/// The file of a link was not opened, and not changed.
+/// Reason why a link file was not opened. The file was not changed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StorageError {
@@ -23,78 +23,78 @@ pub enum StorageError {
         path.display()
     )]
     NoDirectory {
-        /// The path, as it was given.
+        /// The path, as the caller gave it.
         path: PathBuf,
-        /// The error of the system.
+        /// The error of the system call.
         cause: io::Error,
     },
-    /// Another user owns the directory, and could replace our files.
+    /// Another user owns the directory, and could replace the link files.
     #[error(
         "the directory {} belongs to user {owner}, not to {user}: choose one of your own",
         path.display()
     )]
     DirectoryNotOurs {
-        /// The path, as it was given.
+        /// The path, as the caller gave it.
         path: PathBuf,
-        /// The user that owns it.
+        /// The user id of the directory's owner.
         owner: u32,
         /// The effective user of this process.
         user: u32,
     },
-    /// Other users may write to the directory, and could replace our files.
+    /// Other users may write to the directory, and could replace the link files.
     #[error(
         "others may write to the directory {} (mode {mode:03o}): take that right from them (chmod go-w)",
         path.display()
     )]
     DirectoryWritable {
-        /// The path, as it was given.
+        /// The path, as the caller gave it.
         path: PathBuf,
         /// The permissions of the directory.
         mode: u32,
     },
-    /// A directory, device, pipe, socket or symbolic link is in the place of the file.
+    /// The name of the link file belongs to a directory, device, pipe, socket or symbolic link.
     #[error(
         "{} is no regular file: move it away; whatever it is, no link made it",
         path.display()
     )]
     NotAFile {
-        /// The path in question.
+        /// The path of the object that is no regular file.
         path: PathBuf,
     },
-    /// The file belongs to another user.
+    /// The link file belongs to another user.
     #[error(
         "{} belongs to user {owner}, not to {user}: run as that user, or move the file away",
         path.display()
     )]
     NotOurs {
-        /// The path of the file.
+        /// The path of the link file.
         path: PathBuf,
-        /// The user that owns it.
+        /// The user id of the file's owner.
         owner: u32,
         /// The effective user of this process.
         user: u32,
     },
-    /// Other users may read or write the file.
+    /// Other users may read or write the link file.
     #[error(
         "{} has mode {mode:03o}, not 600: find out who changed it, and who read or wrote the messages; \
          then chmod 600",
         path.display()
     )]
     Mode {
-        /// The path of the file.
+        /// The path of the link file.
         path: PathBuf,
         /// The permissions of the file.
         mode: u32,
     },
-    /// The contents of the file are refused.
+    /// The contents of the link file break a rule of SPEC 13.6.
     #[error("{} is not opened: {fault}. {}", path.display(), advice(fault))]
     File {
-        /// The path of the file.
+        /// The path of the link file.
         path: PathBuf,
-        /// The first rule of SPEC 13.6 that it breaks.
+        /// The first rule of SPEC 13.6 that the file breaks.
         fault: FileFault,
     },
-    /// The link has an owner that is alive, or that cannot be shown to be dead.
+    /// Another owner has the link file, and is alive or cannot be proven dead.
     #[error(
         "{} is owned by process {pid} since {}: end that process, or use another link name; if it is in another \
          container or on another machine it cannot be judged from here",
@@ -102,24 +102,25 @@ pub enum StorageError {
         Ago(*since)
     )]
     Busy {
-        /// The path of the file.
+        /// The path of the link file.
         path: PathBuf,
-        /// The owner, as its own pid namespace counts.
+        /// The process id of the owner, in the owner's own pid namespace.
         pid: u32,
-        /// The time when it became the owner.
+        /// The time when that process became the owner.
         since: SystemTime,
     },
-    /// Another process is about to become the owner, and has not finished in time.
+    /// Another process holds the lock of the next incarnation, but did not write its owner record
+    /// in time.
     #[error(
         "{} is being opened by another process: try again. If this stays, that process was killed in the middle of \
          it while a child that it had forked lives on: end that child (see /proc/locks)",
         path.display()
     )]
     Opening {
-        /// The path of the file.
+        /// The path of the link file.
         path: PathBuf,
     },
-    /// There is no room for a new file, and none was made.
+    /// The file system has no room for a new link file, and none was made.
     #[error(
         "no room for {size} bytes in {} ({}{cause}): make room, raise the limit (size= of the tmpfs, quota, \
          ulimit -f), or ask for a smaller ring and slab",
@@ -131,12 +132,12 @@ pub enum StorageError {
         path: PathBuf,
         /// The size of the file in bytes.
         size: u64,
-        /// The free bytes of the file system, if it reports them.
+        /// The free bytes of the file system; `None` if it does not report them.
         available: Option<u64>,
-        /// The error of the system.
+        /// The error of the system call.
         cause: io::Error,
     },
-    /// The file system lacks a feature that such files need.
+    /// The file system lacks a feature that link files need.
     #[error(
         "the file system of {} does not offer {what} ({cause}): use a directory on tmpfs, ext4, xfs or btrfs",
         path.display()
@@ -144,12 +145,12 @@ pub enum StorageError {
     Unsupported {
         /// The path of the directory.
         path: PathBuf,
-        /// The missing feature.
+        /// The name of the missing feature.
         what: &'static str,
-        /// The error of the system.
+        /// The error of the system call.
         cause: io::Error,
     },
-    /// Sizes that no file can have.
+    /// The configured sizes are impossible for a link file.
     #[error(
         "a ring of {ring} bytes with {entries} entries and {slab} bytes of slab cannot be: the ring is a power of two \
          from 4096 to 2^30, the entries one from 8 to 2^20, the slab at most 2^40"
@@ -162,12 +163,12 @@ pub enum StorageError {
         /// The size of the slab in bytes.
         slab: u64,
     },
-    /// A system call failed that is not expected to.
+    /// A system call failed for a reason that no other variant names.
     #[error("{what} failed for {}: {cause}", path.display())]
     System {
         /// The path of the file or the directory.
         path: PathBuf,
-        /// The name of the call.
+        /// The name of the system call.
         what: &'static str,
         /// The error of the system.
         cause: io::Error,
@@ -191,7 +192,7 @@ fn advice(fault: &FileFault) -> &'static str {
     }
 }
 
-/// A time, printed as how long ago it was and as seconds since 1970.
+/// A time that is printed as an age and as seconds since 1970.
 struct Ago(SystemTime);
 
 impl fmt::Display for Ago {

@@ -1,18 +1,19 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Our own file of a link: made whole, checked, owned, mapped and cut into parts.
+//! The link file of this process: created whole, checked, owned, mapped and cut into parts.
 //!
 //! ```text
-//!   none there ─▶ nameless ─▶ all its room ─▶ first pages ─▶ the name ┐ (or that of a faster one)
-//!   there ────────────────────────────────────────────────────────────┴▶ whose? header? owner?
-//!        ─▶ all pages (SPEC 13.6) ─▶ own it (owner.rs) ─▶ map ─▶ state, consumed, rings, slab
+//!   no file ─▶ unnamed file ─▶ all its bytes ─▶ first pages ─▶ name ┐ (or another's file)
+//!   a file ─────────────────────────────────────────────────────────┴▶ user and mode? header?
+//!        ─▶ owner? ─▶ all pages (SPEC 13.6) ─▶ own it (owner.rs) ─▶ map ─▶ the parts
 //! ```
 //!
-//! Ring and slab are not read here: the records describe themselves, and `retained/` checks them.
+//! This file does not read the ring or the slab: the records describe themselves, and `retained/`
+//! checks them.
 //!
 //! # Invariants
 //!
-//! - Before the file is owned it is only read.
-//! - It is owned for as long as any part of its memory lives, because each part holds the
+//! - Before this process owns the file, it only reads the file.
+//! - The file stays owned as long as any part of its memory lives, because each part holds the
 //!   ownership.
 
 use std::fs::File;
@@ -41,27 +42,27 @@ use super::owner::{self, Attempt, Ownership};
 use super::slots::{ConsumedSlots, StateSlots};
 use partywall_sys::nonce;
 
-/// The sizes of the parts of a new file; a file that exists keeps its sizes.
+/// The sizes of the parts of a new file; an existing file keeps its own sizes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sizes {
     /// The size of the record ring in bytes.
     pub ring: u64,
     /// The number of entries of the release ring.
     pub entries: u64,
-    /// The least size of the slab in bytes.
+    /// The minimum size of the slab in bytes; the file rounds it up to whole pages.
     pub slab: u64,
 }
 
-/// A file that this process owns, and its parts, each with one owner.
+/// A link file that this process owns, split into parts that are each given to one object.
 #[derive(Debug)]
 pub struct OwnFile {
-    /// The number of owners so far, this one included.
+    /// The number of owners of the file so far, this process included.
     pub incarnation: u64,
-    /// The contents of the file when it was taken over.
+    /// The contents of the file's first pages when this process became the owner.
     pub image: Box<Image>,
-    /// The slots of the state.
+    /// The slots of the state image.
     pub state: StateSlots,
-    /// The slots of how far was consumed.
+    /// The slots of the acked offset as a receiver, called `consumed` in SPEC 13.5.
     pub consumed: ConsumedSlots,
     /// The rest of the control page, from `asleep_records` on (SPEC 3.3).
     pub control: OwnMem,
@@ -71,17 +72,17 @@ pub struct OwnFile {
     pub release_ring: OwnMem,
     /// The memory of the slab.
     pub slab: OwnMem,
-    /// A handle of the file.
+    /// A handle for opening the file again, which does not keep the file owned.
     pub handle: FileHandle,
 }
 
-/// The memory of a link, cut where its geometry says.
+/// The memory of a link file, cut at the offsets that its geometry gives.
 #[derive(Debug)]
 pub(crate) struct Cut {
     pub(crate) state_page: OwnMem,
-    /// The line of `consumed`.
+    /// The 128 bytes of the control page that hold `consumed`.
     pub(crate) line: OwnMem,
-    /// The rest of the control page.
+    /// The rest of the control page, from `asleep_records` on.
     pub(crate) control: OwnMem,
     pub(crate) ring: OwnMem,
     pub(crate) release_ring: OwnMem,
@@ -89,7 +90,7 @@ pub(crate) struct Cut {
 }
 
 impl Cut {
-    /// Cuts `memory`, which is the whole file, along a geometry that was checked.
+    /// Cuts `memory`, which is the whole file, along a geometry that was already checked.
     pub(crate) fn new(memory: OwnMem, geometry: &LinkGeometry) -> Self {
         let (_header_and_owner, rest) = memory.split_at(size(STATE_OFFSET));
         let (state_page, rest) = rest.split_at(size(PAGE_BYTES));
@@ -112,7 +113,7 @@ impl OwnFile {
     ///
     /// # Errors
     ///
-    /// See [`StorageError`]; nothing that existed was changed.
+    /// See [`StorageError`]; no existing file was changed.
     pub fn open(directory: &Directory, key: &Key, sizes: Sizes) -> Result<Self, StorageError> {
         let name = key.file_name();
         let path = directory.file_path(&name);
@@ -150,24 +151,25 @@ const _: () = {
     assert!(ASLEEP_RECORDS == LINE_BYTES);
 };
 
-/// A way to the file while it is owned; it does not keep it owned.
+/// A weak reference to an owned file, for opening further descriptors; it does not keep the file
+/// owned.
 #[derive(Debug)]
 pub struct FileHandle(Weak<Ownership>);
 
 impl FileHandle {
-    /// Another descriptor of the file, through which a peer can only read it.
+    /// Opens another descriptor of the file, through which a peer can only read.
     ///
     /// # Errors
     ///
-    /// The error of the system; [`io::ErrorKind::NotFound`] once every part of its memory is
-    /// dropped.
+    /// The error of the system call; [`io::ErrorKind::NotFound`] once every part of the file's
+    /// memory is dropped.
     pub fn read_only(&self) -> io::Result<OwnedFd> {
         let ownership = self.0.upgrade().ok_or(io::ErrorKind::NotFound)?;
         reopen_read_only(ownership.file().as_fd())
     }
 }
 
-/// Keeps the memory mapped and the file owned. The mapping is dropped first.
+/// Keeps the memory mapped and the file owned. The fields are dropped in order: the mapping first.
 struct Pages {
     map: FileMap,
     _ownership: Arc<Ownership>,
@@ -179,7 +181,7 @@ impl Writable for Pages {
     }
 }
 
-/// Opens the file of `key`, or makes it.
+/// Opens the file of `key`, or creates it if the directory has none.
 fn found_or_made(
     directory: &Directory,
     key: &Key,
@@ -190,7 +192,7 @@ fn found_or_made(
         if let Some(found) = directory.open_file(&name, true)? {
             return Ok(found);
         }
-        // If another process is faster, its file is opened in the next round.
+        // If another process names its file first, the next round opens that file.
         directory.name(&made(directory, key, sizes)?, &name)?;
     }
     let source = io::Error::other("it comes and goes");
@@ -219,7 +221,7 @@ fn made(directory: &Directory, key: &Key, sizes: Sizes) -> Result<UnnamedFile, S
     Ok(file)
 }
 
-/// Checks the file and becomes its owner.
+/// Checks the file and makes this process its owner.
 fn own(
     mut file: File,
     stat: FileStat,
@@ -243,24 +245,26 @@ fn own(
     }
 }
 
-/// Reads and checks the contents that an owner left which is gone.
+/// Reads and checks the contents that the previous owner left behind; fails unless that owner is
+/// gone.
 fn last_image(file: &File, stat: FileStat, key: &Key, path: &Path) -> Result<Image, StorageError> {
     let read = || read_pages(file, stat.size).map_err(|e| system(path, "reading", e));
     let mut pages = read()?;
     for _ in 0..ATTEMPTS_MAX {
         let judged = judge_owner(&pages, stat.size, key).and_then(|record| {
             owner::ensure_gone(file, &record, path).map_err(Refusal::Error)?;
-            // Read again, because the owner may have committed until it was gone.
+            // The pages are read again, because the owner may have committed until it ended.
             pages = read().map_err(Refusal::Error)?;
             let image = Image::check(&pages, stat.size, Some(key.names()));
             image.map(|image| (record, image)).map_err(Refusal::Fault)
         });
         match judged {
             Ok((record, image)) if image.owner == record => return Ok(image),
-            Ok(_) => {} // another came, and went
+            Ok(_) => {} // another owner took the file and ended
             Err(Refusal::Error(error)) => return Err(error),
             Err(Refusal::Fault(fault)) => {
-                // If another process became the owner meanwhile and wrote, the pages differ now.
+                // If another process became the owner and wrote meanwhile, the pages differ from
+                // those read before.
                 let again = read()?;
                 if again == pages {
                     return Err(StorageError::File { path: path.to_owned(), fault });
@@ -277,8 +281,8 @@ enum Refusal {
     Error(StorageError),
 }
 
-/// The owner of a file whose header is valid. While the file is owned, its other pages may be in
-/// any state.
+/// Reads the owner record of a file whose header is valid. The other pages are not checked, because
+/// a living owner may be writing them.
 fn judge_owner(pages: &[u8], file_bytes: u64, key: &Key) -> Result<OwnerRecord, Refusal> {
     use partywall_layout::link::{header, owner};
     header::check(pages, file_bytes, Some(key.names())).map_err(Refusal::Fault)?;
@@ -287,13 +291,13 @@ fn judge_owner(pages: &[u8], file_bytes: u64, key: &Key) -> Result<OwnerRecord, 
     owner::check(page.ok_or(Refusal::Fault(short))?).map_err(Refusal::Fault)
 }
 
-/// Reads the pages before the parts, as far as the file has them.
+/// Reads the pages before the rings and the slab; a shorter file yields fewer pages.
 pub(crate) fn read_pages(file: &File, file_bytes: u64) -> io::Result<Vec<u8>> {
     let mut pages = vec![0; size(file_bytes.min(PARTS_OFFSET))];
     let mut done = 0;
     while done < pages.len() {
         match file.read_at(&mut pages[done..], done as u64) {
-            Ok(0) => break, // cut meanwhile
+            Ok(0) => break, // the file was truncated after its size was read
             Ok(count) => done += count,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) => return Err(error),
@@ -307,17 +311,18 @@ fn system(path: &Path, what: &'static str, source: io::Error) -> StorageError {
     StorageError::System { path: path.to_owned(), what, cause: source }
 }
 
-/// A size that was checked, or that mmap refuses.
+/// Converts a size to `usize`: the size was checked before, or `mmap` refuses it.
 #[expect(clippy::cast_possible_truncation, reason = "64-bit machines")]
 const fn size(bytes: u64) -> usize {
     bytes as usize
 }
 
-/// How often a file may appear and vanish, or change while it is read, before that is an error.
+/// Maximum number of retries while the file appears, vanishes or changes during a read.
 const ATTEMPTS_MAX: u32 = 16;
 
-/// How long another process may take from the lock to the record, which are three system calls.
+/// The longest time that another process may take between locking the file and writing its owner
+/// record, which are three system calls.
 const OPENING_MAX: Duration = Duration::from_secs(1);
 
-/// The pause between two checks for that record.
+/// The pause between two checks whether the other process has written its owner record.
 const OPENING_PAUSE: Duration = Duration::from_millis(1);

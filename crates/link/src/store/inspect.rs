@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Inspects the files of links without a lock, without writing, and while their owners work on
-//! them.
+//! Reads link files without a lock and without writing, while their owners may be using them.
 //!
 //! ```text
 //!   directory ─▶ each *.link ─▶ pages (read, not mapped) ─▶ Inspection
 //!                                       └ damaged ─▶ read again while it changes ─▶ StorageError
 //! ```
 //!
-//! A damaged file says nothing about the others. While the owner works, the fields may be of
-//! different moments.
+//! A damaged file does not affect the result for other files. While the owner works, the fields of
+//! one inspection may be of different moments.
 
 use std::fmt;
 use std::os::unix::fs::FileExt;
@@ -34,7 +33,7 @@ use super::owner::{self, OwnerState};
 pub struct Found {
     /// The path of the file.
     pub path: PathBuf,
-    /// The contents of the file, or why they are refused.
+    /// The contents of the file, or the reason why they are refused.
     pub inspection: Result<Box<Inspection>, StorageError>,
 }
 
@@ -44,49 +43,49 @@ pub struct Found {
 pub struct Inspection {
     /// The names of the end that the file belongs to.
     pub key: Key,
-    /// The store id: a file that was lost and made anew has another one.
+    /// The store id: a file that was lost and created again has another one.
     pub store_id: [u8; 16],
-    /// The time when it was made.
+    /// The time when the file was created.
     pub created: SystemTime,
-    /// The number of its owners so far.
+    /// The number of the file's owners so far.
     pub incarnation: u64,
-    /// The last owner.
+    /// The present owner, or the last one.
     pub owner: Owner,
     /// The epoch, which the application chooses.
     pub epoch: u64,
-    /// The stream that is sent in this epoch; 0 if there is none yet.
+    /// The id of the stream that this end sends in this epoch; 0 if there is none yet.
     pub sending_stream: u64,
-    /// The position of the first record that is kept.
+    /// The position of the first sent record that the file still keeps.
     pub base: u64,
-    /// How far the peer had acknowledged when the state was last committed.
+    /// The position up to which the peer had acknowledged when this end last committed its state.
     pub acked: u64,
-    /// The stream that is consumed in this epoch; 0 if there is none yet.
+    /// The id of the stream that this end receives in this epoch; 0 if there is none yet.
     pub receiving_stream: u64,
-    /// How far this end has acknowledged.
+    /// The position up to which this end has acknowledged the received stream.
     pub consumed: u64,
-    /// Store id and incarnation of the peer, if one was ever met.
+    /// Store id and incarnation of the peer; `None` if this end never attached.
     pub peer: Option<([u8; 16], u64)>,
-    /// The last epoch that was left.
+    /// The streams of the last epoch that this end left; `None` if it left none.
     pub previous: Option<PreviousStream>,
-    /// Why the link is in quarantine; `None` if it is not.
+    /// Why the link is in quarantine; `None` if the link is not in quarantine.
     pub quarantine: Option<QuarantineSnapshot>,
     /// The reports that the application has not taken.
     pub reports: Vec<ReportSnapshot>,
-    /// The number of further reports, which found no room.
+    /// The number of reports that were dropped because the file had no room for them.
     pub reports_dropped: u64,
-    /// The sizes in bytes.
+    /// The sizes of the file and its parts, in bytes.
     pub sizes: MemorySizes,
 }
 
-/// The process that owns a file, or did last.
+/// The process that owns a link file, or owned it last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Owner {
-    /// The process id in its own pid namespace; 0 if the file was never owned.
+    /// The process id of the owner in its own pid namespace; 0 if the file was never owned.
     pub pid: u32,
-    /// The time when it became the owner.
+    /// The time when the process became the owner.
     pub since: SystemTime,
-    /// Whether it still owns the file.
+    /// Whether the process still owns the file.
     pub status: OwnerStatus,
 }
 
@@ -94,31 +93,31 @@ pub struct Owner {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum OwnerStatus {
-    /// The file was made, and never owned.
+    /// The file was created, but no process ever owned it.
     Never,
-    /// The owner has left by itself.
+    /// The owner gave up the file in an orderly way.
     Left,
-    /// The owner died.
+    /// The owner died without giving up the file.
     Dead,
     /// The owner is alive, or stopped by a signal.
     Alive,
-    /// The owner holds the lock, but its process is not visible from here.
+    /// The owner holds the lock, but its process is not visible from this pid namespace or machine.
     Unknown,
 }
 
-/// The streams of the epoch before.
+/// The two streams of the epoch before the present one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PreviousStream {
     /// The number of the epoch.
     pub epoch: u64,
-    /// How far the peer had acknowledged, as far as is known.
+    /// The position up to which the peer is known to have acknowledged what this end sent.
     pub acked: u64,
-    /// The end of what was sent.
+    /// The position after the last sent record.
     pub tail: u64,
-    /// How far this end had acknowledged.
+    /// The position up to which this end had acknowledged what the peer sent.
     pub consumed: u64,
-    /// Whether the messages of it that will never be consumed were reported.
+    /// Whether this end has reported the messages of that epoch that will never be consumed.
     pub is_settled: bool,
 }
 
@@ -128,32 +127,33 @@ pub struct PreviousStream {
 pub struct QuarantineSnapshot {
     /// `receiver ahead`, `no boundary` or `other record`.
     pub why: &'static str,
-    /// Whether it concerns the stream that this end receives, not the one that it sends.
+    /// Whether the contradiction concerns the stream that this end receives, not the one that it
+    /// sends.
     pub is_receiving: bool,
 }
 
-/// A range that was skipped or dropped, or that quarantine keeps.
+/// A range of positions that was skipped or dropped, or that quarantine keeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ReportSnapshot {
     /// `gap`, `lost`, `undelivered` or `quarantined`.
     pub kind: &'static str,
-    /// Whether it concerns the stream that this end receives, not the one that it sends.
+    /// Whether the range belongs to the stream that this end receives, not the one that it sends.
     pub is_receiving: bool,
-    /// Whether the range is exactly what was dropped.
+    /// Whether exactly the messages of the range were dropped, not only some of them.
     pub is_exact: bool,
-    /// Whether the end of the range is unknown; it is at least `to`.
+    /// Whether the end of the range is unknown; then it is at least `to`.
     pub is_open: bool,
-    /// The epoch of the range.
+    /// The epoch in which the range was sent.
     pub epoch: u64,
-    /// The first position: that of a [message](crate::Message::position), or where one would have
-    /// been.
+    /// The first position of the range, in the units of
+    /// [`Message::position`](crate::Message::position).
     pub from: u64,
-    /// The position behind the last.
+    /// The position after the range.
     pub to: u64,
 }
 
-/// One line: which positions were skipped or dropped, and why.
+/// Prints one line: which positions were skipped or dropped, and why.
 impl fmt::Display for ReportSnapshot {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { kind, epoch, from, to, .. } = self;
@@ -167,7 +167,7 @@ impl fmt::Display for ReportSnapshot {
     }
 }
 
-/// The sizes of a file and its parts, in bytes.
+/// The sizes of a link file and its parts, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct MemorySizes {
@@ -181,19 +181,19 @@ pub struct MemorySizes {
     pub slab: u64,
 }
 
-/// Inspects all files of links in a directory, in the order of their file names.
+/// Inspects all link files in a directory, in the order of their file names.
 ///
 /// # Errors
 ///
-/// The directory is not fit for links, or cannot be read. The fault of a single file is in its
-/// [`Found`].
+/// [`StorageError`] if the directory is unfit for links or unreadable. The fault of a single file
+/// is in its [`Found`].
 pub fn inspect(directory: &Path) -> Result<Vec<Found>, StorageError> {
     let directory = Directory::open(directory)?;
     let names = directory.files()?;
     Ok(names.iter().filter_map(|name| inspect_file(&directory, name, None)).collect())
 }
 
-/// Inspects the file of one end of a link; `None` if there is none.
+/// Inspects the file of one end of a link; `None` if the end has no file.
 ///
 /// # Errors
 ///
@@ -237,18 +237,18 @@ fn inspect_open_file(
                 fault = found;
                 break;
             }
-            // Its owner may have been writing.
+            // The owner may have been writing while these pages were read.
             Err(found) => (fault, seen) = (found, pages),
         }
     }
     Err(StorageError::File { path: path.to_owned(), fault })
 }
 
-/// Whether the record that was read is still in force, or was a moment ago.
+/// Whether the consumed record that was read is still in force, or was until recently.
 ///
-/// Its owner may have put others in force meanwhile, and the word that was read may be of one of
-/// these (SPEC 13.5). The remaining inaccuracy is acceptable: operators read the result, and no
-/// decision follows from it.
+/// The owner may have replaced the record meanwhile, and the word that was read may belong to a
+/// newer record (SPEC 13.5). The remaining inaccuracy is acceptable: operators read the result, and
+/// no decision follows from it.
 fn is_still(file: &std::fs::File, found: &Consumed) -> std::io::Result<bool> {
     let mut seal = [0; 8];
     file.read_exact_at(&mut seal, LINK_CONTROL_OFFSET + found.seal_offset())?;
@@ -261,7 +261,7 @@ fn snapshot(image: &Image, status: OwnerState, path: &Path) -> Result<Inspection
         |_| StorageError::File { path: path.to_owned(), fault: FileFault::Name { which: "local" } };
     let key = Key::new(local, remote, link).map_err(no_name)?;
     if path.file_name().is_none_or(|name| name != key.file_name().as_str()) {
-        // The file was renamed: no owner would open it.
+        // The file was renamed: no owner would open it under this name.
         return Err(StorageError::File { path: path.to_owned(), fault: FileFault::OtherLink });
     }
     let (record, state) = (&image.owner, &image.state);
@@ -311,7 +311,7 @@ fn snapshot(image: &Image, status: OwnerState, path: &Path) -> Result<Inspection
 }
 
 impl QuarantineSnapshot {
-    /// The quarantine in a state.
+    /// The quarantine that a state image records; `None` if it records none.
     pub(crate) fn in_force(state: &StateImage) -> Option<Self> {
         quarantine(state.quarantine.get())
     }
@@ -366,5 +366,5 @@ impl From<&partywall_reconcile::Report> for ReportSnapshot {
     }
 }
 
-/// How often a file that seems damaged is read again while it changes.
+/// Maximum number of reads of a file that seems damaged while it changes.
 const READS_MAX: u32 = 16;

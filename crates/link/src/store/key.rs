@@ -27,11 +27,11 @@ pub struct Key {
 }
 
 impl Key {
-    /// The end called `local`, of the link called `link` with the end called `remote`.
+    /// The key of the end called `local`, of the link called `link` with the end called `remote`.
     ///
     /// # Errors
     ///
-    /// [`KeyError`] for a name that is empty or longer than 255 bytes.
+    /// [`KeyError`] if a name is empty or longer than 255 bytes.
     pub fn new(local: &str, remote: &str, link: &str) -> Result<Self, KeyError> {
         for (name, which) in [local, remote, link].into_iter().zip(NAME_FIELDS) {
             if name.is_empty() {
@@ -44,12 +44,12 @@ impl Key {
         Ok(Self { names: [local, remote, link].map(str::to_owned) })
     }
 
-    /// The name of this end.
+    /// The name of the local end.
     pub fn local(&self) -> &str {
         &self.names[0]
     }
 
-    /// The name of the peer.
+    /// The name of the remote end, the peer.
     pub fn remote(&self) -> &str {
         &self.names[1]
     }
@@ -65,7 +65,7 @@ impl Key {
         Self { names: [remote, local, link] }
     }
 
-    /// The name of its file (SPEC 13.1).
+    /// The name of the link file of this end (SPEC 13.1).
     pub fn file_name(&self) -> String {
         format!("{:016x}{FILE_NAME_END}", file_name_hash(self.names()))
     }
@@ -81,27 +81,27 @@ impl fmt::Display for Key {
     }
 }
 
-/// Why names make no key.
+/// Reason why three names do not form a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum KeyError {
     /// A name is empty.
     #[error("the {which} name is empty: each end and the link need a name of 1 to 255 bytes")]
     Empty {
-        /// `local`, `remote` or `link`.
+        /// The name that is empty: `local`, `remote` or `link`.
         which: &'static str,
     },
-    /// A name is longer than a file has room for.
+    /// A name is longer than the 255 bytes that a link file has room for.
     #[error("the {which} name has {len} bytes: choose one of at most 255")]
     TooLong {
-        /// `local`, `remote` or `link`.
+        /// The name that is too long: `local`, `remote` or `link`.
         which: &'static str,
         /// The length of the name in bytes.
         len: usize,
     },
 }
 
-/// How the names of these files end, behind 16 digits.
+/// The suffix of the name of every link file, after 16 hexadecimal digits.
 pub(crate) const FILE_NAME_END: &str = ".link";
 
 #[cfg(test)]

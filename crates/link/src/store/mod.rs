@@ -2,20 +2,20 @@
 //! The store of one end of a link: the file or memory that outlives its connections (SPEC 13).
 //!
 //! ```text
-//!  where it lies                                        may a peer map it?
+//!  place of the store                                   may a peer map it?
 //!  a file (SPEC 13): it survives this process           yes, where /proc is mounted
 //!  a sealed memfd: it dies with this process            yes
 //!  the heap: it dies with this process                  no
 //!
-//!  directory.rs  where the files are            inspect.rs  looks into a file and changes nothing
+//!  directory.rs  where the files are            inspect.rs  reads a file and changes nothing
 //!  key.rs        the three names of an end      repair.rs   an operator adopts or resets a file
-//!  file.rs       our own file: created, checked, owned, mapped, cut into parts
+//!  file.rs       the file of this process: created, checked, owned, mapped, cut into parts
 //!  owner.rs      one owner at a time
-//!  slots.rs      images that replace each other whole: the state, and how far was consumed
+//!  slots.rs      images that replace each other whole: the state, and the acked offset
 //!  durable.rs    the state in the terms of `partywall_reconcile`
 //! ```
 //!
-//! `Store` holds the parts but the ring and the slab, which `retained/` writes, and commits what
+//! `Store` holds every part except the ring and the slab, which `retained/` writes. It commits what
 //! a later owner must find.
 
 mod directory;
@@ -53,16 +53,16 @@ pub use key::{Key, KeyError};
 pub use repair::{Adopted, RepairError, Reset, adopt, reset};
 pub use slots::{ConsumedSlots, StateSlots};
 
-/// Which store it is, and which of its owners this process is.
+/// The identity of a store, and the number of this process among its owners.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Provenance {
-    /// A random number, made with the store.
+    /// A random number that was drawn when the store was created.
     pub store_id: StoreId,
-    /// The number of this owner.
+    /// The number of this process among the owners of the store.
     pub incarnation: Incarnation,
 }
 
-/// The parts that a link is opened from.
+/// The parts of a store from which a link is opened.
 #[derive(Debug)]
 pub(crate) struct StoreParts {
     pub provenance: Provenance,
@@ -71,13 +71,13 @@ pub(crate) struct StoreParts {
     pub ring_size: RingSize,
     pub ring: OwnMem,
     pub slab: OwnMem,
-    /// Messages up to this many bytes go into the ring.
+    /// The maximum length in bytes of a message in the ring; longer messages go into the slab.
     pub inline_max: usize,
-    /// The parts that a peer needs to map the store; `None` if it cannot be mapped.
+    /// What a peer needs to map the store; `None` if the store cannot be mapped.
     pub export: Option<Export>,
 }
 
-/// The parts of a store that let a peer read it.
+/// What a peer needs to map and read a store.
 #[derive(Debug)]
 pub(crate) struct Export {
     /// The control page from `asleep_records` on.
@@ -86,18 +86,18 @@ pub(crate) struct Export {
     pub source: ExportSource,
 }
 
-/// Where a descriptor for a peer comes from.
+/// The source of the descriptor that this end sends to a peer.
 #[derive(Debug)]
 pub(crate) enum ExportSource {
-    /// A file, opened again for each connection: thousands of links keep no further descriptor
-    /// each.
+    /// A file, opened again for each connection, so that thousands of links keep no second
+    /// descriptor open.
     File(FileHandle),
-    /// A descriptor through which nothing can be written.
+    /// A memfd descriptor through which nothing can be written.
     Descriptor(OwnedFd),
 }
 
 impl StoreParts {
-    /// Those of a file that this process owns.
+    /// The parts of a file that this process owns.
     pub(crate) fn of_file(file: OwnFile, inline_max: usize) -> Self {
         let store_id = StoreId(u128::from_le_bytes(file.image.header.store_id));
         let incarnation = Incarnation(file.incarnation);
@@ -114,12 +114,12 @@ impl StoreParts {
         }
     }
 
-    /// Those of a link that dies with this process, on the heap.
+    /// Allocates a store on the heap, which dies with this process.
     ///
-    /// `None` if no ring or slab can have these sizes, or there is not enough memory.
+    /// Returns `None` if no ring or slab can have these sizes, or memory is insufficient.
     pub(crate) fn on_heap(sizes: Sizes, inline_max: usize) -> Option<Self> {
         let ring_size = RingSize::new(sizes.ring)?;
-        // Asked before, because a failed allocation would end the process.
+        // Availability is checked first, because a failed allocation would abort the process.
         sizes.ring.checked_add(sizes.slab).filter(|bytes| memfd::is_available(*bytes))?;
         let store_id = StoreId(u128::from_le_bytes(nonce()));
         Some(Self {
@@ -134,9 +134,9 @@ impl StoreParts {
         })
     }
 
-    /// Those of a link that dies with this process, in a memfd that a peer can map.
+    /// Creates a store in a memfd that a peer can map and that dies with this process.
     ///
-    /// `names` are local, remote, link.
+    /// `names` are the local name, the remote name and the link name.
     pub(crate) fn in_memfd(
         sizes: Sizes,
         names: [&str; 3],
@@ -164,35 +164,36 @@ impl StoreParts {
     }
 }
 
-/// A store in memory cannot be made.
+/// Reason why a store in memory was not created.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum MemoryStoreError {
     /// No ring or slab can have these sizes, or a name is too long.
     #[error("no link has such sizes, or such names")]
     Impossible,
-    /// The system refuses the memory.
+    /// The system refuses to create or size the memfd.
     #[error(transparent)]
     Memory(#[from] MemfdError),
 }
 
-/// The store without ring and slab: what this owner may commit at any time.
+/// The store without ring and slab: the parts that this owner may commit at any time.
 #[derive(Debug)]
 pub(crate) struct Store {
     provenance: Provenance,
-    /// The state as this process knows it; [`commit`](Self::commit) puts it in force.
+    /// The state as this process has it; [`commit`](Self::commit) puts it in force.
     pub(crate) durable: DurableState,
     state: StateSlots,
-    /// How far was consumed: in force at once, without the rest of the state.
+    /// The acked offset as a receiver. Each change is in force at once, without a commit of the
+    /// state.
     pub(crate) consumed: ConsumedSlots,
     exported: Option<ExportedWords>,
 }
 
-/// The words of the control page that a peer reads, besides `consumed`.
+/// The words of the control page that a peer reads, except `consumed`.
 #[derive(Debug)]
 struct ExportedWords {
     records: Sleeper,
     room: Sleeper,
-    /// The word at `SENDING_STREAM`.
+    /// The word at `SENDING_STREAM`: the id of the stream in the ring.
     stream: OwnMem,
     source: ExportSource,
 }
@@ -204,7 +205,7 @@ impl ExportedWords {
         let (room, rest) = rest.split_at(LINE / 2);
         let (stream, _) = rest.split_at(LINE / 2);
         let (mut records, mut room) = (Sleeper::new(records), Sleeper::new(room));
-        // An earlier owner may have left its sleeps there.
+        // An earlier owner that died may have left its sleepers armed.
         records.disarm();
         room.disarm();
         Self { records, room, stream, source }
@@ -232,7 +233,7 @@ impl Store {
         self.provenance
     }
 
-    /// A descriptor that a peer can be sent, to read this store.
+    /// Returns a descriptor for the peer, through which the peer can only read this store.
     pub(crate) fn descriptor(&self) -> Option<OwnedFd> {
         match &self.exported.as_ref()?.source {
             ExportSource::File(handle) => handle.read_only().ok(),
@@ -240,17 +241,18 @@ impl Store {
         }
     }
 
-    /// Names the stream whose records are in the ring, before the first record of another is
-    /// written.
+    /// Publishes the id of the stream in the ring. The caller does so before it writes the first
+    /// record of a new stream.
     pub(crate) fn publish_stream(&mut self, stream: StreamId) {
         if let Some(exported) = &mut self.exported {
             exported.stream.publish(0, stream.0.get());
-            // A peer that sees a byte of the new stream sees this word, too (SPEC 16.4).
+            // The fence orders the two stores: a peer that sees a byte of the new stream also sees
+            // this stream id (SPEC 16.4).
             exported.stream.order_stores();
         }
     }
 
-    /// Declares that this side is about to sleep.
+    /// Announces to the peer that this end is about to sleep.
     pub(crate) fn arm(&mut self, for_records: bool, for_room: bool) {
         if let Some(exported) = &mut self.exported {
             if for_records {
@@ -262,7 +264,7 @@ impl Store {
         }
     }
 
-    /// Declares that this side is awake.
+    /// Announces to the peer that this end is awake.
     pub(crate) fn disarm(&mut self) {
         if let Some(exported) = &mut self.exported {
             exported.records.disarm();
@@ -270,19 +272,20 @@ impl Store {
         }
     }
 
-    /// Puts the state in force, whole.
+    /// Puts the whole state in force.
     pub(crate) fn commit(&mut self) {
         self.state.commit(&self.durable.write());
     }
 
-    /// How far messages of `stream` were delivered, as an earlier owner noted it.
+    /// The position up to which an earlier owner delivered messages of `stream`, if it recorded
+    /// one.
     pub(crate) fn delivered(&self, stream: StreamId) -> Option<Position> {
-        // The word has no seal: a value that can be no position is rot, and ignored.
+        // The word has no seal: a value that no position can have is corrupt, and ignored.
         let delivered = self.consumed.delivered(stream.0.get());
         delivered.filter(|position| position % SLOT_BYTES == 0).map(Position)
     }
 
-    /// Puts in force how far was consumed.
+    /// Puts a new acked offset as a receiver in force.
     #[inline]
     pub(crate) fn consume(&mut self, acked_offset: AckedOffset) {
         let AckedOffset { stream, position, digest } = acked_offset;
@@ -290,8 +293,8 @@ impl Store {
     }
 }
 
-/// Zeros, of which `len` from `start` on are aligned as `OwnMem` requires. The bytes are never
-/// moved.
+/// Zeroed heap memory, of which `len` bytes from `start` on are aligned as `OwnMem` requires. The
+/// bytes are never moved.
 struct Heap {
     bytes: Vec<u8>,
     start: usize,
@@ -306,7 +309,8 @@ impl Writable for Heap {
 
 fn heap(bytes: u64) -> Option<OwnMem> {
     let len = usize::try_from(bytes.next_multiple_of(LINE_ALIGN as u64)).ok()?;
-    // Bytes, so that the system hands out zeroed pages only when they are first used.
+    // `Vec<u8>` is requested zeroed, so that the system allocates pages only when they are first
+    // used.
     let bytes = vec![0; len.checked_add(LINE_ALIGN)?];
     let start = bytes.as_ptr().align_offset(LINE_ALIGN);
     (start <= LINE_ALIGN).then(|| OwnMem::new(Box::new(Heap { bytes, start, len })))

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! One owner of a file at a time, and how the next one takes over (SPEC 13.3).
+//! Ensures one owner of a link file at a time, and lets the next owner take over (SPEC 13.3).
 //!
 //! ```text
 //!   record n in force ──▶ is owner n gone?
 //!                           it has left ───────────────────────────────────▶ yes
 //!                           the lock of byte n is free ────────────────────▶ yes
-//!                           it is held, but process n is certainly dead ───▶ yes (its forked child
+//!                           byte n is locked, but process n is dead ───────▶ yes (its forked child
 //!                           else ───▶ Busy                                        holds the lock)
 //!     yes ──▶ the pages are checked ──▶ lock of byte n + 1 ──▶ is record n still in force?
 //!                                          │ refused              no:  release it, begin again
@@ -16,20 +16,20 @@
 //! ```
 //!
 //! Every incarnation locks a byte of its own, so a lock that a child of a dead owner holds blocks
-//! no later one. If two openers saw record n, the kernel gives byte n + 1 to one of them. If that
-//! one is killed before its record is complete, record n is in force as before, and its lock is
-//! free. An opener that gets the lock of n + 1 after record n + 1 was written finds another record
-//! in force than it began with. So there is never a second owner.
+//! no later owner. If two openers read record n, the kernel gives byte n + 1 to one of them. If
+//! that opener is killed before its record is complete, record n stays in force, and the lock of
+//! byte n + 1 is free again. An opener that gets the lock of byte n + 1 after record n + 1 was
+//! written finds record n no longer in force, and begins again. So there is never a second owner.
 //!
-//! One case remains: an opener is killed between lock and record (three system calls), and another
-//! thread of it forked in just that time. The child then holds byte n + 1 without a record, and
-//! [`StorageError::Opening`] lasts until it ends. Skipping a locked byte on a guess could make a
-//! second owner.
+//! One case remains. An opener is killed between lock and record (three system calls), and another
+//! thread of the opener forked in just that time. The child then holds byte n + 1 without a record,
+//! and [`StorageError::Opening`] lasts until the child ends. Skipping a locked byte on a guess
+//! could make a second owner.
 //!
 //! # Invariants
 //!
 //! - Record n is only written by the holder of the lock of byte n that saw record n - 1 in force
-//!   under it, or by owner n when it leaves.
+//!   under that lock, or by owner n when it leaves.
 //! - No decision depends on time.
 
 use partywall_layout::seeded_fault;
@@ -49,7 +49,7 @@ use zerocopy::little_endian::{U32, U64};
 
 use super::error::StorageError;
 
-/// The ownership of a file. Dropping it leaves the file.
+/// The ownership of a link file. Dropping the value gives up the file.
 #[derive(Debug)]
 pub(super) struct Ownership {
     file: File,
@@ -58,7 +58,7 @@ pub(super) struct Ownership {
 }
 
 impl Ownership {
-    /// The number of owners so far, this one included.
+    /// The number of owners of the file so far, this process included.
     pub(super) fn incarnation(&self) -> u64 {
         self.record.incarnation.get()
     }
@@ -75,9 +75,10 @@ impl Drop for Ownership {
         }
         let sequence = self.record.sequence.get() + 1;
         let left = OwnerRecord { sequence: U64::new(sequence), left: U32::new(1), ..self.record };
-        // If this fails, the free lock has the same meaning.
+        // If the write fails, the released lock still shows the next opener that this owner is
+        // gone.
         let _ = write(&self.file, &left.sealed());
-        // Closing is not enough: a forked child would keep the lock.
+        // Closing the descriptor is not enough: a forked child would keep the lock.
         let _ = byte_lock::unlock(&self.file, self.record.incarnation.get());
     }
 }
@@ -86,16 +87,17 @@ impl Drop for Ownership {
 pub(super) enum Attempt {
     /// This process owns the file.
     Taken(Ownership),
-    /// Another process was faster: begin again.
+    /// Another process became the owner first: the caller checks the file again.
     Again(File),
-    /// Another process has the lock of the next incarnation, and no record yet.
+    /// Another process holds the lock of the next incarnation, but has not written its owner
+    /// record.
     Opening(File),
 }
 
-/// Checks that the owner of this record is gone for good.
+/// Checks that the owner named in `record` is gone for good.
 ///
 /// # Errors
-/// [`StorageError::Busy`] if it may be alive.
+/// [`StorageError::Busy`] if that owner may be alive.
 pub(super) fn ensure_gone(
     file: &File,
     record: &OwnerRecord,
@@ -111,7 +113,7 @@ pub(super) fn ensure_gone(
     }
 }
 
-/// Whether the owner that a record names still owns the file.
+/// Whether the owner that an owner record names still owns the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum OwnerState {
     Left,
@@ -120,7 +122,7 @@ pub(super) enum OwnerState {
     Unknown,
 }
 
-/// Checks the lock, then the process. It takes no lock.
+/// Tests the owner's lock, then the owner's process. It takes no lock.
 pub(super) fn status(file: &File, record: &OwnerRecord) -> io::Result<OwnerState> {
     if record.left.get() == 1 {
         return Ok(OwnerState::Left);
@@ -135,7 +137,7 @@ pub(super) fn status(file: &File, record: &OwnerRecord) -> io::Result<OwnerState
     })
 }
 
-/// Tries to take over from the owner of `seen`, which is gone.
+/// Tries to become the owner after the owner of `seen`, which is gone.
 pub(super) fn follow(file: File, seen: &OwnerRecord, path: &Path) -> Result<Attempt, StorageError> {
     let lock = |source| system(path, "a lock", source);
     let incarnation = seen.incarnation.get() + 1;
@@ -168,13 +170,13 @@ pub(super) fn follow(file: File, seen: &OwnerRecord, path: &Path) -> Result<Atte
         return Ok(Attempt::Again(file));
     }
     if let Err(source) = write(&file, &record) {
-        // A record that is written in part is not in force; the lock is released with the file.
+        // A partly written record is never in force. Closing the file releases the lock.
         return Err(system(path, "writing the owner", source));
     }
     Ok(Attempt::Taken(Ownership { file, record, maker }))
 }
 
-/// The record in force; `None` while another process writes it, or if it is damaged.
+/// Reads the owner record in force; `None` while another process writes it, or if it is damaged.
 fn read(file: &File, path: &Path) -> Result<Option<OwnerRecord>, StorageError> {
     let mut page = [0; OWNER_PAGE_BYTES];
     file.read_exact_at(&mut page, OWNER_OFFSET)
@@ -185,7 +187,7 @@ fn read(file: &File, path: &Path) -> Result<Option<OwnerRecord>, StorageError> {
 const OWNER_PAGE_BYTES: usize = 4096;
 const _: () = assert!(OWNER_PAGE_BYTES as u64 == PAGE_BYTES);
 
-/// Writes the slot that is not in force: the body, then the seal.
+/// Writes the slot that is not in force: first the body, then the seal that puts the slot in force.
 fn write(file: &File, record: &OwnerRecord) -> io::Result<()> {
     let slot = index_of(record.sequence.get()) as u64;
     let offset = OWNER_OFFSET + slot * PAGE_SLOT_STRIDE;
@@ -208,7 +210,7 @@ fn system(path: &Path, what: &'static str, source: io::Error) -> StorageError {
     StorageError::System { path: PathBuf::from(path), what, cause: source }
 }
 
-/// The time in nanoseconds since 1970, to be printed.
+/// The present time in nanoseconds since 1970. It is only printed: no decision depends on it.
 pub(crate) fn now_ns() -> u64 {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     u64::try_from(now.as_nanos()).unwrap_or(u64::MAX)

@@ -3,39 +3,41 @@
 //! the peer has.
 //!
 //! ```text
-//!            this end sends                       this end receives
-//!  reset     another stream, from position 0;     as it is; if it is in quarantine,
-//!            the file as it was becomes a copy    the acked offset is forgotten
-//!  adopt     as it is                             if it is in quarantine, the acked offset is
+//!            the stream that this end sends       the stream that this end receives
+//!  reset     replaced by a new stream, from       kept; if it is in quarantine,
+//!            position 0; a copy of the file is    its acked offset is forgotten
+//!            kept
+//!  adopt     kept                                 if it is in quarantine, its acked offset is
 //!                                                 forgotten: the sender resumes at the next attach
 //!                                                 from the start, or behind a reported gap
 //! ```
 //!
-//! Both end the quarantine of *this* end, which attaches to no peer while it lasts; the peer needs
-//! one of the two, too. Neither changes the protocol: if the two stores still contradict each
-//! other, both ends are in quarantine again, and nothing is lost.
+//! Reset and adopt end the quarantine of the local end, which attaches to no peer while it lasts.
+//! The peer's end also needs a reset or adopt. Neither changes the protocol: if the two stores
+//! still contradict each other, both ends go into quarantine again, and nothing is lost.
 //!
 //! # Forgetting an acked offset
 //!
-//! It is in three places: the state, the consumed slots, and the records that this end sent, of
-//! which a reply acknowledges its request (SPEC 12.5). A later owner believes the highest of the
-//! three. Therefore:
+//! The acked offset is in three places: the state, the consumed slots, and the records that this
+//! end sent, because a reply acknowledges its request (SPEC 12.5). A later owner takes the highest
+//! of the three offsets. Therefore `unlearn` proceeds as follows:
 //!
 //! ```text
 //!   1. state     the highest of the three            killed before 3: as before, in quarantine
 //!   2. slots     nothing
-//!   3. state     no acked offset, no quarantine      from here on: forgotten
+//!   3. state     no acked offset, no quarantine      after this commit: forgotten
 //! ```
 //!
-//! If a record that is kept acknowledges that stream, `adopt` forgets nothing: a later owner would
-//! believe the record, and silently skip messages of the sender. The quarantine ends all the same.
-//! Once the peer has been reset, its stream is another one, which no record acknowledges.
+//! If a kept record acknowledges the received stream, `adopt` does not forget the acked offset: a
+//! later owner would take the offset of that record, and silently skip messages of the sender. The
+//! quarantine ends all the same. Once the peer's end has been reset, the peer sends another stream,
+//! which no kept record acknowledges.
 //!
 //! # Invariants
 //!
-//! - A file of a living process is not changed. In another one, only the owner changes, unless
-//!   `is_real`.
-//! - Whatever is given up is in a copy before it is given up.
+//! - A file whose owner is alive is not changed. In any other file, only the owner record changes,
+//!   unless `is_real`.
+//! - Messages are given up only after a copy of the file exists.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -62,14 +64,14 @@ use partywall_sys::nonce;
 pub struct Reset {
     /// The path of the file.
     pub path: PathBuf,
-    /// The path of the copy; `None` if nothing was done.
+    /// The path of the copy; `None` if `is_real` was false, so that nothing was done.
     pub copy: Option<PathBuf>,
-    /// The range that is given up: from the first position that the peer is not known to have
-    /// acknowledged, to the end of what was sent. `None` if it is empty.
+    /// The range of positions that is given up: from the first position that the peer is not known
+    /// to have acknowledged, to the end of what was sent. `None` if the range is empty.
     pub undelivered: Option<(u64, u64)>,
-    /// Why the link was in quarantine.
+    /// Why the link was in quarantine; `None` if it was not.
     pub quarantine: Option<QuarantineSnapshot>,
-    /// The acked offset of the received stream, if it is forgotten.
+    /// The acked offset of the received stream that was forgotten; `None` if it was kept.
     pub forgotten: Option<u64>,
 }
 
@@ -81,62 +83,62 @@ pub struct Adopted {
     pub path: PathBuf,
     /// Why the link was in quarantine.
     pub quarantine: QuarantineSnapshot,
-    /// The acked offset of the received stream, if it is forgotten: the peer sends again what it
-    /// still has of it.
+    /// The acked offset of the received stream that was forgotten, so that the peer sends again
+    /// what it still has of the stream. `None` if the offset was kept.
     pub forgotten: Option<u64>,
-    /// The acked offset is not forgotten, because a record that this end keeps holds it: the peer
-    /// has to be reset.
+    /// The acked offset could not be forgotten, because a kept record of this end contains it: the
+    /// operator has to reset the peer's end.
     pub needs_reset: bool,
 }
 
-/// Why a link was not repaired. Nothing but its owner was changed.
+/// Reason why a link was not repaired. At most the owner record of the file was changed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RepairError {
     /// The file was not opened: it has a living owner, or is damaged.
     #[error(transparent)]
     File(#[from] StorageError),
-    /// The link has no file in this directory.
+    /// The directory has no file of this link.
     #[error("{} does not exist: look with `partywall link inspect` which links there are", path.display())]
     Missing {
-        /// The path of the missing file.
+        /// The path where the file would be.
         path: PathBuf,
     },
-    /// The records contradict the state.
+    /// The records in the ring contradict the state image.
     #[error(
         "{} cannot be used: {words}. Move it away: a new one begins empty, and the peer reports that messages were lost",
         path.display()
     )]
     Damaged {
-        /// The path of the file.
+        /// The path of the damaged file.
         path: PathBuf,
-        /// The contradiction.
+        /// The contradiction, in words.
         words: String,
     },
     /// The link is not in quarantine.
     #[error("{} is not in quarantine: there is nothing to adopt; `reset` would give up what it sends", path.display())]
     NotQuarantined {
-        /// The path of the file.
+        /// The path of the link's file.
         path: PathBuf,
     },
-    /// No copy of the file could be made, so it was left as it is.
+    /// No copy of the file could be made, so the repair changed nothing.
     #[error("{} was not copied, and so not reset: {cause}", path.display())]
     Copy {
-        /// The path of the copy.
+        /// The path of the copy that could not be made.
         path: PathBuf,
-        /// The error of the system.
+        /// The error of the system call.
         cause: io::Error,
     },
 }
 
-/// Gives up what this end of a link sends: another stream begins, and the quarantine ends.
+/// Gives up everything that this end of a link sent: a new stream begins, and the quarantine ends.
 ///
-/// The file as it was is kept in the same directory, as `….link.reset-1` and so on. The link
-/// reports what is given up, and the peer will report that the former stream was lost. Unless
-/// `is_real`, nothing is done but computing the effect.
+/// The unchanged file is copied into the same directory first, as `….link.reset-1` and so on. The
+/// link reports what is given up, and the peer will report that the former stream was lost. Unless
+/// `is_real`, this function only computes the effect.
 ///
 /// # Errors
-/// [`RepairError`]; nothing but the owner was changed.
+/// [`RepairError`]; nothing but the owner record was changed.
 pub fn reset(directory: &Path, key: &Key, is_real: bool) -> Result<Reset, RepairError> {
     let mut taken = Taken::over(directory, key)?;
     let quarantine = taken.quarantine();
@@ -165,12 +167,12 @@ pub fn reset(directory: &Path, key: &Key, is_real: bool) -> Result<Reset, Repair
 
 /// Ends the quarantine of this end of a link.
 ///
-/// If the received stream is in quarantine, its acked offset is forgotten, so that this end takes
-/// what the peer has. Its own stream is kept. Unless `is_real`, nothing is done but computing the
-/// effect.
+/// If the received stream is in quarantine, its acked offset is forgotten, so that this end accepts
+/// what the peer has. The stream that this end sends is kept. Unless `is_real`, this function only
+/// computes the effect.
 ///
 /// # Errors
-/// [`RepairError`]; nothing but the owner was changed.
+/// [`RepairError`]; nothing but the owner record was changed.
 pub fn adopt(directory: &Path, key: &Key, is_real: bool) -> Result<Adopted, RepairError> {
     let mut taken = Taken::over(directory, key)?;
     let Some(quarantine) = taken.quarantine() else {
@@ -196,7 +198,7 @@ pub fn adopt(directory: &Path, key: &Key, is_real: bool) -> Result<Adopted, Repa
     })
 }
 
-/// A file that this process owns, to be repaired.
+/// A link file that this process has taken over, to be repaired.
 struct Taken {
     path: PathBuf,
     state: StateSlots,
@@ -247,12 +249,13 @@ impl Taken {
         self.durable.quarantine.is_some_and(|quarantine| quarantine.direction == direction)
     }
 
-    /// Whether a record that is kept acknowledges this stream.
+    /// Whether a kept record of this end acknowledges `stream`.
     fn is_acked_by_record(&self, stream: StreamId) -> bool {
         self.retained.as_ref().is_some_and(|retained| retained.prepared(stream).is_some())
     }
 
-    /// The range that was sent and is not known to be acknowledged.
+    /// The range of positions that was sent and is not known to be acknowledged; `None` if it is
+    /// empty.
     fn undelivered(&self) -> Option<(Position, Position)> {
         let acked = self.durable.outgoing.as_ref()?.acked();
         let tail = self.retained.as_ref()?.tail();
@@ -263,17 +266,17 @@ impl Taken {
         self.state.commit(&self.durable.write());
     }
 
-    /// Forgets the acked offset, with the next commit.
+    /// Forgets the acked offset; the caller's next commit makes that durable.
     fn unlearn(&mut self) {
-        // The highest offset goes into the state first, so that the others can be forgotten one by
-        // one.
+        // The state takes the highest of the three offsets first. So a kill between the next steps
+        // leaves the quarantine as it was.
         self.commit();
         self.consumed.commit(0, 0, 0);
         self.durable.acked_offset = None;
         self.durable.forget_delivered();
     }
 
-    /// Begins another stream, in one commit with the report of what is given up and the end of the
+    /// Begins a new stream. One commit names the stream, reports what is given up, and ends the
     /// quarantine.
     fn begin_another(&mut self, undelivered: Option<(Position, Position)>) {
         self.durable.quarantine = None;
@@ -294,7 +297,7 @@ impl Taken {
     }
 }
 
-/// A stream whose records are distinct from those in the ring.
+/// Draws a stream id whose tag differs from that of the records in the ring.
 fn other_stream(retained: &Retained) -> StreamId {
     loop {
         let bytes = nonce();
@@ -308,7 +311,7 @@ fn other_stream(retained: &Retained) -> StreamId {
     }
 }
 
-/// Copies the file into its directory, under the first name that is free.
+/// Copies the file into its own directory, under the first free name `….reset-N`.
 fn copied(path: &Path) -> Result<PathBuf, RepairError> {
     for number in 1..=COPIES_MAX {
         let mut name = path.as_os_str().to_owned();
@@ -333,7 +336,7 @@ fn copied(path: &Path) -> Result<PathBuf, RepairError> {
     Err(RepairError::Copy { path: path.to_owned(), cause: source })
 }
 
-/// The permissions of the file.
+/// The permissions of a copy.
 const COPY_MODE: u32 = 0o600;
-/// The most copies of one file.
+/// The maximum number of copies of one link file.
 const COPIES_MAX: u32 = 1000;

@@ -1,20 +1,24 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Images in a file that replace each other whole (SPEC 13.2): the state, and how far was consumed.
+//! Images in a file that replace each other whole (SPEC 13.2): the state image, and the acked
+//! offset (`consumed`).
 //!
 //! ```text
 //!   commit(n + 1)     slot of n - 1   ◀─ body, word by word        killed here: n is in force
 //!                     its seal        ◀─ one store, Release        from here on: n + 1
 //! ```
 //!
-//! A slot of `consumed` has one word more, for what was consumed since its record (SPEC 13.5).
+//! Each slot of `consumed` has one further word: how many bytes were acknowledged since the slot's
+//! record was committed (SPEC 13.5).
 //!
-//! The slots know no meaning of the images. They are read once, when the file is opened; from then
-//! on only this process changes them. A peer may read how far was consumed at any time.
+//! This file knows no meaning of the images. The owner reads them once, when it opens the file;
+//! from then on only the owner changes them. A peer may read `consumed` at any time.
 //!
 //! # Invariants
 //!
-//! - The bodies of two commits never mix: each begins only when the seal before it is in memory.
-//! - A word counts from the record of its slot only: it is 0 when that record is put in force.
+//! - The bodies of two commits never mix: a commit begins only after the previous seal is in
+//!   memory.
+//! - The word of a slot counts from the record in that slot only: the word is 0 when the record is
+//!   put in force.
 
 use partywall_layout::link::consumed::{self, SINCE, since_word, slot_offset};
 use partywall_layout::link::slot::index_of;
@@ -26,7 +30,7 @@ use partywall_ring::{OwnMem, PeerMem};
 use zerocopy::little_endian::U64;
 use zerocopy::{FromBytes, IntoBytes};
 
-/// The state page of our own file.
+/// The page of the link file that holds the two slots of the state.
 #[derive(Debug)]
 pub struct StateSlots {
     page: OwnMem,
@@ -43,11 +47,11 @@ impl StateSlots {
         &self.in_force
     }
 
-    /// Puts `state` in force, whole, with the next sequence and its seal.
+    /// Puts the whole `state` in force, with the next sequence and its seal.
     ///
     /// # Panics
     ///
-    /// If the state contradicts itself: no later owner would accept it.
+    /// If the fields of `state` contradict each other, because no later owner would accept them.
     #[inline]
     pub fn commit(&mut self, state: &StateImage) {
         let sequence = self.in_force.sequence.get() + 1;
@@ -62,23 +66,24 @@ impl StateSlots {
     }
 }
 
-/// The line of `consumed` on the control page of our own file.
+/// The part of the control page in this process's file that holds the acked offset (`consumed`).
 ///
 /// ```text
-///   commit     same stream, and near     the word of the slot in force     one store
-///              else                      the other slot: its word 0, its record, its seal
+///   commit     same stream, at most NEAR bytes on     the word of the slot in force    one store
+///              else                    the other slot: word := 0, then its record, then its seal
 /// ```
 #[derive(Debug)]
 pub struct ConsumedSlots<W = OwnMem> {
     line: W,
-    /// The contents when this owner took over.
+    /// The acked offset that the file held when this process became the owner.
     found: Consumed,
-    /// The sequence of the record in force. The next three fields belong to that record, too.
+    /// The sequence of the record in force. The fields `stream`, `start` and `since` describe the
+    /// same record.
     sequence: u64,
     stream: u64,
-    /// The position up to which the record says that was consumed.
+    /// The acknowledged position that the record itself contains.
     start: u64,
-    /// The offset of the word in its slot.
+    /// The offset of the word that counts the bytes acknowledged since the record.
     since: usize,
 }
 
@@ -90,16 +95,17 @@ impl<W: Words> ConsumedSlots<W> {
         Self { line, found, sequence, stream, start, since }
     }
 
-    /// The contents when this owner took over.
+    /// The acked offset that the file held when this process became the owner.
     pub fn found(&self) -> &Consumed {
         &self.found
     }
 
-    /// Puts in force that `stream` is consumed up to `position`, and only then publishes it to the
-    /// peer, which may free everything before.
+    /// Makes it durable that `stream` is acknowledged up to `position`, and only then publishes the
+    /// position to the peer, which may free everything before it.
     #[inline]
     pub fn commit(&mut self, stream: u64, position: u64, digest: u32) {
-        // A position before the start wraps, and so is far from it.
+        // If `position` is below `start`, the subtraction wraps to a large value, and so a new
+        // record is begun.
         let bytes = position.wrapping_sub(self.start);
         match since_word(bytes, digest) {
             Some(word) if bytes <= NEAR && stream == self.stream => {
@@ -110,14 +116,14 @@ impl<W: Words> ConsumedSlots<W> {
         self.publish(position);
     }
 
-    /// Puts a new record in force, with nothing consumed since.
+    /// Puts a new record in force, whose word counts 0 bytes.
     #[inline(never)]
     fn begin(&mut self, stream: u64, position: u64, digest: u32) {
         self.sequence += 1;
         (self.stream, self.start) = (stream, position);
         self.since = since_index(self.sequence);
-        // Before the seal, which puts the record in force: the word that is there counts from
-        // another record.
+        // The word is zeroed before the seal puts the record in force, because its old value counts
+        // from the slot's previous record.
         let is_late = seeded_fault("link_since_later");
         if !is_late {
             self.line.publish(self.since, 0);
@@ -132,19 +138,20 @@ impl<W: Words> ConsumedSlots<W> {
         }
     }
 
-    /// How far messages of `stream` were delivered to the application, acknowledged or not, as an
-    /// earlier owner noted it.
+    /// The position up to which an earlier owner delivered messages of `stream` to the application,
+    /// acknowledged or not.
     pub fn delivered(&self, stream: u64) -> Option<u64> {
         let of = self.line.load(index(DELIVERED_STREAM));
         (of == stream && of != 0).then(|| self.line.load(index(DELIVERED)))
     }
 
-    /// Notes how far messages of `stream` are delivered to the application. Messages that are
-    /// delivered again do not count. Only the delivery attempts depend on it.
+    /// Records the position up to which messages of `stream` are delivered to the application.
+    /// Redelivered messages do not lower it. Only the count of delivery attempts depends on it.
     #[inline(always)]
     pub fn note_delivered(&mut self, stream: u64, position: u64) {
         if self.line.load(index(DELIVERED_STREAM)) != stream {
-            // A position of the old stream is never there together with the new stream.
+            // The position is zeroed first, so that the position of the old stream never stands
+            // beside the id of the new stream.
             self.forget_delivered();
             self.line.publish(index(DELIVERED_STREAM), stream);
         }
@@ -154,12 +161,13 @@ impl<W: Words> ConsumedSlots<W> {
         }
     }
 
-    /// Notes that this owner has delivered nothing yet; the note of the owner before is counted.
+    /// Records that this owner has delivered nothing yet, after the previous owner's position was
+    /// taken into account.
     pub fn forget_delivered(&mut self) {
         self.line.publish(index(DELIVERED), 0);
     }
 
-    /// Publishes the word that the living peer reads. No owner believes it after a restart.
+    /// Publishes the word that the living peer reads. The next owner does not read this word.
     #[inline]
     pub fn publish(&mut self, position: u64) {
         self.line.publish(index(CONSUMED), position);
@@ -167,7 +175,7 @@ impl<W: Words> ConsumedSlots<W> {
 }
 
 impl ConsumedSlots {
-    /// The slots of a new memory: nothing is consumed, and the memory says so.
+    /// The slots of a new store, which record that nothing is acknowledged.
     pub fn fresh(mut line: OwnMem) -> Self {
         let nothing = ConsumedRecord::new(1, 0, 0, 0);
         line.write(index(slot_offset(index_of(1))), nothing.as_bytes());
@@ -175,15 +183,15 @@ impl ConsumedSlots {
     }
 }
 
-/// The memory of the slots. Tests implement it with a memory that is inspected after each store.
+/// The memory of the slots. Tests implement this trait with a memory that records every state.
 pub trait Words {
-    /// As the method of [`OwnMem`], like the others.
+    /// Loads the word at `offset`, as the method of [`OwnMem`] with the same name.
     fn load(&self, offset: usize) -> u64;
-    /// Stores words one behind the other.
+    /// Stores consecutive words, from `offset` on.
     fn store_all(&mut self, offset: usize, words: impl ExactSizeIterator<Item = u64>);
-    /// Stores a word after all words that were stored before.
+    /// Stores a word with Release: earlier stores become visible before it.
     fn publish(&mut self, offset: usize, value: u64);
-    /// Orders later stores behind the earlier ones.
+    /// Orders all later stores after all earlier ones.
     fn order_stores(&self);
 }
 
@@ -209,21 +217,23 @@ impl Words for OwnMem {
     }
 }
 
-/// How far a peer has consumed, as its control page says; `None` if that is just being written, or
-/// damaged.
+/// Reads the acked offset from a peer's control page; `None` if the peer is writing it at the
+/// moment, or if it is damaged.
 pub fn consumed_of(control: &PeerMem) -> Option<Consumed> {
     let records = |line: &mut [u8]| control.copy(index(CONSUMED), line);
     consumed_by(records, |word| {
-        // ORDER: a fence before each of the three keeps the loads in this order (SPEC 16.5). The
-        // words are loaded after the records: a record whose seal was copied is followed by a word
-        // that is 0, or of it. The seal is loaded once more after the words: a word of the record
-        // that followed in this slot is followed by the seal of that record.
+        // ORDER: a fence before each of the three steps keeps the loads in this order (SPEC 16.5).
+        // The words are loaded after the records: a record whose seal was copied is followed by a
+        // word that is 0, or that counts from this record. The seal is loaded once more after the
+        // words: if a word counts from the next record in this slot, the second load sees that
+        // record's seal.
         control.order_loads();
         control.peek(word)
     })
 }
 
-/// As [`consumed_of`]: `records` copies the line once, and `word` loads single words of it later.
+/// Does the work of [`consumed_of`]: `records` copies the whole line once, and `word` loads single
+/// words of the line afterwards.
 fn consumed_by(
     records: impl FnOnce(&mut [u8]),
     mut word: impl FnMut(usize) -> u64,
@@ -241,7 +251,7 @@ fn consumed_by(
     (seal == found.record.seal.get() || seeded_fault("link_seal_once")).then_some(found)
 }
 
-/// Stores a slot: the words of its body, then its seal.
+/// Writes a slot: the words of its body first, then its seal.
 #[inline]
 fn write(memory: &mut impl Words, offset: u64, slot: &[U64]) {
     let Some((seal, body)) = slot.split_last() else { return };
@@ -265,8 +275,9 @@ const fn index(offset: u64) -> usize {
 }
 
 const LINE: usize = index(LINE_BYTES);
-/// How far from the position of a record, in bytes, its word counts. It could count further, but a
-/// rarely replaced record would be a rarely tested one.
+/// The maximum distance in bytes between a record's position and the position that its word
+/// expresses. The word could count further, but then records would be replaced so rarely that tests
+/// seldom cover it.
 const NEAR: u64 = 64 << 10;
 
 const _: () = assert!(NEAR <= consumed::SINCE_MAX);

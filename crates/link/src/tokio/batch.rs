@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Messages that are sent all or none.
+//! A batch of messages that is sent completely or not at all, for async code.
 
 use std::fmt;
 
 use super::notices::Notices;
 use crate::{SendError, TrySendError};
 
-/// Messages that are sent together. If the batch is dropped, none is sent.
+/// Messages that are sent together. Dropping the batch sends none of them.
 ///
-/// The peer may receive some of them before others, but a restart of either end finds all or none
-/// sent.
+/// The peer may receive some messages before others, but after a restart either end finds that all
+/// or none were sent.
 #[must_use = "a batch that is dropped is not sent"]
 pub struct Batch<'a> {
     batch: crate::Batch<'a>,
@@ -39,12 +39,12 @@ impl<'a> Batch<'a> {
         self.batch.is_empty()
     }
 
-    /// Sends all messages; waits until there is room for all.
+    /// Sends all messages; waits until the link has room for all.
     ///
-    /// Cancel-safe: if the future is dropped before it is ready, none of them was sent.
+    /// Cancel-safe: if the future is dropped before it is ready, no message was sent.
     ///
     /// # Errors
-    /// [`SendError`] lists the reasons; none of them was sent.
+    /// [`SendError`] lists the reasons; then no message was sent.
     pub async fn commit(mut self) -> Result<(), SendError> {
         let publish = || match self.batch.try_commit() {
             Ok(()) => Some(Ok(())),
@@ -54,7 +54,7 @@ impl<'a> Batch<'a> {
         self.notices.until_done(publish).await?
     }
 
-    /// Sends all messages if there is room now; otherwise the batch stays as it is.
+    /// Sends all messages if the link has room for all now; otherwise the batch stays unchanged.
     ///
     /// # Errors
     /// [`TrySendError`] lists the reasons.

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A client, which connects links to servers.
+//! The async client, which connects links to servers.
 
 use super::group::{Group, Hold};
 use super::link::Link;
 use crate::{Config, OpenError, Storage};
 use partywall::{Address, AddressError};
 
-/// Opens links to servers, as [`Client`](crate::Client). [The module](super) has an example.
+/// Opens links to servers, like [`crate::Client`] for threads. [The module](super) has an example.
 #[derive(Debug)]
 pub struct Client {
     client: crate::Client,
@@ -14,20 +14,20 @@ pub struct Client {
 }
 
 impl Client {
-    /// Makes a client called `name`, whose links are kept in `place` and have one group of their
+    /// Makes a client called `name`. It keeps its links in `place`, and gives them a group of their
     /// own.
     ///
     /// # Errors
-    /// [`OpenError`]: a setting, the name, or the directory is not possible, or no descriptor is
-    /// left.
+    /// [`OpenError`]: a setting, the name, or the directory is not possible, or the process has no
+    /// free descriptor.
     ///
     /// # Panics
-    /// If it is called outside a tokio runtime with I/O enabled.
+    /// If the caller is outside a tokio runtime with I/O enabled.
     pub fn new(place: Storage, name: &str, config: Config) -> Result<Self, OpenError> {
         Self::new_in(&Group::new()?, place, name, config)
     }
 
-    /// As [`new`](Self::new), with links in this group.
+    /// Makes a client like [`new`](Self::new), but its links belong to the given `group`.
     ///
     /// # Errors
     /// Those of [`new`](Self::new).
@@ -42,9 +42,8 @@ impl Client {
         Ok(Self { client, hold })
     }
 
-    /// Opens the link called `link` to the server called `server` at `address`. It does not wait
-    /// for the network: messages are kept until there is a connection, and after it breaks until
-    /// the next one.
+    /// Opens the link called `link` to the server called `server` at `address`, without waiting for
+    /// the network. Messages sent while no connection exists are kept until the next one.
     ///
     /// The calling thread opens the file and resolves the host name, however long that takes.
     ///

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The task that drives a group: an event loop with the group's descriptor and its next timer.
+//! The task that drives a group: an event loop over the group's descriptor and its next timer.
 //!
 //! ```text
 //!   turn ─▶ deliver notices ─▶ is anything still ready? ─ yes ─▶ let other tasks run, turn again
@@ -8,25 +8,25 @@
 //!
 //! # No future is left asleep
 //!
-//! A future registers with its link's notices before it checks. So it is enough that every change
-//! is followed by a notice.
+//! A future registers with its link's notices before it checks the link. So every change of a link
+//! must be followed by a notice:
 //!
-//! - Changes by the task's own turn are listed by the group, and the task delivers them after the
-//!   turn.
-//! - Changes that another task makes to its link are noticed by that task when it is done
-//!   (`Notices::acted`).
-//! - An operation on a link without a connection makes a turn by itself, and may find what the task
-//!   should find: ready descriptors, the doorbell, timers, links for a server. It nudges
-//!   afterwards, and the task checks everything. Only the task removes links from the group's list,
-//!   and it reads the next timer after the turn of the other.
-//! - Closing (`shutdown.rs`) has a thread that drives until all bytes are out. Meanwhile the task
-//!   checks at intervals, and it is nudged at the end.
+//! - The group lists the links that the task's own turn changed, and the task delivers their
+//!   notices after the turn.
+//! - Another task that changes a link notifies its futures after the change (`Notices::acted`).
+//! - An operation on a link without a connection makes a turn of the group by itself. That turn may
+//!   consume what the driver task would have found: ready descriptors, the doorbell, timers, links
+//!   for a server. The operation nudges the driver task afterwards, and the task checks everything.
+//!   Only the driver task removes links from the group's list, and it reads the next timer after
+//!   such a turn.
+//! - Closing a link (`shutdown.rs`) uses a thread that drives until all bytes are out. Meanwhile
+//!   the task checks at intervals, and the thread nudges the task at the end.
 //! - The group's doorbell is notified for an acknowledgement to settle, for a link to arm, and for
 //!   a link with events that the task did not find.
 //!
-//! The runtime reports the descriptor once, when it becomes ready. It does not report what a turn
-//! leaves, as when more is ready than one turn takes. So the task polls the descriptor itself
-//! before it sleeps.
+//! The runtime reports the descriptor only once when it becomes ready. It does not report readiness
+//! that is left after a turn, for example if more was ready than one turn handles. So the task
+//! polls the descriptor itself before it sleeps.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -41,7 +41,7 @@ use tokio::task::yield_now;
 use super::group::GroupShared;
 use partywall::tokio::watch_readable;
 
-/// Starts the task of a group that has a hold.
+/// Spawns the driver task of a group that has at least one hold.
 pub(super) fn start(shared: Arc<GroupShared>) -> io::Result<()> {
     let clock = Clock::new()?;
     let mut drive = Drive {
@@ -51,7 +51,8 @@ pub(super) fn start(shared: Arc<GroupShared>) -> io::Result<()> {
         set_to: None,
         shared: Arc::clone(&shared),
     };
-    // A runtime that ends, or a callback that panics, ends the task at any await.
+    // If the runtime shuts down or a callback panics, the task ends at an await, and the guard
+    // `Over` is dropped.
     let over = Over(shared);
     tokio::spawn(async move {
         if let Err(fault) = drive.run().await {
@@ -61,17 +62,17 @@ pub(super) fn start(shared: Arc<GroupShared>) -> io::Result<()> {
     Ok(())
 }
 
-/// The task and its descriptors.
+/// The driver task with its descriptors.
 struct Drive {
     shared: Arc<GroupShared>,
     descriptor: AsyncFd<OwnedFd>,
-    /// A descriptor, because a runtime may have no timers.
+    /// A timer descriptor, because the application's runtime may have timers disabled.
     clock: Clock,
     time: AsyncFd<OwnedFd>,
     set_to: Option<Instant>,
 }
 
-/// Wakes all futures of the group when the task has ended.
+/// A guard: when the driver task ends, it wakes all futures of the group.
 struct Over(Arc<GroupShared>);
 
 impl Drop for Over {
@@ -81,7 +82,7 @@ impl Drop for Over {
 }
 
 impl Drive {
-    /// Drives until there is no hold of the group.
+    /// Drives the group until its last hold is dropped.
     async fn run(&mut self) -> io::Result<()> {
         let mut is_nudged = false;
         loop {
@@ -104,7 +105,8 @@ impl Drive {
         Ok(poll::wait(&mut descriptors, Some(Instant::now()))? > 0)
     }
 
-    /// Sleeps until there may be work. Returns whether the group itself does not know of it.
+    /// Sleeps until there may be work. Returns true if the group itself does not know of that work,
+    /// so that everything has to be checked.
     async fn sleep(&mut self) -> io::Result<bool> {
         let is_closing = self.shared.has_closings();
         let look = is_closing.then(|| Instant::now() + LOOKED_EVERY);
@@ -126,5 +128,5 @@ impl Drive {
     }
 }
 
-/// Interval of the task's checks while a link is being closed.
+/// Interval of the driver task's checks while a thread closes a link.
 const LOOKED_EVERY: Duration = Duration::from_millis(5);

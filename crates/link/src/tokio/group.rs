@@ -1,19 +1,20 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Links that one task drives, and what their futures share with it.
+//! A group of links that one task drives, and the state that the links' futures share with the
+//! task.
 //!
 //! ```text
 //!   Group, Client, Server, handles of links ─ Hold ─▶ GroupShared ◀── the task (drive.rs)
-//!   messages, observers ─────────────────────────▶      │  group   of threads, used here alone
+//!   messages, observers ─────────────────────────▶      │  group   driven by the task alone
 //!                                                       │  links   notices of each link in use
 //!                                                       └─ nudge   check everything again
 //! ```
 //!
 //! # Invariants
 //!
-//! - No thread waits for a link of the group or polls the group, but the task and threads that
-//!   close links (`shutdown.rs`). The descriptor would not report to the task what another thread
-//!   found ready.
-//! - The task ends when there is no hold.
+//! - Only the driver task, and threads that close links (`shutdown.rs`), poll the group or block on
+//!   its links. If another thread polled the group, the descriptor would not report to the task
+//!   what that thread found ready.
+//! - The task ends when the last hold is dropped.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -27,7 +28,7 @@ use super::notices::Notices;
 use crate::{Config, MemberId, Observer, Stopped};
 use partywall_wait::Wait;
 
-/// Links that are driven by one task. Clones are the same group.
+/// A group of links that one task drives. Clones refer to the same group.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -51,7 +52,8 @@ pub struct Group {
     pub(super) hold: Hold,
 }
 
-/// Keeps the task running. The task checks what its holder did before the hold was dropped.
+/// Keeps the driver task running. When a hold is dropped, the task first handles what the holder
+/// did before.
 pub(super) struct Hold {
     pub(super) shared: Arc<GroupShared>,
 }
@@ -59,9 +61,9 @@ pub(super) struct Hold {
 /// State of a group, shared by its task and its futures.
 pub(super) struct GroupShared {
     pub(super) group: crate::Group,
-    /// There may be work that the descriptor does not report.
+    /// Notified when there may be work that the group's descriptor does not report.
     pub(super) nudge: Notify,
-    /// Servers may have attached links without a handle.
+    /// Notified when a server of the group may have attached links that no handle has taken.
     pub(super) offered: Notify,
     registry: Mutex<Registry>,
 }
@@ -69,21 +71,21 @@ pub(super) struct GroupShared {
 #[derive(Default)]
 struct Registry {
     holds: usize,
-    /// Links that threads of the runtime are closing; those threads drive meanwhile.
+    /// Number of links that blocking threads are closing; those threads drive the group meanwhile.
     closings: usize,
     links: HashMap<MemberId, Weak<Notices>>,
-    /// Reason why the task has ended.
+    /// Reason why the driver task has ended; `None` while it runs.
     fault: Option<Arc<io::Error>>,
 }
 
 impl Group {
-    /// Makes a group without links, and its task.
+    /// Makes a group without links, and spawns the task that drives it.
     ///
     /// # Errors
-    /// No descriptor is left. A group takes seven.
+    /// The process has no free descriptors. A group takes seven.
     ///
     /// # Panics
-    /// If it is called outside a tokio runtime with I/O enabled.
+    /// If the caller is outside a tokio runtime with I/O enabled.
     pub fn new() -> io::Result<Self> {
         let group = crate::Group::with_wait(Wait::Park)?;
         let shared = Arc::new(GroupShared {
@@ -125,24 +127,26 @@ impl fmt::Debug for Hold {
 }
 
 impl GroupShared {
-    /// The configuration of a link or server of this group.
+    /// Adapts the configuration of a link or server that joins this group.
     pub(super) fn adopt(&self, config: Config) -> Config {
-        // With another strategy, a call whose deadline has passed would spin first.
+        // With a spinning strategy, a call whose deadline has passed would spin first.
         config.wait(Wait::Park).group(&self.group)
     }
 
+    /// Checks that the driver task runs.
+    ///
     /// # Errors
-    /// The task has ended, so that no future would be woken.
+    /// The reason why the task has ended, so that it would wake no future.
     pub(super) fn is_driven(&self) -> Result<(), Arc<io::Error>> {
         self.registry().fault.clone().map_or(Ok(()), Err)
     }
 
-    /// As [`is_driven`](Self::is_driven), for links.
+    /// The check of [`is_driven`](Self::is_driven) with the error type of links.
     pub(super) fn goes_on(&self) -> Result<(), Stopped> {
         self.is_driven().map_err(Stopped::System)
     }
 
-    /// The notices of this link, the same for all its handles.
+    /// The notices of a link, shared by all its handles.
     pub(super) fn notices_of(self: &Arc<Self>, link: Observer) -> Arc<Notices> {
         let mut registry = self.registry();
         if let Some(notices) = registry.links.get(&link.id()).and_then(Weak::upgrade) {
@@ -155,19 +159,20 @@ impl GroupShared {
 
     pub(super) fn forget(&self, id: MemberId) {
         let mut registry = self.registry();
-        // The link may have new notices.
+        // A new handle may have made new notices for the link since.
         if registry.links.get(&id).is_some_and(|notices| notices.strong_count() == 0) {
             registry.links.remove(&id);
         }
     }
 
-    /// Delivers the changes that the group lists. `is_nudged`: there may be others.
+    /// Delivers a notice to each link that the group lists. If `is_nudged`, servers may have new
+    /// links that the list does not show.
     pub(super) fn deliver(&self, is_nudged: bool) {
         let mut is_anyone_s = is_nudged;
         for id in self.group.ready() {
             let notices = self.registry().links.get(&id).and_then(Weak::upgrade);
             match notices {
-                // A link without a handle may have notices, too, as long as a message refers to it.
+                // A link without a handle still has notices while a message refers to it.
                 Some(notices) => is_anyone_s |= notices.arrived(),
                 None => is_anyone_s = true,
             }
@@ -195,7 +200,7 @@ impl GroupShared {
         self.nudge.notify_one();
     }
 
-    /// Notes that the task has ended, and wakes all futures.
+    /// Records why the driver task has ended, and wakes all futures.
     pub(super) fn over(&self, fault: io::Error) {
         let links: Vec<_> = {
             let mut registry = self.registry();

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The two directions of a link.
+//! The two directions of a link as separate objects, for tasks that only send or only receive.
 //!
 //! ```text
-//!   Link ── split ──▶ Sender     any number of clones, any task
-//!                └──▶ Receiver   one
-//!   all of them dropped: a client's link is closed, a server's stays with the server
+//!   Link ── split ──▶ Sender     any number of clones, in any task
+//!                └──▶ Receiver   exactly one
+//!   last of them dropped: a client's link is closed, a server's stays with the server
 //! ```
 
 use std::sync::Arc;
@@ -95,7 +95,8 @@ impl Sender {
         self.handle.link.unacked_bytes()
     }
 
-    /// A handle of the link, for operations of neither direction. Dropping it drops one handle.
+    /// A handle of the link, for operations that belong to neither direction. Dropping it does not
+    /// close the link, which this sender still holds.
     #[must_use]
     pub fn link(&self) -> Link {
         Link { handle: Arc::clone(&self.handle) }
@@ -161,7 +162,8 @@ impl Receiver {
         self.link().rewind()
     }
 
-    /// A handle of the link, for operations of neither direction. Dropping it drops one handle.
+    /// A handle of the link, for operations that belong to neither direction. Dropping it does not
+    /// close the link, which this receiver still holds.
     #[must_use]
     pub fn link(&self) -> Link {
         Link { handle: Arc::clone(&self.handle) }

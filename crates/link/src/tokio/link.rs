@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The handle of one link, whose operations wait as futures. Halves are in `halves.rs`.
+//! The handle of one link, whose operations are futures. Its two directions, as separate objects,
+//! are in `halves.rs`.
 
 use std::sync::Arc;
 
@@ -19,12 +20,12 @@ use crate::{
 };
 use partywall::{Address, AddressError};
 
-/// One end of a pair of streams that outlive connections, and their processes if they are kept in
-/// files. It is a [`Link`](crate::Link) whose operations wait as futures.
+/// One end of a pair of streams that outlive connections and, when kept in files, their processes.
+/// The operations of [`crate::Link`] that block a thread are futures here.
 ///
-/// It is made by [`Client::connect`](super::Client::connect),
-/// [`Server::accept`](super::Server::accept) and [`Server::open`](super::Server::open). Any number
-/// of tasks may use it at the same time; share it by [`Arc`], or [`split`](Self::split) it.
+/// [`Client::connect`](super::Client::connect), [`Server::accept`](super::Server::accept) and
+/// [`Server::open`](super::Server::open) make links. Any number of tasks may use a link at the same
+/// time: share it by [`Arc`], or [`split`](Self::split) it.
 ///
 /// Operations do not fail when a connection ends: [`status`](Self::status) and
 /// [`next_event`](Self::next_event) report connections.
@@ -36,8 +37,8 @@ pub struct Link {
     pub(super) handle: Arc<Handle>,
 }
 
-/// State that all handles of one link share. Fields are dropped in this order: the task checks
-/// after the link was released.
+/// State that all handles of one link share. Fields are dropped in the order of declaration, so the
+/// driver task checks only after the link was released.
 pub(super) struct Handle {
     pub(super) link: crate::Link,
     pub(super) notices: Arc<Notices>,
@@ -79,11 +80,12 @@ impl Link {
         self.handle.try_send(message)
     }
 
-    /// Sends a message of `len` bytes that `fill` writes, every one of them; waits for room first.
-    /// [`Link::send_with`](crate::Link::send_with) says what `fill` may do, and what it finds.
+    /// Sends a message of `len` bytes, every one of which `fill` writes; waits for room first.
+    /// [`Link::send_with`](crate::Link::send_with) says what `fill` may do, and what its buffer
+    /// contains.
     ///
     /// # Errors
-    /// Those of [`send`](Self::send); `fill` was then not called.
+    /// The errors of [`send`](Self::send); `fill` was then not called.
     ///
     /// # Panics
     /// If `fill` panics, or uses or drops a link.
@@ -95,7 +97,7 @@ impl Link {
         self.handle.send_with(len, fill).await
     }
 
-    /// As [`send_with`](Self::send_with), if there is room now.
+    /// Sends like [`send_with`](Self::send_with), if the link has room now.
     ///
     /// # Errors
     /// [`TrySendError`] lists the reasons; `fill` was then not called.
@@ -127,10 +129,10 @@ impl Link {
     }
 
     /// Receives the next message; waits for one. If several tasks wait, any of them may receive it.
-    /// `None` means that the peer closed its end in good order and everything that it had sent was
-    /// received; see [`Link::recv`](crate::Link::recv).
+    /// `None` means that the peer closed its end in good order and every message that it had sent
+    /// was received; see [`Link::recv`](crate::Link::recv).
     ///
-    /// Cancel-safe: if the future is dropped before it is ready, it took nothing.
+    /// Cancel-safe: if the future is dropped before it is ready, it took no message.
     ///
     /// # Errors
     /// [`RecvError`] lists the reasons.
@@ -138,7 +140,7 @@ impl Link {
         self.handle.recv().await
     }
 
-    /// Receives the next message if there is one now. `None` means the same as for
+    /// Receives the next message if one has arrived. `None` means the same as for
     /// [`recv`](Self::recv).
     ///
     /// # Errors
@@ -147,12 +149,12 @@ impl Link {
         self.handle.try_recv()
     }
 
-    /// Receives the next message by a call of `read`, in the link's own memory; waits for a message
-    /// first. When `read` returns, the message is acknowledged with all that were received before
-    /// it. [`Link::recv_with`](crate::Link::recv_with) says what `read` may do, and what happens if
-    /// it panics.
+    /// Passes the next message to `read`, in the link's own memory; waits for a message first. When
+    /// `read` returns, the message and all that were received before it are acknowledged.
+    /// [`Link::recv_with`](crate::Link::recv_with) says what `read` may do, and what happens if
+    /// `read` panics.
     ///
-    /// Cancel-safe: if the future is dropped before it is ready, it took nothing, and `read` was
+    /// Cancel-safe: if the future is dropped before it is ready, it took no message, and `read` was
     /// not called.
     ///
     /// # Errors
@@ -167,7 +169,7 @@ impl Link {
         self.handle.recv_with(read).await
     }
 
-    /// As [`recv_with`](Self::recv_with), if there is a message now.
+    /// Receives like [`recv_with`](Self::recv_with), if a message has arrived.
     ///
     /// # Errors
     /// [`TryRecvError`] lists the reasons; `read` was then not called.
@@ -178,7 +180,7 @@ impl Link {
         self.handle.try_recv_with(read)
     }
 
-    /// Acknowledges the message that `token` names and all received before it.
+    /// Acknowledges the message that `token` names and all messages received before it.
     ///
     /// # Errors
     /// [`AckError`](crate::AckError) lists the reasons.
@@ -194,7 +196,7 @@ impl Link {
         self.handle.notices.act_on_received(|| self.handle.link.rewind())
     }
 
-    /// Switches a client's link to another address of the same server while messages flow, as
+    /// Switches a client's link to another address of the same server while messages flow; see
     /// [`Link::switch_to`](crate::Link::switch_to).
     ///
     /// # Errors
@@ -207,20 +209,21 @@ impl Link {
         self.handle.notices.act(|| self.handle.link.switch_to(address))
     }
 
-    /// Waits until the peer has acknowledged everything that was sent before this was first polled,
-    /// or an epoch began. Messages that an epoch drops are in the [reports](Self::reports).
+    /// Waits until the peer has acknowledged everything that was sent before the first poll of this
+    /// future, or until an epoch began. Messages that an epoch drops are in the
+    /// [reports](Self::reports).
     ///
-    /// Cancel-safe: it changes nothing.
+    /// Cancel-safe: the future changes nothing.
     ///
     /// # Errors
-    /// [`WaitError::Stopped`] is the only one.
+    /// [`WaitError::Stopped`]; no other error is possible.
     pub async fn wait_acked(&self) -> Result<(), WaitError> {
         self.handle.wait_acked().await
     }
 
     /// Waits until a connection is attached.
     ///
-    /// Cancel-safe: it changes nothing.
+    /// Cancel-safe: the future changes nothing.
     ///
     /// # Errors
     /// [`WaitError::Stopped`]. [`next_event`](Self::next_event) reports failed attempts.
@@ -230,10 +233,10 @@ impl Link {
         self.handle.notices.until(flows).await
     }
 
-    /// Returns the next event; waits for one. Each event is returned once, to any of the tasks that
-    /// wait. The link keeps the first thousand.
+    /// Returns the next event; waits for one. Each event is returned once, to any one of the
+    /// waiting tasks. The link keeps at most the first thousand events.
     ///
-    /// Cancel-safe: if the future is dropped before it is ready, it took nothing.
+    /// Cancel-safe: if the future is dropped before it is ready, it took no event.
     ///
     /// # Errors
     /// [`Stopped`] lists the reasons. Events from before the link stopped come first, unless it was
@@ -243,7 +246,8 @@ impl Link {
         consume_budget().await;
         loop {
             let notified = notices.events.notified();
-            // This is read before the event is taken, because an event comes before the link stops.
+            // The status is read before the event is taken: events precede the end of the link, so
+            // none is missed.
             let stopped = notices.observer.observe()?.snapshot.stopped();
             if let Some(event) = self.try_event() {
                 return Ok(event);
@@ -260,26 +264,26 @@ impl Link {
         self.blocking().key()
     }
 
-    /// The name of the link in its group.
+    /// The id of the link in its group.
     #[must_use]
     pub fn id(&self) -> MemberId {
         self.blocking().id()
     }
 
-    /// Present state of the link.
+    /// Present status of the link.
     #[must_use]
     pub fn status(&self) -> Status {
         self.blocking().status()
     }
 
-    /// Counters of this end since this process opened it.
+    /// Counters of this end since this process opened the link.
     #[must_use]
     pub fn stats(&self) -> Stats {
         self.blocking().stats()
     }
 
-    /// Bytes of the stream that were sent and are not known to be acknowledged: messages, with 16
-    /// to 103 bytes for each.
+    /// Bytes of the stream between the acknowledged position and its end: sent messages, with 16 to
+    /// 103 bytes for each.
     ///
     /// # Errors
     /// [`Stopped`] lists the reasons.
@@ -287,7 +291,7 @@ impl Link {
         self.blocking().unacked_bytes()
     }
 
-    /// Position at which the next message will begin, as
+    /// Position at which the next message will begin; see
     /// [`Link::sent_position`](crate::Link::sent_position).
     ///
     /// # Errors
@@ -296,8 +300,8 @@ impl Link {
         self.blocking().sent_position()
     }
 
-    /// Position up to which received messages were acknowledged; `None` before this end has met a
-    /// stream of this epoch.
+    /// Position up to which this end has acknowledged received messages; `None` before this end has
+    /// received a stream in this epoch.
     ///
     /// # Errors
     /// [`Stopped`] lists the reasons.
@@ -305,8 +309,8 @@ impl Link {
         self.blocking().acked_position()
     }
 
-    /// Begins an epoch: both directions are empty again. Messages that were not acknowledged are
-    /// dropped, and reported at both ends.
+    /// Begins a new epoch: both directions are empty again. Unacknowledged messages are dropped,
+    /// and both ends report them.
     ///
     /// # Errors
     /// [`EpochError`] lists the reasons.
@@ -314,7 +318,8 @@ impl Link {
         self.handle.notices.act(|| self.blocking().begin_epoch(epoch))
     }
 
-    /// The epoch that this end is in; 0 before any was begun.
+    /// The epoch of this end; 0 before the first call of [`begin_epoch`](Self::begin_epoch) at
+    /// either end.
     ///
     /// # Errors
     /// [`Stopped`] lists the reasons.
@@ -322,17 +327,17 @@ impl Link {
         self.blocking().epoch()
     }
 
-    /// Returns the next event that was not returned yet, if there is one.
+    /// Returns the oldest event that no call has returned yet, if there is one.
     pub fn try_event(&self) -> Option<Event> {
         self.blocking().try_event()
     }
 
-    /// Returns all events that were not returned yet.
+    /// Returns all events that no call has returned yet, oldest first.
     pub fn events(&self) -> Vec<Event> {
         self.blocking().events()
     }
 
-    /// Ranges that were skipped or dropped, each once, oldest first. They are kept with the link
+    /// Reports of ranges that were skipped or dropped, each once, oldest first. The link keeps them
     /// until [`acknowledge_reports`](Self::acknowledge_reports).
     ///
     /// # Errors
@@ -341,8 +346,9 @@ impl Link {
         self.blocking().reports()
     }
 
-    /// Removes these reports, as [`reports`](Self::reports) returned them. A report that was merged
-    /// into a larger one meanwhile, because there was no more room, stays with that one.
+    /// Removes the given reports, as [`reports`](Self::reports) returned them. A report that was
+    /// merged into a larger one in the meantime, because the link had no more room, stays as part
+    /// of that report.
     ///
     /// # Errors
     /// [`Stopped`] lists the reasons.
@@ -350,7 +356,7 @@ impl Link {
         self.blocking().acknowledge_reports(reports)
     }
 
-    /// Number of further reports, for which there was no room.
+    /// Number of reports that were dropped because the link had no room for them.
     ///
     /// # Errors
     /// [`Stopped`] lists the reasons.
@@ -358,7 +364,7 @@ impl Link {
         self.blocking().reports_dropped()
     }
 
-    /// Subtracts `count` from the number of reports for which there was no room.
+    /// Subtracts `count` from the number of dropped reports.
     ///
     /// # Errors
     /// [`Stopped`] lists the reasons.
@@ -366,7 +372,7 @@ impl Link {
         self.blocking().acknowledge_dropped_reports(count)
     }
 
-    /// Number of owners of this end so far, this one included. It is 1 without a file.
+    /// Number of owners of this end so far, this process included. It is 1 without a file.
     ///
     /// # Errors
     /// [`Stopped`] lists the reasons.
@@ -374,7 +380,7 @@ impl Link {
         self.blocking().incarnation()
     }
 
-    /// At a client, the login reply of the last connection; empty before the first one.
+    /// At a client, the server's login reply for the last connection; empty before the first one.
     ///
     /// # Errors
     /// [`Stopped`] lists the reasons.
@@ -383,20 +389,20 @@ impl Link {
     }
 
     /// Closes this end in good order: waits until all messages have gone out, and reports the end
-    /// to the peer. Messages that the peer has not acknowledged stay in the file for the next time.
-    /// Without a file they are lost, so await [`wait_acked`](Self::wait_acked) first. Without a
-    /// connection it waits for one, unless everything is acknowledged.
+    /// to the peer. Messages that the peer has not acknowledged stay in the file for the next
+    /// owner. Without a file they are lost, so await [`wait_acked`](Self::wait_acked) first.
+    /// Without a connection, `close` waits for one, unless everything is acknowledged.
     ///
-    /// One of the runtime's blocking threads waits for the last bytes to go out.
+    /// One of the runtime's blocking threads waits until the last bytes have gone out.
     ///
     /// Cancel-safe: if the future is dropped before it is ready, the link is closed at once, as
-    /// [`Link::close`](crate::Link::close) does at its deadline.
+    /// [`Link::close`](crate::Link::close) does when its deadline passes.
     ///
     /// # Errors
-    /// [`WaitError::Stopped`]. The link is closed in any case.
+    /// [`WaitError::Stopped`]. The link is closed even then.
     ///
     /// # Panics
-    /// If it is called outside a tokio runtime.
+    /// If the caller is outside a tokio runtime.
     pub async fn close(self) -> Result<(), WaitError> {
         shutdown::close(&self.handle).await
     }
@@ -418,7 +424,7 @@ impl Handle {
     ) -> Result<(), SendError> {
         let mut fill = Some(fill);
         let send = || {
-            // `fill` is called where there is room, and so once.
+            // `try_send_with` calls `fill` only if it has room, so `fill` is called once at most.
             let fill = |room: &mut [u8]| fill.take().into_iter().for_each(|fill| fill(room));
             match self.link.try_send_with(len, fill) {
                 Ok(()) => Some(Ok(())),
@@ -457,7 +463,8 @@ impl Handle {
     ) -> Result<Option<R>, RecvError> {
         let mut read = Some(read);
         let read = || {
-            // `read` is called for the message that is there, and so once.
+            // `try_recv_with` calls `read` only if a message has arrived, so `read` is called once
+            // at most.
             let read = |message: MessageView<'_>| read.take().map(|read| read(message));
             Ok(self.try_recv_with(read)?.flatten())
         };
@@ -474,14 +481,15 @@ impl Handle {
         Ok(value)
     }
 
-    /// Waits until `receive` finds a message.
+    /// Waits until `receive` returns a message or an error.
     async fn wait_for<R>(
         &self,
         mut receive: impl FnMut() -> Result<Option<R>, TryRecvError>,
     ) -> Result<Option<R>, RecvError> {
         consume_budget().await;
         loop {
-            // Notices from here on are not lost, so the check comes after.
+            // The future registers for notices before it checks, so that it misses none between
+            // check and await.
             let notified = self.notices.messages.notified();
             match receive() {
                 Err(TryRecvError::Empty) => {}
@@ -493,12 +501,13 @@ impl Handle {
         }
     }
 
-    /// Whether a call of the link itself can succeed.
+    /// Whether a receiving call of the link can succeed without a turn of the group.
     fn check_for_next(&self) -> Result<(), TryRecvError> {
         let seen = self.notices.observer.observe()?;
         let (is_attached, stopped) = (seen.snapshot.is_attached, seen.snapshot.stopped());
         if !is_attached && !seen.has_next && !seen.has_finished && stopped.is_none() {
-            // The call would make a turn of the whole group, which is the task's part.
+            // Without this check the call would make a turn of the whole group, which is the driver
+            // task's job.
             return Err(TryRecvError::Empty);
         }
         Ok(())
@@ -507,7 +516,7 @@ impl Handle {
     pub(super) async fn wait_acked(&self) -> Result<(), WaitError> {
         let before = self.notices.observer.observe()?;
         let (epoch, tail) = (before.snapshot.epoch, before.tail);
-        // Messages of an epoch that is over are acknowledged, or in the reports.
+        // Once the epoch is over, its messages are acknowledged or in the reports.
         self.notices.until(|seen| seen.snapshot.acked >= tail || seen.snapshot.epoch != epoch).await
     }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A received message, as [`crate::Message`], but a reply waits as a future.
+//! A received message, like [`crate::Message`], but with a reply that is a future.
 
 use std::fmt;
 use std::ops::Deref;
@@ -10,9 +10,9 @@ use bytes::Bytes;
 use super::notices::Notices;
 use crate::{AckError, ReplyError, SendError, Token};
 
-/// A message of a link, in memory of the application's own, however long it is kept.
+/// A message of a link, in memory of its own, so the application may keep it as long as it likes.
 ///
-/// A message that is dropped is not acknowledged: it comes again after a restart, or after
+/// A dropped message is not acknowledged: the link delivers it again after a restart, or after
 /// [`rewind`](super::Link::rewind).
 pub struct Message {
     message: crate::Message,
@@ -24,44 +24,43 @@ impl Message {
         Self { message, notices }
     }
 
-    /// Position of its beginning in its stream. Positions rise, and each belongs to one message for
-    /// ever. A new epoch is a new stream, with positions of its own.
+    /// Position at which the message begins in its stream. Positions rise, and no two messages of a
+    /// stream share one. A new epoch is a new stream, with positions of its own.
     #[must_use]
     pub const fn position(&self) -> u64 {
         self.message.position()
     }
 
-    /// Delivery count: 1, and one more for each earlier owner of this end that received the message
-    /// and did not acknowledge it.
+    /// Delivery count: 1, plus one for each earlier owner of this end that received the message and
+    /// did not acknowledge it.
     #[must_use]
     pub const fn attempt(&self) -> u32 {
         self.message.attempt()
     }
 
-    /// Whether the message may be crashing its consumers, as
-    /// [`is_poison`](crate::Message::is_poison) says.
+    /// Whether the message may be crashing its consumers; see [`crate::Message::is_poison`].
     #[must_use]
     pub fn is_poison(&self) -> bool {
         self.message.is_poison()
     }
 
-    /// Names the message, and all before it, for [`ack_to`](super::Link::ack_to) or a restarted
-    /// process.
+    /// A token for this message and all before it, to be given to [`ack_to`](super::Link::ack_to),
+    /// even after a restart.
     #[must_use]
     pub const fn token(&self) -> Token {
         self.message.token()
     }
 
-    /// Returns its bytes without a copy.
+    /// Returns the bytes of the message without a copy.
     #[must_use]
     pub fn bytes(&self) -> Bytes {
         self.message.bytes()
     }
 
-    /// Acknowledges the message and all before it. With [`Delivery::AtMostOnce`](crate::Delivery)
-    /// it is acknowledged already.
+    /// Acknowledges this message and all before it. With [`Delivery::AtMostOnce`](crate::Delivery)
+    /// the message was already acknowledged when it was received.
     ///
-    /// The sender learns of it by the next message, or by the group's task.
+    /// The peer receives the acknowledgement with the next message, or from the group's task.
     ///
     /// # Errors
     /// [`AckError`] lists the reasons.
@@ -70,7 +69,7 @@ impl Message {
         notices.act_on_received(|| message.ack())
     }
 
-    /// Sends `answer` over the same link, and acknowledges the message and all before it. After a
+    /// Sends `answer` over the same link, and acknowledges this message and all before it. After a
     /// crash both have happened, or neither. Waits for room first.
     ///
     /// Cancel-safe: if the future is dropped before it is ready, nothing was sent and nothing

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Links as futures. [`crate`] has the same names without tokio, and says what a link is.
+//! Links with futures. [`crate`] has the same names for threads, and says what a link is.
 //!
 //! ```
 //! # #[tokio::main(flavor = "current_thread")]
@@ -39,31 +39,31 @@
 //! ```
 //!
 //! Each [`Group`] has one task, which makes connections, reads bytes and sends acknowledgements for
-//! all its links, whether a future waits or not. The task ends with the last client, server, link
-//! and group that belongs to it. A group of idle links does nothing. All links of a client, and all
-//! of a server, are in one group, unless `new_in` and `bind_in` choose one. The group, the wait
-//! strategy and the spin budget of a [`Config`](crate::Config) are for threads, and have no effect
-//! here.
+//! all its links, even while no future waits. The task ends with the last client, server, link and
+//! group that belongs to it. A group of idle links uses no processor time. All links of a client,
+//! and all links of a server, are in one group, unless `new_in` and `bind_in` choose one. The
+//! group, the wait strategy and the spin budget of a [`Config`](crate::Config) are for threads, and
+//! have no effect on async links.
 //!
-//! The task calls [`on_login`](crate::Config::on_login), opens files and resolves host names where
-//! it runs, so a slow callback or a slow name blocks a thread of the runtime. Use IP addresses.
+//! The driver task calls [`on_login`](crate::Config::on_login), opens files and resolves host
+//! names, so a slow callback or a slow name blocks a thread of the runtime. Use IP addresses.
 //!
 //! # Ending
 //!
-//! Dropping the last handle of a client's link closes it without waiting, as with threads. A
-//! runtime that shuts down drops the task: futures of other runtimes that wait for a link of the
-//! group fail with [`Stopped::System`](crate::Stopped::System). Messages that were not acknowledged
-//! are kept as [`Storage`](crate::Storage) says.
+//! Dropping the last handle of a client's link closes the link without waiting. A runtime that
+//! shuts down drops the driver task: futures of other runtimes that wait for a link of the group
+//! fail with [`Stopped::System`](crate::Stopped::System). Unacknowledged messages are kept as
+//! [`Storage`](crate::Storage) says.
 //!
 //! # Sharing a thread
 //!
-//! Every future here takes part in tokio's budget. The `try_` forms do not.
+//! Every future of this module takes part in tokio's cooperative budget. The `try_` methods do not.
 //!
 //! # Cancelling
 //!
-//! Every future here may be dropped at any time. A dropped `send` or `commit` has sent all of it or
-//! nothing; a dropped `recv`, `accept` or `next_event` took nothing; a dropped `reply` has sent and
-//! acknowledged, or neither.
+//! Every future of this module may be dropped at any time. A dropped `send` or `commit` has sent
+//! everything or nothing. A dropped `recv`, `accept` or `next_event` took nothing. A dropped
+//! `reply` has sent the reply and acknowledged the request, or neither.
 
 mod batch;
 mod client;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The events for which futures of one link wait, and who notifies them.
+//! The events for which futures of one link wait, and which object notifies those futures.
 //!
 //! ```text
 //!   the group's task, for a listed link ─▶ arrived ─┬─▶ messages   recv
@@ -9,14 +9,14 @@
 //!                                                                  acknowledged by now
 //! ```
 //!
-//! A link with messages that are not received is listed at each turn, and only an operation knows
-//! what it changes. So `changes` is notified if the snapshot of the link differs from the one
-//! reported last. Messages and events are not compared: a future that is notified checks them.
+//! The group lists a link with unreceived messages at each turn, and only an operation knows what
+//! it changes. So `changes` is notified only if the snapshot of the link differs from the last
+//! reported one. Messages and events are not compared: a future that is notified checks them.
 //!
 //! # Invariants
 //!
-//! - A check that finds nothing notifies no future. Otherwise two that wait would wake each other
-//!   for ever.
+//! - A check that finds nothing notifies no future. Otherwise two waiting futures would wake each
+//!   other endlessly.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -34,7 +34,7 @@ pub(super) struct Notices {
     pub(super) changes: Notify,
     pub(super) events: Notify,
     acks: Notify,
-    /// The snapshot that was reported last; `None` if the link was closed.
+    /// The last reported snapshot; `None` once the link is closed.
     reported: Mutex<Option<Snapshot>>,
 }
 
@@ -45,8 +45,7 @@ impl Notices {
         Self { observer, shared, messages, changes, events, acks, reported }
     }
 
-    /// Notifies futures because the group lists the link. Returns whether it has another
-    /// connection.
+    /// Notifies the futures of a link that the group lists. Returns true if the connection changed.
     pub(super) fn arrived(&self) -> bool {
         self.messages.notify_waiters();
         self.events.notify_waiters();
@@ -57,8 +56,8 @@ impl Notices {
         change == Change::Connection
     }
 
-    /// Notifies futures after an operation that may have changed the link, which was as in
-    /// `before`.
+    /// Notifies futures after an operation that may have changed the link. `before` is the
+    /// observation from before the operation.
     pub(super) fn acted(&self, before: Option<&Observation>) {
         let (change, after) = self.take_change();
         if change != Change::None {
@@ -69,34 +68,34 @@ impl Notices {
         let was_attached = before.is_none_or(|seen| seen.snapshot.is_attached);
         let is_attached = after.is_none_or(|seen| seen.snapshot.is_attached);
         if !was_attached || !is_attached || change == Change::Connection {
-            // The operation may have made a turn of the whole group; the server's offers would be
-            // missed.
+            // The operation may have made a turn of the whole group and found new links of a
+            // server; the nudged task checks for them.
             self.shared.nudge.notify_one();
         }
     }
 
-    /// Calls an operation, and notifies futures of its changes.
+    /// Calls the operation `act`, and notifies futures of the changes.
     pub(super) fn act<R>(&self, act: impl FnOnce() -> R) -> R {
-        // The guard notifies also if the application's code panics in `act`.
+        // The guard notifies the futures even if the application's code panics in `act`.
         let _acting = Acting { notices: self, before: self.observer.observe().ok() };
         act()
     }
 
-    /// Has all futures check again.
+    /// Makes all futures of the link check again, because the driver task has ended.
     pub(super) fn over(&self) {
         for notify in [&self.messages, &self.changes, &self.events] {
             notify.notify_waiters();
         }
     }
 
-    /// Waits until `act` returns something; it is called again after each change.
+    /// Waits until `act` returns a value; `act` is called again after each change of the link.
     pub(super) async fn until_done<R>(
         &self,
         mut act: impl FnMut() -> Option<R>,
     ) -> Result<R, Stopped> {
         consume_budget().await;
         loop {
-            // Notices from here on are not lost, so the check comes after.
+            // The future registers for notices before it calls `act`, so that it misses no change.
             let changed = self.changes.notified();
             if let Some(done) = self.act(&mut act) {
                 return Ok(done);
@@ -106,20 +105,22 @@ impl Notices {
         }
     }
 
-    /// Acknowledges received messages, or delivers them again, and notifies futures.
+    /// Calls `act`, which acknowledges or redelivers received messages, and notifies the futures
+    /// concerned.
     pub(super) fn act_on_received<R>(&self, act: impl FnOnce() -> R) -> R {
         let done = self.act(act);
         self.acked();
         done
     }
 
-    /// Notifies replies: the message that one answers may be acknowledged now.
+    /// Notifies futures that send a reply, because their requests may have been acknowledged by
+    /// another task.
     pub(super) fn acked(&self) {
         self.acks.notify_waiters();
     }
 
-    /// As [`until_done`](Self::until_done) for a reply, which is called again after each
-    /// acknowledgement, too.
+    /// Waits like [`until_done`](Self::until_done), but calls `act`, which sends a reply, again
+    /// after each acknowledgement, too.
     pub(super) async fn until_replied<R>(
         &self,
         mut act: impl FnMut() -> Option<R>,
@@ -161,10 +162,10 @@ impl Notices {
         }
     }
 
-    /// The difference from the snapshot that was reported last, which this one replaces; and the
-    /// present observation, unless the link is closed.
+    /// Replaces the last reported snapshot by the present one. Returns the difference, and the
+    /// present observation unless the link is closed.
     fn take_change(&self) -> (Change, Option<Observation>) {
-        // The lock is held while the link is observed, so that a later caller does not find an
+        // The lock is held while the link is observed, so that a later caller never records an
         // older state.
         let mut reported = self.reported.lock().unwrap_or_else(PoisonError::into_inner);
         let seen = self.observer.observe().ok();
@@ -187,7 +188,7 @@ impl Notices {
 enum Change {
     None,
     Some,
-    /// Since the wait began another connection was made, or the link was closed.
+    /// The connection was replaced or lost, or the link was closed.
     Connection,
 }
 
@@ -197,7 +198,7 @@ impl Drop for Notices {
     }
 }
 
-/// Guard of an operation on a link; it notifies futures when it is dropped.
+/// Guard of an operation on a link: dropping it notifies the futures of what the operation changed.
 struct Acting<'a> {
     notices: &'a Notices,
     before: Option<Observation>,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A server of links.
+//! The async server, which accepts links.
 
 use std::io;
 use std::time::Instant;
@@ -11,28 +11,29 @@ use super::link::Link;
 use crate::{AcceptError, BindError, Config, OpenError, Storage};
 use partywall::{Address, AddressError};
 
-/// Serves links at an address, as [`Server`](crate::Server). [The module](super) has an example.
+/// Serves links at an address, like [`crate::Server`] for threads. [The module](super) has an
+/// example.
 ///
-/// The group's task accepts and answers connections, whether `accept` is awaited or not.
+/// The group's task accepts and answers connections, even while no `accept` is awaited.
 ///
-/// Dropping the server closes all its links, including those that have a handle, and removes its
-/// socket file.
+/// Dropping the server closes all its links, even those with a handle, and removes its socket file.
 #[derive(Debug)]
 pub struct Server {
-    // It is dropped before the hold, so that the task checks when the links are closed.
+    // Dropped before `hold`, so that the driver task still runs its last check after the links were
+    // closed.
     server: crate::Server,
     hold: Hold,
 }
 
 impl Server {
-    /// Serves at `address` links of the end called `name`, which are kept in `place` and have one
-    /// group of their own.
+    /// Makes a server for links of the end called `name` at `address`. It keeps its links in
+    /// `place`, and gives them a group of their own.
     ///
     /// # Errors
     /// [`BindError`] lists the reasons.
     ///
     /// # Panics
-    /// If it is called outside a tokio runtime with I/O enabled.
+    /// If the caller is outside a tokio runtime with I/O enabled.
     pub fn bind<A>(
         address: A,
         place: Storage,
@@ -46,10 +47,10 @@ impl Server {
         Self::bind_in(&Group::new()?, address, place, name, config)
     }
 
-    /// As [`bind`](Self::bind), with links in this group.
+    /// Makes a server like [`bind`](Self::bind), but its links belong to the given `group`.
     ///
     /// # Errors
-    /// Those of [`bind`](Self::bind).
+    /// The errors of [`bind`](Self::bind).
     pub fn bind_in<A>(
         group: &Group,
         address: A,
@@ -66,10 +67,10 @@ impl Server {
         Ok(Self { server, hold })
     }
 
-    /// Serves the same links at one more address, as [`listen_also`](crate::Server::listen_also).
+    /// Serves the same links at one more address; see [`listen_also`](crate::Server::listen_also).
     ///
     /// # Errors
-    /// Those of [`bind`](Self::bind).
+    /// The errors of [`bind`](Self::bind).
     pub fn listen_also<A>(&self, address: A) -> Result<Address, BindError>
     where
         A: TryInto<Address>,
@@ -78,19 +79,19 @@ impl Server {
         self.server.listen_also(address)
     }
 
-    /// Address of the server, with the port that the system chose where 0 was asked for.
+    /// Address of the server. If port 0 was requested, it contains the port that the system chose.
     #[must_use]
     pub fn local_address(&self) -> &Address {
         self.server.local_address()
     }
 
-    /// Group of all links of the server.
+    /// The group of all links of the server.
     #[must_use]
     pub fn group(&self) -> Group {
         Group { hold: self.hold.clone() }
     }
 
-    /// Returns the next link that its client has attached and that has no handle; waits for one.
+    /// Returns the next link that a client has attached and that has no handle yet; waits for one.
     ///
     /// Cancel-safe: if the future is dropped before it is ready, it took no link.
     ///
@@ -100,7 +101,8 @@ impl Server {
         let shared = &self.hold.shared;
         consume_budget().await;
         loop {
-            // Notices from here on are not lost, so the check comes after.
+            // The future registers for notices before it checks, so that it misses none between
+            // check and await.
             let offered = shared.offered.notified();
             match self.try_accept() {
                 Err(AcceptError::TimedOut) => {}
@@ -111,32 +113,34 @@ impl Server {
         }
     }
 
-    /// Returns the next such link if there is one now.
+    /// Returns the next attached link without a handle, if there is one now.
     ///
     /// # Errors
-    /// Those of [`accept`](Self::accept); [`AcceptError::TimedOut`] if there is none.
+    /// The errors of [`accept`](Self::accept); [`AcceptError::TimedOut`] if no link is ready.
     pub fn try_accept(&self) -> Result<Link, AcceptError> {
-        // `try_accept` of the server would make a turn, which is the task's part.
+        // The server's own `try_accept` would make a turn of the group, which is the driver task's
+        // job.
         let link = self.server.accept_deadline(Instant::now())?;
         Ok(Link::new(link, self.hold.clone()))
     }
 
-    /// Opens the link called `link` of the client called `client`, whether it has attached or not.
-    /// Messages sent before it attaches are kept for it.
+    /// Opens the link called `link` of the client called `client`, whether that client has attached
+    /// or not. Messages sent before the client attaches are kept for it.
     ///
     /// # Errors
-    /// [`OpenError::AlreadyOpen`] if there is a handle for it; the others of [`OpenError`].
+    /// [`OpenError::AlreadyOpen`] if the link already has a handle; else the reason of
+    /// [`OpenError`].
     pub fn open(&self, client: &str, link: &str) -> Result<Link, OpenError> {
         Ok(Link::new(self.server.open(client, link)?, self.hold.clone()))
     }
 
-    /// Number of connections that were refused or closed before they attached.
+    /// Number of connections that the server refused, or that closed before they attached.
     #[must_use]
     pub fn refused(&self) -> u64 {
         self.server.refused()
     }
 
-    /// Reason of the last refusal, if there is one.
+    /// Reason of the server's last refusal, if it refused any connection.
     #[must_use]
     pub fn last_refusal(&self) -> Option<String> {
         self.server.last_refusal()

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Closing a link in good order.
+//! Closes a link in good order for async code.
 //!
 //! ```text
 //!   a future waits for a connection ─▶ a blocking thread drives the group: all bytes out, LEAVE,
@@ -7,8 +7,9 @@
 //!        │ dropped: closed now            │ dropped: closed now, and the thread ends
 //! ```
 //!
-//! Only the blocking call reports when all bytes are out, so a thread of the runtime makes it. The
-//! alternative that lost, a future of its own, would be a second set of rules for leaving.
+//! Only the blocking call reports when all bytes have gone out, so a blocking thread of the runtime
+//! makes that call. The rejected alternative, a future of its own, would need a second set of rules
+//! for leaving.
 
 use std::io;
 use std::sync::Arc;
@@ -20,7 +21,7 @@ use crate::{Observation, Stopped, WaitError};
 
 pub(super) async fn close(handle: &Handle) -> Result<(), WaitError> {
     let mut closing = Closing { notices: &handle.notices, phase: Phase::Waiting };
-    // The call below returns the same error.
+    // The error is ignored, because the blocking call below returns the same error.
     let _ = handle.notices.until(can_leave).await;
     closing.phase = Phase::Leaving;
     handle.notices.shared.begin_closing();
@@ -32,12 +33,12 @@ pub(super) async fn close(handle: &Handle) -> Result<(), WaitError> {
     left.map_err(|error| Stopped::System(Arc::new(io::Error::other(error))))?
 }
 
-/// Whether nothing remains to wait for but that bytes go out.
+/// Whether the link can leave now: it has a connection, or every sent message is acknowledged.
 fn can_leave(seen: &Observation) -> bool {
     seen.snapshot.is_attached || seen.snapshot.acked >= seen.tail
 }
 
-/// Closes the link at once when the future is dropped.
+/// Guard: closes the link at once when the future is dropped.
 struct Closing<'a> {
     notices: &'a Notices,
     phase: Phase,
@@ -45,7 +46,7 @@ struct Closing<'a> {
 
 enum Phase {
     Waiting,
-    /// A thread closes the link, and reports that to the server.
+    /// A blocking thread closes the link, and reports the end to the server.
     Leaving,
     Left,
 }
@@ -54,8 +55,8 @@ impl Drop for Closing<'_> {
     fn drop(&mut self) {
         match self.phase {
             Phase::Waiting => {
-                // With a deadline that has passed it waits for nothing, and its result does not
-                // matter.
+                // A deadline in the past makes `close` return at once, and nothing depends on its
+                // result.
                 let _ = self.notices.observer.close(Some(Instant::now()));
             }
             Phase::Leaving => {

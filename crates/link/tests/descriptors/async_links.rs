@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Links as futures leave no descriptor and no task behind. A process of its own: descriptors are
-//! counted.
+//! Async links leave no descriptor and no task behind. The tests need a process of their own,
+//! because they count its descriptors.
 #![cfg(feature = "tokio")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
@@ -26,7 +26,8 @@ fn no_descriptor_and_no_task_is_left() {
                 let echoes = tokio::spawn(async move { echo(&served, 1).await });
                 link.recv().await.unwrap().unwrap().ack().unwrap();
                 echoes.await.unwrap();
-                // In good order, by dropping the link, or all at once.
+                // The rounds end by closing the link, by dropping the link, or by dropping the
+                // whole runtime.
                 match round / grounds.len() {
                     0 => link.close().await.unwrap(),
                     1 => drop(link),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Wrong descriptors in the place of a peer's memory and doorbell, from either side: the link goes
-//! over its socket, messages flow, and no descriptor stays.
+//! An attacker replaces the descriptors of the peer's memory and doorbell, sent by client or
+//! server. The link then uses its socket, messages flow, and no descriptor is leaked.
 //!
 //! ```text
 //!   client ── ATTACH [memory, doorbell] ──▶ an attacker replaces them ──▶ server
@@ -21,7 +21,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 use support_ends::{Ground, Via, message, number, soon};
 
-/// Descriptors that are passed on in the place of `[memory, doorbell]`.
+/// Makes the descriptors that the attacker passes on in place of `[memory, doorbell]`.
 type Lie = fn([OwnedFd; 2], &Path) -> Vec<OwnedFd>;
 
 const LIES: [(&str, Lie); 13] = [
@@ -52,7 +52,7 @@ fn file(directory: &Path, bytes: u64) -> OwnedFd {
     file.into()
 }
 
-/// The same, but for a byte of what says whose memory it is.
+/// A copy of the memory with one bit changed in the part that identifies its owner.
 fn altered(memory: OwnedFd, directory: &Path) -> OwnedFd {
     use std::os::unix::fs::FileExt;
     let (memory, copy) = (File::from(memory), tempfile::tempfile_in(directory).unwrap());
@@ -63,10 +63,10 @@ fn altered(memory: OwnedFd, directory: &Path) -> OwnedFd {
     copy.into()
 }
 
-/// Stands between a client and a server until one of them hangs up.
+/// An attacker that relays between a client and a server until one of them closes the connection.
 struct Foe<'a> {
     lie: Lie,
-    /// It lies to this one: 0 the server, 1 the client.
+    /// The process whose descriptors are replaced: 0 the client, 1 the server.
     liar: usize,
     directory: &'a Path,
 }
@@ -89,7 +89,7 @@ impl Foe<'_> {
         }
     }
 
-    /// `false`: it hung up.
+    /// Relays once from one socket to the other; `false` if the sender has closed the connection.
     fn pass(&self, sockets: &[Socket; 2], from: usize) -> io::Result<bool> {
         let mut bytes = [0; 4096];
         let received = sockets[from].receive(&mut bytes, true)?;
@@ -117,7 +117,8 @@ fn is_over_the_socket(link: &Link) -> bool {
 fn messages_flow_whatever_descriptors_come() {
     let _alone = alone();
     let mut before = 0;
-    // The first of them makes what is kept for ever.
+    // The first row runs twice: its first run creates what the process keeps for good, before
+    // descriptors are counted.
     for (round, (what, lie)) in LIES[..1].iter().chain(&LIES).enumerate() {
         for (liar, is_kept) in [(0, false), (0, true), (1, false), (1, true)] {
             let ground = Ground::new(Via::SharedMemory, is_kept);
@@ -161,8 +162,8 @@ fn messages_flow_whatever_descriptors_come() {
     }
 }
 
-/// A doorbell that is notified again and again for nothing costs no more than a check: a waiting
-/// thread wakes at its deadline, and receives the next message.
+/// Needless notifications of a doorbell cost no more than a check: a blocked thread still wakes at
+/// its deadline, and receives the next message.
 #[test]
 fn needless_notifications_change_nothing() {
     let _alone = alone();
@@ -192,7 +193,8 @@ fn needless_notifications_change_nothing() {
                     }
                     let Ok(received) = sockets[from].receive(&mut bytes, true) else { continue };
                     if let (1, [_, doorbell]) = (from, &received.fds[..]) {
-                        // The server's doorbell, which any holder may notify at any time.
+                        // The server's doorbell, which any process with the descriptor may notify
+                        // at any time.
                         let doorbell =
                             partywall_sys::Doorbell::from_peer(doorbell.try_clone().unwrap());
                         tell.send(doorbell.unwrap()).unwrap();

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Links leave no descriptor behind. These tests count what the process holds: one runs at a time.
+//! Links leave no descriptor behind. These tests count the descriptors of the process, so only one
+//! of them runs at a time.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
 #[path = "../support_ends/mod.rs"]
@@ -13,12 +14,12 @@ mod hostile_memory;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// How many descriptors this process has.
+/// The number of open descriptors of this process.
 fn descriptors() -> usize {
     std::fs::read_dir("/proc/self/fd").unwrap().count()
 }
 
-/// Keeps the other tests of this executable from running: they would change what this one counts.
+/// Locks out the other tests of this executable, which would change the number of descriptors.
 fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)

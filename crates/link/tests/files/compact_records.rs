@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Records without a prefix, among those that have one: where they may lie, what they take, and
-//! what they do not say.
+//! Compact records among records with a prefix: where they may begin, how many bytes they take, and
+//! that they carry no acknowledgement.
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "a test")]
 
@@ -9,8 +9,8 @@ use crate::support_retained;
 use partywall_reconcile::{AckedOffset, Position, RecordDigest, StreamId};
 use support_retained::{all_messages, message, stream};
 
-/// Messages of every length, over the end of the ring and on: where each begins and whether it is
-/// BARE.
+/// Appends messages of many lengths over several laps of the ring, and checks where each record
+/// begins and whether it is compact.
 #[test]
 fn a_compact_record_never_begins_with_the_ring() {
     let (mut retained, memory, mut state) = stream(1024, 1024);
@@ -27,7 +27,7 @@ fn a_compact_record_never_begins_with_the_ring() {
             state.base = base;
         }
         retained.publish();
-        // After a PAD it lies at the beginning of the ring.
+        // A record after a PAD begins at the start of the ring.
         let begin = begin.0 % 1024;
         let image = memory.image();
         let kind = |at: u64| image.ring[at as usize] >> 1 & 31;

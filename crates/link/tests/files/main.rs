@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Files of links: what they keep through orders of calls and kills, and what is refused.
+//! Link files: what they preserve through sequences of calls and kills, and which files are
+//! refused.
 
 #[path = "../support_link/mod.rs"]
 mod support_link;

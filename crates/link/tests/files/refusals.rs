@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The file of a link that is foreign, cut, old, new, damaged or of another user is refused, each
-//! with an error of its own, and not a byte of it is changed. A file for which there is no room is
-//! not made.
+//! A link file that is foreign, truncated, of an older or newer version, damaged or of another user
+//! is refused, each with an error of its own, and stays unchanged. A new file is not created if the
+//! file system lacks room.
 
 use crate::support_link;
 
@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use support_link::{DIRECTORY, SIZES, directory, file, inspection_of, key, open, place};
 
-/// One row of `spec/links/INDEX.md`, with its file.
+/// One row of `spec/links/INDEX.md`, with the file that it names.
 struct Row {
     name: String,
     size: u64,
@@ -103,7 +103,9 @@ fn only_regular_files_of_ours_for_us_alone_are_opened() {
         fs::set_permissions(&path, Permissions::from_mode(mode)).unwrap();
         match open(directory.path()) {
             Err(StorageError::Mode { mode: found, .. }) => assert_eq!(found, mode),
-            Err(StorageError::System { .. }) if mode == 0o400 => {} // not even opened, but by root
+            // Only root may open a file of mode 0o400 for writing; any other user gets the system's
+            // error.
+            Err(StorageError::System { .. }) if mode == 0o400 => {}
             other => panic!("{mode:o}: {:?}", other.map(|own| own.incarnation)),
         }
     }
@@ -140,7 +142,7 @@ fn sizes_that_cannot_be_make_no_file() {
     assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);
 }
 
-/// More than any machine has: refused before a page is taken, or by the file system.
+/// The size exceeds what any machine has, so the file system refuses it before it allocates a page.
 #[test]
 fn a_file_for_which_there_is_no_room_is_not_made() {
     let directory = directory();
@@ -150,7 +152,7 @@ fn a_file_for_which_there_is_no_room_is_not_made() {
     assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);
 }
 
-/// Within a mount namespace of its own: fills a small tmpfs.
+/// The child process: fills a small tmpfs in a mount namespace of its own.
 #[test]
 fn in_a_small_file_system() {
     let Some(directory) = variable(DIRECTORY) else { return };
@@ -161,7 +163,7 @@ fn in_a_small_file_system() {
     assert!(matches!(error, StorageError::NoSpace { available: Some(_), .. }), "{error}");
     assert_eq!(fs::read_dir(directory).unwrap().count(), 0);
     let mut own = open(directory).unwrap();
-    // The rest is filled by others: every page of the file is there nevertheless.
+    // Another file fills the rest of the file system; the link file's pages were allocated before.
     let filler = fs::write(directory.join("filler"), vec![1; 4 << 20]);
     assert!(filler.is_err(), "the file system is not small");
     let len = own.ring.len();
@@ -214,8 +216,8 @@ fn a_file_that_was_never_owned_says_so() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
-    /// Any byte of any page: refused and left alone, or opened with the same state and only the
-    /// owner page changed.
+    /// Changes any byte of any page. The file is refused and stays unchanged, or it is opened with
+    /// the same state and only its owner page changed.
     #[test]
     fn a_changed_byte_is_refused_or_means_nothing(index in 0_usize..16_384, change in 1_u8..) {
         let directory = directory();

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A process that is killed at any instant while it commits leaves a state that it committed,
-//! whole, and none older than the last that it knew to be committed. The same holds for what it
-//! consumed.
+//! A process that is killed at any instant during commits leaves a complete committed state, never
+//! older than the last commit that it confirmed. The same holds for its acked offset.
 
 use crate::support_link;
 
@@ -16,12 +15,12 @@ use std::time::{Duration, Instant};
 use support_link::{DIRECTORY, directory, inspection_of, open};
 
 const ROUNDS: u32 = 150;
-/// More than so many commits are seen in all.
+/// The test goes on until the killed processes have made more commits than this number.
 const COMMITS: u64 = 10_000;
 const STREAM: u64 = 7;
 
-/// Commits for ever, and writes down what is committed. The process ends by itself if it is not
-/// killed.
+/// The child process: commits without end, and logs the number of each completed commit, until it
+/// is killed.
 #[test]
 fn committer() {
     let Some(directory) = variable(DIRECTORY) else { return };
@@ -44,7 +43,7 @@ fn committer() {
     }
 }
 
-/// A state, every part of which shows the number.
+/// A state image in which every part contains `number`.
 fn numbered(number: u64) -> StateImage {
     let report = Report {
         kind: 1.into(),
@@ -79,7 +78,7 @@ fn word(log: &fs::File, offset: u64) -> u64 {
     u64::from_le_bytes(bytes)
 }
 
-/// Looks at what a killed process left; how many states it had committed.
+/// Checks the file of a killed process; returns the number of the state that it had committed.
 fn judge(own: &OwnFile, log: &fs::File) -> u64 {
     let state = own.state.state();
     let number = state.epoch.get();
@@ -111,14 +110,15 @@ fn state_after_a_kill_was_committed_and_no_confirmed_one_is_lost() {
     let mut commits = 0;
     let deadline = Instant::now() + 4 * TIMEOUT;
     for round in 1.. {
-        // On a busy machine there is little time before a kill: then there are more of them.
+        // On a busy machine a process commits little before it is killed: then more rounds follow.
         if round > ROUNDS && commits > COMMITS {
             break;
         }
         assert!(round <= ROUNDS || Instant::now() < deadline, "{commits} commits");
         let variables = [(DIRECTORY, directory.path().to_str().unwrap())];
         let mut second = Second::start("state_survives_kills::committer", &variables);
-        // From the first commit on, after a time of any order of magnitude.
+        // The kill comes after the first commit of this round, and after a pause whose order of
+        // magnitude is random.
         let (before, until) = (word(&log, 0), soon());
         while word(&log, 0) == before {
             assert!(Instant::now() < until, "nothing is committed");
@@ -126,7 +126,7 @@ fn state_after_a_kill_was_committed_and_no_confirmed_one_is_lost() {
         }
         let kill_at = Instant::now() + Duration::from_micros(chance.size(5000) as u64);
         while Instant::now() < kill_at {
-            // An inspection meanwhile, without a lock, sees a whole state, too.
+            // An inspection without a lock, during the commits, sees a complete state too.
             inspection_of(directory.path());
         }
         signal::kill(second.pid(), Signal::KILL).unwrap();

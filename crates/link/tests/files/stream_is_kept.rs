@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A published message is kept until it is acknowledged, through any order of appends, batches,
-//! acknowledgements, cuts and restarts; and a receiver gets each message once.
+//! A published message is kept until it is acknowledged, through any sequence of appends, batches,
+//! acknowledgements, cuts and restarts. The receiver gets each message once.
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "a test")]
 
@@ -15,7 +15,7 @@ use support_retained::{
     Image, Memory, RingReader, State, all_messages, message, next_bytes, stream,
 };
 
-/// An operation of the test. A message is appended with a prefix, or `compact`.
+/// An operation of the model test. The flag of an append says whether the record may be compact.
 #[derive(Clone, Debug)]
 enum Step {
     Append(usize, bool),
@@ -23,12 +23,13 @@ enum Step {
     ReserveAndDrop(usize),
     Publish,
     Abort,
-    /// Some bytes go over the socket.
+    /// Sends up to so many bytes over the socket.
     Send(usize),
-    /// The receiver acknowledges some of what it has received, in parts of 256.
+    /// The receiver acknowledges so many 256ths of the bytes that it has received but not
+    /// acknowledged.
     Acknowledge(u64),
     Trim,
-    /// The acknowledgement is in force.
+    /// Prepares ring memory for the next records.
     Prepare,
     Cut,
     Restart,
@@ -53,7 +54,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// A message that is kept, or may be.
+/// A message that the sender has appended and may still keep.
 #[derive(Clone, Debug)]
 struct Sent {
     end: Position,
@@ -65,7 +66,7 @@ struct World {
     memory: Memory,
     state: State,
     inline_max: usize,
-    /// Published and not trimmed.
+    /// The messages that are published and not yet trimmed.
     kept: VecDeque<Sent>,
     batch: Vec<Sent>,
     cursor: SendCursor,
@@ -251,8 +252,8 @@ proptest! {
         for step in &steps {
             world.take(step);
         }
-        // After any sequence the rest arrives, is acknowledged, and the largest messages have room
-        // again.
+        // After any sequence, all remaining messages arrive and are acknowledged, and then the
+        // longest messages have room again.
         world.take(&Step::Abort);
         while world.receiver.messages.len() < world.expected.len() {
             world.take(&Step::Send(usize::MAX));

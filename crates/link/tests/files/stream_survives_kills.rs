@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! An owner that is killed between any two stores leaves the stream as it was before a batch was
-//! published, or as it is after, and never anything else.
+//! An owner that is killed between any two stores leaves the stream as it was before or after the
+//! publication of a batch, never anything else.
 //!
 //! ```text
 //!  before ── stores of a step ──▶ after     in before, in after, and in any mixture of the words
 //!             in any order                  that differ, each published message is found whole,
-//!                                           and no other
-//!  publish   all others, then the first word0: nothing without it, all with it
+//!                                           and no other message
+//!  publish   all other words, then the first word0: without it no message, with it all of them
 //! ```
 //!
-//! That is more than killing after each store: the order of stores that nothing orders is tried
-//! both ways. A kill of a real process is in `state_survives_kills.rs`.
+//! The mixtures cover more than a kill after each store, because stores without a fence between
+//! them are tried in both orders. `state_survives_kills.rs` kills real processes.
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "a test")]
 
@@ -21,7 +21,7 @@ use partywall_reconcile::Position;
 use std::collections::VecDeque;
 use support_retained::{Image, Memory, State, all_bytes, all_messages, message};
 
-/// Random numbers, the same ones each time.
+/// A random number generator with a fixed seed, so each run repeats the same sequence.
 struct Random(u64);
 
 impl Random {
@@ -33,7 +33,8 @@ impl Random {
     }
 }
 
-/// The words in which two images differ: ring first, by offset.
+/// The words that differ between two images, those of the ring first, in the order of their
+/// offsets.
 fn differences(before: &Image, after: &Image) -> Vec<(bool, usize)> {
     let words = |before: &[u8], after: &[u8], in_ring: bool| {
         let starts = (0..before.len()).step_by(8);
@@ -50,8 +51,8 @@ fn copy(from: &Image, to: &mut Image, (in_ring, start): (bool, usize)) {
     to[start..start + 8].copy_from_slice(&from[start..start + 8]);
 }
 
-/// Calls `check` with images in which some of the words of `after` have come: each number of them
-/// from either end, each one alone, all but each one, and some random ones.
+/// Calls `check` with images that contain only some of the changed words of `after`: the first n,
+/// the last n, exactly one, all but one, and a random selection.
 fn mixtures(
     before: &Image,
     after: &Image,
@@ -81,7 +82,7 @@ struct World {
     retained: Option<Retained>,
     memory: Memory,
     state: State,
-    /// Published, with where they end.
+    /// The published messages, each with the position where its record ends.
     kept: VecDeque<(Position, Vec<u8>)>,
     batch: Vec<(Position, Vec<u8>)>,
     random: Random,
@@ -90,13 +91,14 @@ struct World {
     has_seen: Seen,
 }
 
-/// That the script goes where it has to go.
+/// Counts of the cases that the random script has reached, so that the test can demand each of
+/// them.
 #[derive(Debug, Default)]
 struct Seen {
     pads: usize,
     laps: usize,
     blobs: usize,
-    /// As far as they may be.
+    /// The number of records that the script asked to be compact.
     compact: usize,
     epochs: usize,
     epochs_over_a_record: usize,
@@ -127,7 +129,7 @@ impl World {
         self.retained.as_mut().unwrap()
     }
 
-    /// The stream that the next owner must find.
+    /// Checks that the next owner finds the stream `expected` in the image.
     fn expect(image: &Image, state: State, expected: &[Vec<u8>]) {
         let (found, _) = image.found(state).unwrap();
         assert_eq!(all_messages(&found, state.base.position), expected);
@@ -137,7 +139,8 @@ impl World {
         self.kept.iter().map(|(_, bytes)| bytes.clone()).collect()
     }
 
-    /// A step that publishes nothing was taken: wherever it was killed, all is as before.
+    /// Checks a step that publishes nothing: a kill anywhere within the step leaves the stream as
+    /// it was.
     fn changed_nothing(&mut self) {
         let after = self.memory.image();
         let words = differences(&self.image, &after);
@@ -182,7 +185,7 @@ impl World {
         self.retained().publish();
         let after = self.memory.image();
         let (expected, state) = (self.published(), self.state);
-        // The batch's first record, or its PAD, is where the tail was.
+        // The tail is the position of the batch's first record, or of the PAD before it.
         let commit = (true, (begin.0 % 1024) as usize);
         let mut words = differences(&self.image, &after);
         assert!(words.contains(&commit) && words.len() <= 2, "{words:?}: the word and a zero");
@@ -204,8 +207,8 @@ impl World {
         self.image = after;
     }
 
-    /// As after a report to the peer, which may have acknowledged everything by now: no kept
-    /// message may be lost with it.
+    /// Does what a sender does after it notified the peer, which may have acknowledged everything
+    /// by then: the zeroing must not destroy a kept message.
     fn prepare(&mut self) {
         if self.random.below(2) == 0 {
             let tail = self.retained().tail();
@@ -229,7 +232,8 @@ impl World {
         let more = tail.since(acked) * self.random.below(257) as u64 / 256;
         self.retained().acknowledged(Position((acked.0 + more) & !63)).unwrap();
         let Some(base) = self.retained().trim_to() else { return };
-        // The state's commit is one store, before the room is used: both bases are right now.
+        // The state's commit is one store, made before the room is reused, so a kill leaves the old
+        // or the new base: check both.
         Self::expect(&self.memory.image(), self.state, &self.published());
         self.state.base = base;
         let before = self.kept.len();
@@ -240,7 +244,7 @@ impl World {
         self.changed_nothing();
     }
 
-    /// Killed, and opened by the next owner.
+    /// The owner is killed, and the next owner opens the stream.
     fn restart(&mut self) {
         let (found, memory) = self.image.found(self.state).unwrap();
         self.retained = Some(found.with_inline_max(150));
@@ -253,7 +257,7 @@ impl World {
         let next = State::new(self.state.stream.0.get() + 1);
         self.retained().end(next.stream);
         self.changed_nothing();
-        // The state's commit: from here on there is the next stream, and nothing in it.
+        // The commit of the state: from this store on the next stream is in force, and it is empty.
         self.state = next;
         self.kept.clear();
         self.batch.clear();
@@ -298,8 +302,8 @@ fn killed_between_any_two_stores() {
     assert!(seen.kills > 100_000 && seen.zeros_ahead > 100, "{seen:?}");
 }
 
-/// Stale records of the former stream at the very positions of the new one, and whole: only the tag
-/// distinguishes them.
+/// Stale records of the former stream lie, complete, at the positions of the new stream: only the
+/// tag distinguishes them.
 #[test]
 fn former_stream_never_comes_back() {
     let image = Image::zeroed(1024, 64);
@@ -307,7 +311,7 @@ fn former_stream_never_comes_back() {
     let (first, next) = (State::new(1), State::new(2));
     let mut retained = Retained::empty(ring, image.size(), slab, first.stream);
     for number in 0..4 {
-        // The first of them has a prefix: by its tag it is known.
+        // The first record has a prefix, and its tag identifies the stream.
         retained.append_compact(&[&message(number, 10)], None).unwrap();
         retained.publish();
     }
@@ -321,14 +325,14 @@ fn former_stream_never_comes_back() {
     World::expect(&memory.image(), next, &[]);
     retained.publish();
     World::expect(&memory.image(), next, &[message(9, 10)]);
-    // Right behind it a BARE one of the former, as if nothing had been zeroed: damage, and never a
-    // message.
+    // A compact record of the former stream directly after the new first record, as if nothing had
+    // been zeroed: it counts as damage, and never as a message.
     let mut image = memory.image();
     image.ring[64..128].copy_from_slice(&before.ring[64..128]);
     assert!(image.found(next).is_err());
 }
 
-/// A reservation that was dropped has written into a record that was given up, where the next
+/// A dropped reservation has overwritten part of a freed record, at the offset where the next
 /// stream begins.
 #[test]
 fn half_a_record_is_not_left_where_the_next_stream_begins() {
@@ -362,7 +366,7 @@ fn streams_with_equal_bytes_do_not_follow_each_other() {
     retained.end(State::new(7 << 32).stream);
 }
 
-/// Every other record is BARE, where it may be.
+/// Appends a message; every other record is compact where the format permits.
 fn appended(retained: &mut Retained, number: usize, len: usize) -> Result<Position, Refused> {
     let message = message(number, len);
     match number % 2 {
@@ -371,7 +375,8 @@ fn appended(retained: &mut Retained, number: usize, len: usize) -> Result<Positi
     }
 }
 
-/// A stream with everything: PAD, BLOBs around the end of the slab, a base that is not the start.
+/// A stream with every kind of record: a PAD, BLOBs around the end of the slab, and on request a
+/// base after the start.
 fn full(base_at_start: bool) -> (Image, State, usize) {
     let image = Image::zeroed(1024, 1024);
     let (ring, slab, memory) = image.memory();
@@ -434,8 +439,8 @@ fn no_single_byte_is_damaged_unnoticed() {
             }
         }
         assert!(noticed > 8000, "{noticed}");
-        // The one exception, as `found.rs` says: the first word of the first positions has one byte
-        // that is not 0.
+        // The one exception of `found.rs`: the first word of a record at the first positions has
+        // only one byte that is not 0.
         assert!(
             taken_for_the_end
                 .iter()

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Futures of links that are dropped at any of their awaits: nothing is lost, nothing happens
-//! twice, nothing is half done.
+//! Futures of async links that are dropped at any await: no message is lost, no effect happens
+//! twice, and no operation is half done.
 #![cfg(feature = "tokio")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
@@ -18,12 +18,12 @@ use support_link_async::{
 };
 use tokio::task::JoinSet;
 
-/// So many turns until a future is dropped, one after the other.
+/// The number of scheduler turns after which a future is dropped; it varies with the round.
 fn timeout(round: u64) -> usize {
     usize::try_from(round * 7 % 5).unwrap()
 }
 
-/// Receives by futures that are dropped over and over.
+/// Receives a message by futures that are dropped and made anew until one is ready.
 async fn recv(link: &Link) -> Message {
     let mut round = 0;
     loop {
@@ -67,7 +67,8 @@ fn send_future_that_is_dropped_sent_nothing() {
             let sends = tokio::spawn(async move {
                 let (mut n, mut dropped) = (0, 0_u64);
                 while n < 2000 {
-                    // One message, or two that appear at once.
+                    // Every third time a batch of two messages that become visible together,
+                    // otherwise one message.
                     let sent = if n % 3 == 0 {
                         let mut batch = link.batch();
                         batch.send(&message(n, 100)).send(&message(n + 1, 100));
@@ -95,7 +96,7 @@ fn send_future_that_is_dropped_sent_nothing() {
                 next += 1;
                 turns(timeout(next)).await;
             }
-            // Another message, or the sender's end.
+            // The next item may be another message, or the sender's end.
             if let Some(Ok(Some(last))) = for_turns(50, served.recv()).await {
                 last.ack().unwrap();
                 next += 1;
@@ -137,7 +138,7 @@ fn reply_future_that_is_dropped_neither_sent_nor_acked() {
             served.wait_acked().await.unwrap();
             dropped
         });
-        // No answer is received until the ring is full of them.
+        // The test receives no answer before the ring is full of answers.
         turns(2000).await;
         for n in 0..500 {
             let answer = receiver.recv().await.unwrap().unwrap();
@@ -209,7 +210,8 @@ fn close_sends_everything() {
                 message.ack().unwrap();
             }
             while !served.next_event().await.unwrap().is_farewell() {}
-            // One of a server is its no more, and can be had again.
+            // `close` on a server's link gives up the handle, and the server can open the link
+            // again.
             served.close().await.unwrap();
             let again = server.open("alice", "orders").unwrap();
             assert!(!matches!(again.status(), Status::Closed));
@@ -225,14 +227,14 @@ fn close_future_that_is_dropped_closes_at_once() {
         let link = client.connect(&*ground.address(), "bob", "orders").unwrap();
         let (sender, _receiver) = link.split();
         sender.send(b"kept").await.unwrap();
-        // There is no peer to which it could go.
+        // The message cannot go out, because the client has no peer.
         assert!(for_turns(20, sender.link().close()).await.is_none());
         assert!(sender.send(b"too late").await.is_err());
         let server = server(&ground, config());
         let served = server.open("alice", "orders").unwrap();
         served.send(b"kept, too").await.unwrap();
         assert!(for_turns(20, served.close()).await.is_none());
-        // Both can be had again at once, with what they keep.
+        // Both ends can be opened again at once, with the messages that they keep.
         let served = server.open("alice", "orders").unwrap();
         let link = client.connect(server.local_address(), "bob", "orders").unwrap();
         assert_eq!(served.recv().await.unwrap().unwrap(), b"kept");
@@ -256,7 +258,7 @@ fn slow_close_delays_no_other_link_and_leaves_no_thread() {
         (client, link)
     };
     let _served = asleep.block_on(within(stuck_server.accept())).unwrap();
-    // From here on no thread drives the server, so its socket fills.
+    // From this point on no thread drives the server, so its socket fills.
     awake.block_on(within(async {
         while !matches!(link.try_send(&[1; 8192]), Err(TrySendError::Full)) {}
         let closes = tokio::spawn(link.close());
@@ -282,7 +284,7 @@ fn slow_close_delays_no_other_link_and_leaves_no_thread() {
         closes.abort();
         assert!(closes.await.unwrap_err().is_cancelled());
     }));
-    // It would wait for the thread.
+    // If the thread of `close` were still running, dropping the runtime would wait for it.
     let (ended, is_over) = mpsc::channel();
     std::thread::spawn(move || {
         drop((client, awake));

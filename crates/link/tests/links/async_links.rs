@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Links as futures: messages both ways over each wire, many links of one group, and a peer that
-//! dies and comes back.
+//! Async links: messages in both directions over each transport, many links of one group, and a
+//! peer that dies and restarts.
 #![cfg(feature = "tokio")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
@@ -27,7 +27,7 @@ fn messages_go_both_ways_over_each_wire() {
             let Ends { server, client, served, link } = ends(&ground, &config());
             let task = tokio::spawn(async move {
                 echo(&served, 500).await;
-                // The server speaks first, too.
+                // The server sends first, too.
                 for n in 0..500 {
                     served.send(&message(n, 100)).await.unwrap();
                 }
@@ -105,17 +105,18 @@ fn links_beyond_one_turn_are_reported_at_once() {
         for n in 0..LINKS {
             links.push(client.connect(server.local_address(), "bob", &n.to_string()).unwrap());
             let end = server.accept().await.unwrap();
-            // Neither a commit nor a handle that goes wakes the group's task once more.
+            // The tasks neither acknowledge nor drop a handle, because each of those would wake the
+            // group's task once more.
             tasks.spawn(async move { (end.recv().await.map(drop), end) });
         }
         for link in &links {
             link.wait_attached().await.unwrap();
         }
-        // Until all of them wait.
+        // Let all tasks reach their await.
         turns(10).await;
         (server, links, tasks)
     }));
-    // No task drives the server meanwhile.
+    // The server's runtime does not run, so no task drives the server.
     for link in &links {
         link.try_send(b"hello").unwrap();
     }
@@ -138,7 +139,7 @@ fn link_resumes_with_a_peer_that_died_and_came_back() {
             let (address, link) = (first.local_address().clone(), Arc::new(link));
             let (sending, flushing) = (Arc::clone(&link), Arc::clone(&link));
             let sends = tokio::spawn(async move {
-                // More than fits: it waits for room over and over.
+                // More messages than fit, so that the sender waits for room repeatedly.
                 for n in 0..2_000 {
                     sending.send(&message(n, 100)).await.unwrap();
                 }
@@ -147,7 +148,7 @@ fn link_resumes_with_a_peer_that_died_and_came_back() {
             let receiving = Arc::clone(&link);
             let receives = tokio::spawn(async move {
                 let back = loop {
-                    // Each server that goes has finished; the next one answers.
+                    // Each dropped server has finished its stream; the next server answers.
                     if let Some(back) = receiving.recv().await.unwrap() {
                         break back;
                     }
@@ -162,7 +163,7 @@ fn link_resumes_with_a_peer_that_died_and_came_back() {
                 assert_eq!(number(&message), n);
                 message.ack().unwrap();
                 if n % 400 == 399 {
-                    // Gone, and its handle with it; then made anew on the same files.
+                    // Drop the handle and the server, then make a server again on the same files.
                     drop((served.take(), server.take()));
                     let place = ground.place("server");
                     let next = Server::bind(address.clone(), place, "bob", config()).unwrap();
@@ -214,7 +215,7 @@ fn many_tasks_send_and_receive_over_one_link() {
     const TASKS: u64 = 8;
     on_runtimes(|| async {
         let ground = Ground::new(Via::SharedMemory, false);
-        // At most once: tasks that commit after one another would commit for others.
+        // At most once: otherwise a task's acknowledgement would cover messages of other tasks.
         let config = config().delivery(Delivery::AtMostOnce);
         let Ends { server: _server, client: _client, served, link } = ends(&ground, &config);
         let (sender, _receiver) = link.split();
@@ -288,7 +289,7 @@ fn events_report_connections() {
         assert!(matches!(link.next_event().await.unwrap(), Event::Refused { .. }));
         for _ in 0..3 {
             let server = server(&ground, config());
-            // Attempts may have failed for another reason before.
+            // Earlier attempts may have failed for another reason; skip their events.
             while !matches!(link.next_event().await.unwrap(), Event::Attached { .. }) {}
             let served = server.accept().await.unwrap();
             served.wait_attached().await.unwrap();
@@ -297,14 +298,14 @@ fn events_report_connections() {
             let stopped = served.recv().await.unwrap_err();
             assert!(matches!(stopped, RecvError::Stopped(Stopped::Closed)), "{stopped}");
             while !matches!(link.next_event().await.unwrap(), Event::Detached { .. }) {}
-            // Refused, until there is a server again.
+            // Attempts are refused until the address has a server again.
             assert!(matches!(link.next_event().await.unwrap(), Event::Refused { .. }));
         }
         waits.await.unwrap().unwrap();
     });
 }
 
-/// As for threads: `None` wakes who waits, once, behind all messages.
+/// As for threads, `None` wakes each waiting receiver, once, after all messages.
 #[test]
 fn recv_after_the_peer_closed_its_end_is_none_once() {
     on_runtimes(|| async {
@@ -358,7 +359,7 @@ fn a_link_that_only_a_message_remembers_is_offered_again() {
         let link = client.connect(server.local_address(), "bob", "orders").unwrap();
         let mut kept = Vec::new();
         for epoch in 1..20 {
-            // Every connection is over, and there is another.
+            // The epoch change ends the present connection, so that the client makes another one.
             link.begin_epoch(epoch).unwrap();
             link.send(b"hello").await.unwrap();
             let served = server.accept().await.unwrap();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A reply waits for room only while there is something to reply to.
+//! A reply waits for room only as long as its request is unacknowledged.
 #![cfg(feature = "tokio")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
@@ -26,7 +26,7 @@ fn reply_that_waits_for_room_ends_when_its_message_is_acked() {
                 let third = served.recv().await.unwrap().unwrap();
                 while served.try_send(&[7; 500]).is_ok() {}
                 let reply = tokio::spawn(async move { first.reply(&[8; 500]).await });
-                // Long enough for it to wait: on one thread surely, on several mostly.
+                // Enough turns for the reply to wait: certain on one thread, likely on several.
                 turns(50).await;
                 match round {
                     0 => {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A message that is lent is the same message: read, committed, answered, poisonous, received
-//! again; over each transport.
+//! A borrowed message behaves like an owned one: it is read, acknowledged, replied to, poisonous
+//! and received again, over each transport.
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "a test")]
 
 use crate::support_ends;
@@ -37,7 +37,8 @@ fn messages_of_every_length_are_borrowed_in_order() {
                 last = Some(message_ref.position());
                 let kept = message_ref.to_bytes();
                 assert_eq!(kept, &message_ref[..]);
-                // Some are committed with those behind them.
+                // Two of three messages are acknowledged directly, the others together with later
+                // ones.
                 if number % 3 != 1 {
                     message_ref.ack().unwrap();
                 }
@@ -56,9 +57,11 @@ fn borrowed_message_without_ack_is_received_again() {
         for (number, len) in LENS.iter().enumerate() {
             link.send(&message(number, *len)).unwrap();
         }
-        // Until all bytes are out a thread has to use the link, and this one does not.
+        // Bytes go out only while a thread uses the sender's link, and this thread uses the
+        // receiver's.
         let sends = thread::spawn(move || link.wait_acked(soon()));
-        // Committed up to here; then up to there.
+        // Each pair: the index up to which messages were acknowledged before, and the index up to
+        // which this round acknowledges.
         for (from, to) in [(0, 3), (3, 9), (9, LENS.len())] {
             let mut tokens = Vec::new();
             for (number, len) in LENS.iter().enumerate().skip(from) {
@@ -71,12 +74,12 @@ fn borrowed_message_without_ack_is_received_again() {
             assert!(matches!(again, Err(AckError::Consumed)), "{again:?}");
             receiver.rewind().unwrap();
         }
-        // The last acknowledgement goes when the receiver waits, and then the sender closes its
+        // The last acknowledgement goes out when the receiver waits, and then the sender closes its
         // end.
         let none = receiver.try_recv_ref();
         assert!(matches!(none, Err(TryRecvError::Empty) | Ok(None)), "{none:?}");
         let waited = receiver.recv_ref_deadline(Instant::now() + Duration::from_millis(1));
-        // Then it closes its end.
+        // By the deadline the sender may have closed its end, which `None` reports.
         assert!(matches!(waited, Err(RecvError::TimedOut) | Ok(None)), "{waited:?}");
         sends.join().unwrap().unwrap();
     }
@@ -102,7 +105,7 @@ fn borrowed_and_owned_messages_take_turns() {
                 message_ref.ack().unwrap();
             }
         }
-        // Owned messages stay what they were, whatever came later.
+        // Owned messages keep their contents, whatever messages came later.
         assert!(kept.iter().all(|(number, len, bytes)| *bytes == message(*number, *len)));
     }
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Epochs begun by either side, and who is let in.
+//! Epochs that either end begins, and the rules that admit or refuse a client.
 
 use crate::support_ends;
 
@@ -97,7 +97,7 @@ fn login_reply_reaches_the_client() {
                     _ => false,
                 })
             });
-            // It goes on trying, and what it has is kept.
+            // The refused client keeps trying, and keeps the message.
             link.send(b"kept").unwrap();
         }
         let link = ground.client(config.clone().login("secret"));
@@ -109,7 +109,7 @@ fn login_reply_reaches_the_client() {
     }
 }
 
-/// The refusal that a client receives from a server.
+/// Returns the reason with which a server refuses a client of the given configuration.
 fn refusal(server: &Server, config: Config, called: &str) -> String {
     let client = Client::new(Storage::Memory, "alice", config).unwrap();
     let link = client.connect(server.local_address(), called, "orders").unwrap();
@@ -215,7 +215,8 @@ fn message_above_attempts_max_is_poison() {
         assert_eq!((message.attempt(), message.is_poison()), (attempt, attempt > 2));
         if message.is_poison() {
             message.reply(b"it is put aside").unwrap();
-            // Each owner that was dropped had finished.
+            // Each earlier owner finished its stream when it was dropped, which `None` reports:
+            // skip those.
             let mut answers = std::iter::repeat_with(|| link.recv_deadline(soon()).unwrap());
             assert_eq!(answers.find_map(|answer| answer).unwrap(), b"it is put aside");
             break;
@@ -240,7 +241,7 @@ fn a_link_larger_than_all_memory_is_an_error() {
     }
 }
 
-/// There is room for sixteen.
+/// A link has room for sixteen reports.
 #[test]
 fn report_merged_after_read_is_kept() {
     let ground = Ground::new(Via::Tcp, true);
@@ -261,6 +262,6 @@ fn report_merged_after_read_is_kept() {
     link.acknowledge_reports(&seen).unwrap();
     let rest = link.reports().unwrap();
     assert_eq!((rest.len(), rest[0].epoch), (1, seen[15].epoch + 1), "{rest:?}");
-    // The oldest, for which there was no room any more, was seen before.
+    // The report that was dropped for lack of room was the oldest, which the application had seen.
     assert_eq!(link.reports_dropped().unwrap(), 1);
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A message that the application writes itself is the same message; and one that is not sent was
-//! not written.
+//! A message that the application's closure writes in place arrives like any other, and the closure
+//! is not called for a message that cannot be sent.
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "a test")]
 
 use crate::support_ends;
@@ -26,7 +26,8 @@ fn messages_of_every_length_arrive_in_order() {
                     let len = LENS[number % LENS.len()];
                     let sent = message(number, len);
                     let mut fills = 0;
-                    // It waits for room again and again: the slab holds a few of the large ones.
+                    // The sender waits for room repeatedly, because the slab holds only a few of
+                    // the long messages.
                     let fill = |room: &mut [u8]| {
                         fills += 1;
                         room.copy_from_slice(&sent);
@@ -45,7 +46,7 @@ fn messages_of_every_length_arrive_in_order() {
                 assert!(received == message(number, LENS[number % LENS.len()]), "{number}");
                 received.ack().unwrap();
             }
-            // A receiver that asks for more reports its acknowledgements.
+            // A receiver that asks for a further message reports its acknowledgements.
             assert!(matches!(served.try_recv(), Err(TryRecvError::Empty)));
         });
     }
@@ -68,7 +69,8 @@ fn fill_without_room_is_not_called() {
             let until = Instant::now() + Duration::from_millis(20);
             let sent_late = link.send_with_deadline(len, never, until);
             assert!(matches!(sent_late, Err(SendError::TimedOut)), "{sent_late:?}");
-            // Exactly what was sent arrives. A thread has to use the link meanwhile.
+            // Exactly the messages that were sent arrive. A thread uses the sender's link
+            // meanwhile, to drive it.
             thread::scope(|scope| {
                 scope.spawn(|| link.wait_acked(soon()).unwrap());
                 for number in 0..sent {
@@ -80,7 +82,8 @@ fn fill_without_room_is_not_called() {
                     );
                     received.ack().unwrap();
                 }
-                // Of each, so that the other end hears of it while it is asked.
+                // A receive call of each end reports its acknowledgements to the other end, until
+                // the deadline.
                 served.recv_deadline(Instant::now() + Duration::from_millis(20)).unwrap_err();
             });
         }
@@ -95,7 +98,8 @@ fn fill_that_panics_sends_nothing_and_keeps_the_link() {
         let Pair { server: _server, served, link } = ground.pair(&config());
         attach(&link, &served);
         let mut expected = Vec::new();
-        // In turns with such that are sent: what was begun is written over.
+        // Messages whose `fill` panics alternate with sent ones, which overwrite what the former
+        // began.
         for (number, len) in LENS.iter().cycle().take(40 * LENS.len()).enumerate() {
             let fails = AssertUnwindSafe(|| {
                 link.send_with(*len, |room| {
@@ -104,21 +108,21 @@ fn fill_that_panics_sends_nothing_and_keeps_the_link() {
                 })
             });
             catch_unwind(fails).unwrap_err();
-            // Enough of them to come to the ring's end in all ways.
+            // Enough sent messages to reach the ring's end at many offsets.
             if number % 3 != 0 {
                 link.send_with(*len, |room| room.copy_from_slice(&message(number, *len))).unwrap();
                 expected.push(message(number, *len));
             }
             if number % 5 == 4 {
                 thread::scope(|scope| {
-                    // A thread has to use the link meanwhile.
+                    // A thread uses the sender's link meanwhile, to drive it.
                     scope.spawn(|| link.wait_acked(soon()).unwrap());
                     for message in expected.drain(..) {
                         let received = served.recv_deadline(soon()).unwrap().unwrap();
                         assert_eq!(received, message);
                         received.ack().unwrap();
                     }
-                    // A receiver that asks for more reports its acknowledgements.
+                    // A receiver that asks for a further message reports its acknowledgements.
                     assert!(matches!(served.try_recv(), Err(TryRecvError::Empty)));
                 });
             }
@@ -126,7 +130,7 @@ fn fill_that_panics_sends_nothing_and_keeps_the_link() {
     }
 }
 
-/// It would wait for itself, or for another that waits for it.
+/// Without the panic, the call would deadlock with itself, or with another call that waits for it.
 #[test]
 fn fill_that_uses_a_link_panics() {
     for wait in [Wait::Spin, Wait::Park] {
@@ -135,8 +139,7 @@ fn fill_that_uses_a_link_panics() {
             let config = config().wait(wait).group(&group);
             let Pair { server, served, link } = ground.pair(&config);
             attach(&link, &served);
-            // A number for which the lock has no bias yet, and one for which it is biased to this
-            // thread.
+            // The lock is not yet biased after 1 message, and biased towards this thread after 100.
             for count in [1, 100] {
                 for number in 0..count {
                     link.send(&message(number, 10)).unwrap();
@@ -181,7 +184,7 @@ fn send_with_future_calls_fill_once_there_is_room() {
             while link.try_send_with(1000, fill(sent)).is_ok() {
                 sent += 1;
             }
-            // One that is dropped while it waits was not written, and is not sent.
+            // A future that is dropped while it waits never called `fill`, and sends nothing.
             let never = |_: &mut [u8]| panic!("there is no room");
             assert!(matches!(link.try_send_with(1000, never), Err(TrySendError::Full)));
             assert!(for_turns(10, link.send_with(1000, never)).await.is_none());

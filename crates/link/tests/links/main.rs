@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Links between two ends in one process, blocking and as futures: messages, connections, epochs,
-//! shared memory.
+//! Links between two ends in one process, blocking and async: messages, connections, epochs, shared
+//! memory.
 
 #[path = "../support_ends/mod.rs"]
 mod support_ends;

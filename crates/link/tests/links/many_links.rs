@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Many links of one thread, idle links that cost nothing, and connections without ATTACH that
-//! disturb no link.
+//! Many links of one thread; idle links that use no time; connections without ATTACH, which disturb
+//! no link.
 
 use crate::support_ends;
 
@@ -69,7 +69,7 @@ fn one_thread_polls_a_hundred_links() {
             assert!(Instant::now() < deadline);
         }
         assert_eq!(served.len(), LINKS);
-        // One more than there may be.
+        // The limit is reached: the server refuses to open one more link.
         let error = server.open("alice", "one more").unwrap_err();
         assert!(matches!(error, partywall_link::OpenError::TooMany(LINKS)), "{error}");
     });
@@ -90,15 +90,15 @@ fn idle_links_wake_no_thread() {
         let served: Vec<Link> =
             (0..LINKS).map(|_| server.accept_deadline(soon()).unwrap()).collect();
         assert_eq!(group.next_timer(), None);
-        // Until the events of attaching were returned.
+        // Return the events of attaching first, until no event is left.
         while group.poll(Some(Instant::now() + Duration::from_millis(100))).unwrap() > 0 {
             let _ = group.ready();
         }
         let before = group.turns();
         assert_eq!(group.poll(Some(Instant::now() + Duration::from_secs(1))).unwrap(), 0);
         served[0].recv_deadline(Instant::now() + Duration::from_millis(10)).unwrap_err();
-        // Each of the two looks once before it sleeps, and wakes at its deadline; one for each link
-        // would be a hundred.
+        // Each of the two threads polls once before it sleeps, and wakes at its deadline. One
+        // wake-up for each link would give a hundred.
         assert!(group.turns() - before < 20, "{}", group.turns() - before);
         assert!(links.iter().all(|link| link.stats().connections == 1));
     }
@@ -127,7 +127,7 @@ fn external_event_loop_is_woken_by_the_descriptor() {
         if let Some(message) = served.as_ref().and_then(|link| link.try_recv().ok().flatten()) {
             assert_eq!(message, b"hello");
             message.ack().unwrap();
-            // An acknowledgement is pending: the descriptor is readable.
+            // An acknowledgement is pending, so the descriptor is readable.
             let mut descriptors = [PollFd::from_borrowed_fd(group.as_fd(), PollFlags::IN)];
             assert_eq!(poll::wait(&mut descriptors, Some(deadline)).unwrap(), 1);
             group.try_poll().unwrap();
@@ -148,7 +148,7 @@ fn connections_without_attach_disturb_no_link() {
     link.wait_attached(soon()).unwrap();
     let served = server.accept_deadline(soon()).unwrap();
     let mut strangers: Vec<UnixStream> = Vec::new();
-    // Silent ones, more than may be at a time.
+    // Open more silent connections than the server admits at a time.
     for _ in 0..20 {
         strangers.push(UnixStream::connect(path(&server)).unwrap());
     }
@@ -156,7 +156,7 @@ fn connections_without_attach_disturb_no_link() {
         b"GET / HTTP/1.1\r\nHost: here\r\n\r\n",
         &[0xff; 4096],
         &[0; 64],
-        // A frame that would be longer than any may be.
+        // A frame header whose length exceeds the maximum.
         &[0x50, 0x57, 0x4c, 0x46, 1, 0, 1, 0, 0xff, 0xff, 0xff, 0x7f, 0, 0, 0, 0],
     ];
     for bytes in garbage {
@@ -170,7 +170,7 @@ fn connections_without_attach_disturb_no_link() {
         assert_eq!(number(&message), n);
         message.ack().unwrap();
     }
-    // A new client gets in, in the place of one that says nothing.
+    // A new client is admitted in place of a silent connection.
     let other = ground.client(few).connect(server.local_address(), "bob", "other").unwrap();
     other.wait_attached(soon()).unwrap();
     assert!(server.refused() > 4, "{}", server.refused());
@@ -186,8 +186,8 @@ fn connections_without_attach_disturb_no_link() {
     }
 }
 
-/// A client of a later release learns the supported versions, in a frame that it understands (SPEC
-/// 15.1).
+/// A client of a later version receives the supported versions, in a frame that it understands
+/// (SPEC 15.1).
 #[test]
 fn client_of_later_versions_is_refused_with_ours() {
     for via in [Via::Unix, Via::Tcp] {
@@ -205,7 +205,8 @@ fn client_of_later_versions_is_refused_with_ours() {
             }
             let answer = codec::read(&asking.join().unwrap()).unwrap();
             let Frame::Refuse { echo, refusal } = answer else { panic!("{answer:?}") };
-            // A header of 16 bytes; the magic, the versions, and then the nonce.
+            // The frame begins with a header of 16 bytes; the body with the magic, the versions,
+            // and then the nonce.
             assert_eq!(echo.0.to_le_bytes(), attach[16 + 16..16 + 24], "{name}");
             assert_eq!(refusal, Refusal::Version(1, 1), "{name}");
             let why = server.last_refusal().unwrap();
@@ -214,7 +215,7 @@ fn client_of_later_versions_is_refused_with_ours() {
     }
 }
 
-/// Says so much to a server, and hears all that it answers.
+/// Sends `bytes` to a server, and returns everything that the server answers.
 fn ask(server: &Server, bytes: &[u8]) -> thread::JoinHandle<Vec<u8>> {
     trait Stream: Read + Write + Send {}
     impl<T: Read + Write + Send> Stream for T {}

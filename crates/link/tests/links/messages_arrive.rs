@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Messages of a link arrive: of any length, from any thread, in order, once, over each transport
-//! and from each kind of memory.
+//! and from each kind of storage.
 
 use crate::support_ends;
 
@@ -12,7 +12,8 @@ use support_ends::{Ground, Pair, Via, echo, message, number, soon, until};
 const SLAB: u64 = 1 << 20;
 
 fn config() -> Config {
-    // Each holds just what the other may have; a file has a little more of it.
+    // Each end accepts exactly the peer's configured sizes; a file is slightly larger because of
+    // rounding.
     Config::default().ring_bytes(64 << 10).slab_bytes(SLAB).peer_max(64 << 10, SLAB)
 }
 
@@ -52,7 +53,7 @@ fn messages_of_every_length_come_back() {
             }
             link.wait_acked(soon()).unwrap();
         });
-        // A file is rounded up to whole pages, all of which are slab.
+        // A file is rounded up to whole pages, and the slab gets the difference.
         let too_long = vec![0; 2 * SLAB as usize];
         let error = link.send(&too_long).unwrap_err();
         assert!(matches!(error, SendError::TooLarge { max: SLAB.., .. }), "{error}");
@@ -74,7 +75,7 @@ fn stream_in_one_direction_is_acked_without_traffic_back() {
                     assert_eq!(number(&message), expected);
                     message.ack().unwrap();
                 }
-                // The rest of the acknowledgements goes when a thread waits.
+                // A receiver that waits sends the remaining acknowledgements.
                 assert!(served.recv_deadline(std::time::Instant::now()).is_err());
             });
             for n in 0..count {
@@ -85,8 +86,9 @@ fn stream_in_one_direction_is_acked_without_traffic_back() {
         assert_eq!(link.unacked_bytes().unwrap(), 0);
         assert_eq!(served.stats().messages_sent, 0);
         let stats = served.stats();
-        // A quarter of the window, and what idle moments add: not one for each message. In shared
-        // memory it is read.
+        // The peer acknowledges after each quarter of the window and when idle, not after each
+        // message. Over shared memory it sends no acknowledgement frame, because the sender reads
+        // the acked offset.
         let least = if ground.via == Via::SharedMemory { 0 } else { 100 * count / (16 << 10) };
         assert!(stats.acknowledgements >= least, "{stats:?}");
         assert!(ground.via != Via::SharedMemory || stats.acknowledgements == 0, "{stats:?}");

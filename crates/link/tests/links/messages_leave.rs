@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A thread that has sent goes on to something else and does not come back: what it waited for is
-//! out of its process by then.
+//! A thread that sends, waits with `wait_sent` and then never uses the link again: by then the
+//! messages have left its process.
 
 use crate::support_ends;
 
@@ -10,9 +10,8 @@ use std::time::{Duration, Instant};
 use support_ends::{Ground, Pair, Via, message, number, soon, until};
 
 const LEN: usize = 1000;
-/// More bytes than the system takes for a peer that does not read, in a connection that is not
-/// shared. It takes a few hundred KiB for a Unix socket, and some MiB for TCP, unless its limits
-/// were raised very far.
+/// More bytes than the system buffers for a peer that does not read from its socket: a few hundred
+/// KiB for a Unix socket, and some MiB for TCP, unless the system's limits were raised very far.
 const RING: u64 = 64 << 20;
 
 fn config() -> Config {
@@ -30,7 +29,8 @@ fn messages_after_wait_sent_need_no_thread() {
             scope.spawn(|| link.link().wait_attached(soon()).unwrap());
             served.wait_attached(soon()).unwrap();
         });
-        // No thread drives the peer until the system takes no more.
+        // Fill the connection: no thread drives the peer, so at some point the system accepts no
+        // more bytes.
         let mut count = 0;
         let sent = loop {
             let is_full = (0..4000).any(|_| {
@@ -60,7 +60,7 @@ fn messages_after_wait_sent_need_no_thread() {
             let waits = scope.spawn(|| link.wait_sent(soon()));
             link.wait_sent(soon()).unwrap();
             waits.join().unwrap().unwrap();
-            // From here on nothing of the client runs.
+            // From this point on no thread of the client runs.
             receives.join().unwrap();
         });
         drop(server);
@@ -81,7 +81,7 @@ fn wait_sent_on_a_closed_link_is_an_error() {
     drop(server);
 }
 
-/// Messages that other threads send meanwhile are not waited for.
+/// `wait_sent` does not wait for messages that other threads send after its call.
 #[test]
 fn wait_sent_ignores_messages_sent_later() {
     let ground = Ground::new(Via::Unix, false);
@@ -122,12 +122,12 @@ fn wait_sent_ignores_messages_sent_later() {
         }
         waits.join().unwrap().unwrap();
         while receive(Instant::now() + Duration::from_millis(100)) {}
-        // The rest is what the system took beyond that, at most.
+        // Any message beyond `awaited` was received only because the system had buffered it.
         assert!((awaited..next).contains(&received), "{received} of {next}");
     });
 }
 
-/// A reply that waits for room ends when another thread acknowledges its message.
+/// A reply that waits for room ends when another thread acknowledges its request.
 #[test]
 fn reply_that_waits_for_room_ends_when_its_message_is_acked() {
     let ground = Ground::new(Via::SharedMemory, false);
@@ -146,7 +146,7 @@ fn reply_that_waits_for_room_ends_when_its_message_is_acked() {
     thread::scope(|scope| {
         let late = soon() + Duration::from_secs(60);
         let replies = scope.spawn(move || first.reply_deadline(&[8; 500], late));
-        // Long enough for it to sleep, most of the time.
+        // Long enough for the replying thread to sleep in most runs; the test holds in any case.
         thread::sleep(Duration::from_millis(50));
         second.ack().unwrap();
         until("the reply ends", || replies.is_finished());

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A message that is read where it lies is the same message, and consumed once it was read: not
-//! before, and not if that panics.
+//! A message that is read in place is the same message, and acknowledged when its reader returns:
+//! not before, and not if the reader panics.
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "a test")]
 
 use crate::support_ends;
@@ -54,7 +54,7 @@ fn messages_of_every_length_are_read_in_order() {
                 assert_eq!(calls, 1);
                 assert!(bytes == expected && last < Some(position));
                 last = Some(position);
-                // Nothing is left to be received again.
+                // After a rewind no message is received again, because all were acknowledged.
                 if number % 7 == 0 {
                     receiver.rewind().unwrap();
                 }
@@ -89,19 +89,19 @@ fn spinning_ends_pass_messages_on() {
                     link.recv_with(|lies| lies == message(number + 1, len)).unwrap().unwrap();
                 assert!(is_right, "message {number}");
             }
-            // A receiver that asks for more reports its acknowledgements.
+            // A receiver that asks for a further message reports its acknowledgements.
             link.recv_deadline(Instant::now() + Duration::from_millis(20)).unwrap_err();
         });
     }
 }
 
-/// Whether a message that was received is there to be received again, at once.
+/// Whether a message can be received at once; the reader panics, so the message stays.
 fn is_there(served: &Link) -> bool {
     let fails = AssertUnwindSafe(|| served.try_recv_with(panics));
     catch_unwind(fails).is_err()
 }
 
-/// A reader that panics.
+/// A reader that always panics.
 fn panics(_: MessageView<'_>) {
     panic!("while it reads")
 }
@@ -124,7 +124,8 @@ fn message_whose_reader_panics_is_received_next_again() {
                 assert!(is_there(&served), "{len} bytes");
             }
             assert_eq!(served.stats().messages_received, before + 6);
-            // In all forms, and before what follows it.
+            // The message is received again by each kind of receive call, before the message that
+            // follows it.
             link.send(&message(number + 1000, 10)).unwrap();
             match number % 4 {
                 0 => expect(number, len),
@@ -138,7 +139,7 @@ fn message_whose_reader_panics_is_received_next_again() {
                     expect(number, len);
                 }
                 _ => {
-                    // Received and held: what follows it consumes both.
+                    // The message is received and held; reading the next one acknowledges both.
                     let held = served.recv_deadline(soon()).unwrap().unwrap();
                     assert!(held == message(number, len), "{len} bytes");
                     let fails = AssertUnwindSafe(|| served.recv_with_deadline(panics, soon()));
@@ -158,7 +159,7 @@ fn message_whose_reader_panics_is_received_next_again() {
     }
 }
 
-/// A waiting thread is not notified of a message that was there before.
+/// A blocked thread gets no notification for a message that had arrived before it blocked.
 #[test]
 fn message_whose_reader_panics_goes_to_a_waiting_thread() {
     for ground in Ground::all() {
@@ -177,7 +178,7 @@ fn message_whose_reader_panics_goes_to_a_waiting_thread() {
                 let mut has_panicked = false;
                 while !other.is_finished() {
                     let fails = AssertUnwindSafe(|| served.try_recv_with(panics));
-                    // Once: it is there for the other then.
+                    // The reader panics once; the message then goes to the blocked thread.
                     has_panicked = has_panicked || catch_unwind(fails).is_err();
                     if has_panicked {
                         break;
@@ -234,7 +235,8 @@ fn message_at_most_once_is_acked_before_it_is_read() {
                 let fails = AssertUnwindSafe(|| served.recv_with_deadline(panics, soon()));
                 catch_unwind(fails).unwrap_err();
             } else {
-                // It is the application's own by then, and the link is not locked.
+                // The message is already acknowledged and copied, so the reader may use the link,
+                // which is not locked.
                 let read = |lies: MessageView<'_>| (served.stats().connections, lies.to_vec());
                 let (connections, bytes) =
                     served.recv_with_deadline(read, soon()).unwrap().unwrap();
@@ -253,17 +255,17 @@ fn reply_to_a_message_that_was_acked_meanwhile_is_an_error() {
     for ground in Ground::all() {
         let Pair { server: _server, served, link } = ground.pair(&config().wait(Wait::Park));
         attach(&link, &served);
-        // No room for an answer.
+        // Fill the ring, so that there is no room for an answer.
         while served.try_send(&[7; 1000]).is_ok() {}
         for round in 0..10_u32 {
             link.send(b"one").unwrap();
             link.send(b"two").unwrap();
             let one = served.recv_deadline(soon()).unwrap().unwrap();
             let token = one.token();
-            // It has no deadline, at which it would check again, and it is not joined before it was
-            // notified.
+            // The reply has no deadline at which it would check again. The thread is joined only
+            // after it must have been notified.
             let replies = thread::spawn(move || one.reply(&[8; 1000]));
-            // In some rounds it waits by now.
+            // In some rounds the reply already waits for room at this point.
             (0..round * round * 100).for_each(|_| thread::yield_now());
             let two = served.recv_with_deadline(|lies| lies.to_vec(), soon()).unwrap().unwrap();
             assert_eq!(two, b"two");
@@ -324,7 +326,8 @@ fn recv_with_future_reads_once_a_message_is_there() {
         for ground in Ground::all() {
             let Ends { server, client, served, link } = ends(&ground, &config());
             link.wait_attached().await.unwrap();
-            // One that is dropped while it waits was not called, and took nothing.
+            // A future that is dropped while it waits never called its reader, and received no
+            // message.
             let never = |_: MessageView<'_>| panic!("there is none");
             assert!(matches!(served.try_recv_with(never), Err(TryRecvError::Empty)));
             assert!(for_turns(10, served.recv_with(never)).await.is_none());

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The closure that reads a message runs while the link is locked: using a link in it panics, and a
-//! closure that is not called is dropped with nothing locked.
+//! The closure that reads a message runs while the link is locked, so using a link in the closure
+//! panics. A closure that is not called is dropped without any lock.
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "a test")]
 
 use crate::support_ends;
@@ -12,7 +12,8 @@ use std::time::{Duration, Instant};
 use support_ends::every_length::{attach, config, message};
 use support_ends::{Ground, Pair, soon};
 
-/// Otherwise it would wait for itself, or for another that waits for it.
+/// Under a lock, a destructor that uses a link would deadlock with itself, or with another call
+/// that waits for it.
 #[test]
 fn closure_that_is_not_called_is_dropped_without_a_lock() {
     struct Uses<'a>(&'a Link);
@@ -41,7 +42,7 @@ fn closure_that_is_not_called_is_dropped_without_a_lock() {
     }
 }
 
-/// It would wait for itself, or for another that waits for it.
+/// Without the panic, the call would deadlock with itself, or with another call that waits for it.
 #[test]
 fn read_that_uses_a_link_panics() {
     for wait in [Wait::Spin, Wait::Park] {
@@ -50,8 +51,7 @@ fn read_that_uses_a_link_panics() {
             let config = config().wait(wait).group(&group);
             let Pair { server, served, link } = ground.pair(&config);
             attach(&link, &served);
-            // A number for which the lock has no bias yet, and one for which it is biased to this
-            // thread.
+            // The lock is not yet biased after 1 message, and biased towards this thread after 100.
             for count in [1, 100] {
                 for number in 0..count {
                     link.send(&message(number, 10)).unwrap();
@@ -82,7 +82,7 @@ fn read_that_uses_a_link_panics() {
                 }
             }
             link.send(b"something").unwrap();
-            // It is dropped all the same, while the panic goes on.
+            // The captured link is dropped during the panic.
             let drops = || served.recv_with_deadline(|_| drop(link), soon());
             let panicked = catch_unwind(AssertUnwindSafe(drops));
             assert!(panicked.is_err());

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Connections break and ends are opened again: nothing is lost, nothing comes twice that was
-//! committed.
+//! Connections break and ends are opened again: no message is lost, and no acknowledged message is
+//! received twice.
 
 use crate::support_ends;
 
@@ -16,7 +16,7 @@ use support_ends::forwarder::Forwarder;
 use support_ends::{Ground, Pair, Via, message, number, soon, until};
 
 const CUTS: u64 = 200;
-/// Messages between two cuts, at least.
+/// Minimum number of messages between two cuts of the connection.
 const EACH: u64 = 30;
 const MESSAGES: u64 = CUTS * EACH + 100;
 
@@ -28,13 +28,13 @@ fn socket_address(address: &partywall::Address) -> SocketAddr {
     address.to_string().trim_start_matches("tcp:").parse().unwrap()
 }
 
-/// Lengths that differ, some of which take the slab.
+/// The length of message `n`; some messages are so long that they go into the slab.
 fn len(n: u64) -> usize {
     if n % 50 == 7 { 30_000 } else { 8 + (n % 200) as usize }
 }
 
-/// The peer's end in good order is `None`, once, behind all that it sent; then the link waits for
-/// what comes next.
+/// When the peer closes its end in good order, `recv` returns `None` once, after all messages; then
+/// the link waits for the peer's next stream.
 #[test]
 fn recv_after_the_peer_closed_its_end_is_none_once() {
     for ground in Ground::all() {
@@ -58,7 +58,7 @@ fn recv_after_the_peer_closed_its_end_is_none_once() {
         let waited = served.recv_with_deadline(|_| panic!("nothing was sent"), until);
         assert!(matches!(waited, Err(RecvError::TimedOut)), "{waited:?}");
         if !ground.is_kept() {
-            // In memory the client's end is gone, and another would be another stream.
+            // In memory, the client's end is gone, and a new end would send another stream.
             continue;
         }
         let again = ground.client(config());
@@ -109,7 +109,7 @@ fn messages_over_200_cuts_are_neither_lost_nor_repeated() {
             });
             scope.spawn(|| {
                 for cut in 0..CUTS {
-                    // Traffic flows on each connection before the next cut.
+                    // Messages flow on each connection before the next cut.
                     until("traffic", || echoed.load(Ordering::Relaxed) >= cut * EACH);
                     until("a connection", || link.stats().connections > cut);
                     forwarder.cut();
@@ -122,7 +122,7 @@ fn messages_over_200_cuts_are_neither_lost_nor_repeated() {
                 back.ack().unwrap();
                 echoed.fetch_add(1, Ordering::Relaxed);
             }
-            // At each end a thread has to drive as long as the other end waits for a connection.
+            // Each end needs a thread that drives it while the other end waits for a connection.
             until("flushed", || {
                 link.try_recv().unwrap_err();
                 is_flushed.load(Ordering::Relaxed) && is_cut.load(Ordering::Relaxed)
@@ -150,7 +150,7 @@ fn both_ends_resume_after_a_restart() {
             link.send(&message(n, 8)).unwrap();
         }
         (0..4).for_each(|n| received(&served, n, 1));
-        // Handed out, and not committed.
+        // Message 4 is delivered, but not acknowledged.
         assert_eq!(number(&served.recv_deadline(soon()).unwrap().unwrap()), 4);
         let position = served.recv_deadline(soon()).unwrap().unwrap().position();
         drop((served, server));
@@ -179,7 +179,7 @@ fn reply_and_its_request_are_committed_together() {
     let Pair { server, served, link } = ground.pair(&config);
     link.send(b"question").unwrap();
     let question = served.recv_deadline(soon()).unwrap().unwrap();
-    // No process is there to take the answer.
+    // The client is closed, so no process can receive the answer now.
     drop(link);
     question.reply(b"answer").unwrap();
     let bytes = served.unacked_bytes().unwrap();
@@ -202,14 +202,15 @@ fn ack_is_sent_although_its_thread_does_not_come_back() {
         let served = scope.spawn(|| server.accept_deadline(soon()).unwrap());
         link.wait_attached(soon()).unwrap();
         let served = served.join().unwrap();
-        // It leads the server's group, and waits for something else.
+        // This thread leads the server's group, while it waits for another event.
         scope.spawn(|| server.accept_deadline(soon()).unwrap());
         for n in 0..100 {
             link.send_deadline(&message(n, 8), soon()).unwrap();
             let message = until_some(|| served.try_recv().ok().flatten());
             assert_eq!(number(&message), n);
             message.ack().unwrap();
-            // The thread that committed does nothing here until this is so.
+            // The acknowledging thread makes no further call before the sender has the
+            // acknowledgement.
             link.wait_acked(soon()).unwrap();
         }
         let other = client.connect(server.local_address(), "bob", "end").unwrap();
@@ -276,7 +277,7 @@ fn file_has_one_owner_and_a_served_link_one_handle() {
     link.send(b"kept").unwrap();
     link.wait_attached(soon()).unwrap();
     drop(served);
-    // The server keeps it, with what has come.
+    // The server keeps the link after its handle is dropped, with the messages that arrived.
     let served = server.open("alice", "orders").unwrap();
     assert_eq!(served.recv_deadline(soon()).unwrap().unwrap(), b"kept");
 }
@@ -294,7 +295,8 @@ fn older_owner_of_the_client_is_fenced_by_a_newer_one() {
     let name = link.key().file_name();
     link.close(soon()).unwrap();
     assert!(served.recv_deadline(soon()).unwrap().is_none(), "the client has finished");
-    // Its file is copied to a place where its owner is unknown, and opened at both places.
+    // The client's file is copied into a second directory, where its owner is not recognized, and
+    // opened in both directories.
     let moved = ground.path("server").join("../moved");
     std::fs::create_dir(&moved).unwrap();
     std::fs::set_permissions(&moved, std::os::unix::fs::PermissionsExt::from_mode(0o700)).unwrap();
@@ -304,7 +306,7 @@ fn older_owner_of_the_client_is_fenced_by_a_newer_one() {
     let old = old.connect(server.local_address(), "bob", "orders").unwrap();
     old.wait_attached(soon()).unwrap();
     let newer = Client::new(Storage::directory(&moved), "alice", config).unwrap();
-    // Opened once more often than the other.
+    // The copy is opened one more time than the original, so it has the higher incarnation.
     drop(newer.connect("unix:/nowhere", "bob", "orders").unwrap());
     let newer = newer.connect(server.local_address(), "bob", "orders").unwrap();
     newer.send(b"second").unwrap();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A link between two ends of one user on one machine reads its peer's memory, sleeps and
-//! wakes for it, and goes over to a socket and back while messages flow.
+//! Links between two ends of one user on one machine: each end reads the peer's memory, sleeps and
+//! wakes by it, and switches to a socket and back while messages flow.
 
 use crate::support_ends;
 
@@ -25,7 +25,7 @@ fn transport(link: &Link) -> Option<Transport> {
     }
 }
 
-/// Receives and commits the next message, which is the `n`-th.
+/// Receives and acknowledges the next message, and checks that it is the `n`-th.
 fn take(link: &Link, n: u64) {
     let message = link.recv_deadline(soon()).unwrap().unwrap();
     assert_eq!(number(&message), n);
@@ -90,8 +90,8 @@ fn shared_memory_policy_refuses_a_socket() {
     assert!(link.unacked_bytes().unwrap() > 0);
 }
 
-/// An event loop of the application's own sleeps at the group's descriptor, and misses nothing: no
-/// message, no room.
+/// The application's own event loop sleeps on the group's descriptor, and misses no message and no
+/// room.
 #[test]
 fn external_event_loop_learns_of_messages_and_room() {
     let ground = Ground::new(Via::SharedMemory, true);
@@ -103,7 +103,7 @@ fn external_event_loop_learns_of_messages_and_room() {
     let count = 20_000;
     thread::scope(|scope| {
         scope.spawn(|| {
-            // Sends what comes back, with a pause now and then so that the peer falls asleep.
+            // The sender pauses now and then, so that the peer falls asleep.
             for n in 0..count {
                 link.send_deadline(&message(n, 200), soon()).unwrap();
                 if n % 512 == 0 {
@@ -132,7 +132,7 @@ fn external_event_loop_learns_of_messages_and_room() {
                     Err(error) => panic!("{error}"),
                 }
             }
-            // Only the descriptor wakes it: the deadline is that of the test.
+            // Only the descriptor wakes this loop in time: the deadline is that of the whole test.
             let mut fds = [PollFd::new(&group, PollFlags::IN)];
             let until = group.next_timer().map_or(deadline, |timer| timer.min(deadline));
             poll::wait(&mut fds, Some(until)).unwrap();
@@ -141,8 +141,8 @@ fn external_event_loop_learns_of_messages_and_room() {
     });
 }
 
-/// One thread waits for a link that gets nothing; what comes on the other is for threads that are
-/// busy elsewhere now and then.
+/// One thread waits for a link that receives nothing. The messages of the second link are for
+/// threads that do other work now and then.
 #[test]
 fn leader_asleep_for_another_link_notifies_the_group() {
     let ground = Ground::new(Via::SharedMemory, false);
@@ -171,7 +171,7 @@ fn leader_asleep_for_another_link_notifies_the_group() {
         });
         let mut next = 0;
         while next < 3_000 {
-            // Sleeps as a follower, or leads: either way only news wakes it.
+            // The thread sleeps as a follower, or leads: either way only an event wakes it.
             assert!(group.poll(Some(soon())).unwrap() > 0);
             let _ = group.ready();
             while let Ok(Some(found)) = busy.try_recv() {
@@ -215,7 +215,7 @@ fn threads_of_one_link_wait_in_every_way() {
             assert_eq!(number(&found), n);
             found.ack().unwrap();
         }
-        // The peer may be waiting to hear of the last of them.
+        // The peer may be waiting for the last acknowledgement, which a receive call sends.
         receiver.recv_deadline(Instant::now()).unwrap_err();
     });
 }
@@ -232,8 +232,8 @@ fn sender_that_never_receives_notices_that_the_peer_is_gone() {
         link.wait_attached(soon()).unwrap();
     });
     drop((served, server));
-    // No call that waits, and room for all of it: still the connection is found to be over, and the
-    // next is made.
+    // The loop makes no blocking call, and has room for all messages: still it must notice the end
+    // of the connection, and the client must connect again.
     let mut sent = 0;
     until("the end of the connection", || {
         match link.try_send(&message(sent, 8)) {
@@ -254,8 +254,8 @@ fn sender_that_never_receives_notices_that_the_peer_is_gone() {
     });
 }
 
-/// Over and over to the other address, while both directions are in use. `PARTYWALL_SWITCHES` is
-/// how often.
+/// Switches repeatedly between two addresses, while messages flow in both directions.
+/// `PARTYWALL_SWITCHES` is the number of switches.
 #[test]
 fn switch_to_another_transport_while_messages_flow_loses_nothing() {
     let switches = std::env::var("PARTYWALL_SWITCHES").map_or(300, |text| text.parse().unwrap());
@@ -285,7 +285,7 @@ fn switch_to_another_transport_while_messages_flow_loses_nothing() {
                 for n in 0.. {
                     let is_last = is_over.load(Ordering::Relaxed);
                     let len = if is_last { LAST_BYTES } else { 8 + (n % 700) as usize };
-                    // It never fails because of a switch.
+                    // A send never fails because of a switch.
                     link.send_deadline(&message(n, len), soon()).unwrap();
                     if is_last {
                         break;
@@ -343,7 +343,8 @@ fn switch_to_an_address_without_a_server_keeps_the_connection() {
         group.try_poll().unwrap();
         matches!(link.try_event(), Some(Event::Refused { reason }) if reason.contains("nobody"))
     });
-    // A server that answers late is found all the same.
+    // A server of another name binds the address later, and is dropped; the link can still switch
+    // back.
     let late = Server::bind(nobody.as_str(), Storage::Memory, "carol", config());
     drop(late.unwrap());
     link.switch_to(near).unwrap();
@@ -355,10 +356,10 @@ fn switch_to_an_address_without_a_server_keeps_the_connection() {
     assert!(matches!(link.switch_to("nowhere"), Err(SwitchError::Address(_))));
 }
 
-/// The length of the message after which none comes.
+/// The length in bytes that marks the last message.
 const LAST_BYTES: usize = 777;
 
-/// An acknowledgement that comes with a record ends a wait for room, although the peer does not
+/// An acknowledgement that arrives within a record ends a wait for room, although the peer does not
 /// notify for it.
 #[test]
 fn poller_that_waits_for_room_learns_of_it_by_a_record() {
@@ -372,7 +373,7 @@ fn poller_that_waits_for_room_learns_of_it_by_a_record() {
         scope.spawn(|| served.wait_attached(soon()).unwrap());
         link.wait_attached(soon()).unwrap();
     });
-    // Until the events of attaching were returned.
+    // Return the events of attaching first, until no event is left.
     while group.poll(Some(Instant::now() + Duration::from_millis(50))).unwrap() > 0 {
         let _ = group.ready();
     }
@@ -384,7 +385,7 @@ fn poller_that_waits_for_room_learns_of_it_by_a_record() {
     assert_eq!(group.ready(), [link.id()]);
 }
 
-/// A client with the policy SharedMemory does not leave it for an address without shared memory.
+/// A client with the policy SharedMemory does not switch to an address without shared memory.
 #[test]
 fn shared_memory_policy_keeps_the_connection_on_switch() {
     for insists in 0..2 {

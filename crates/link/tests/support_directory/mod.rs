@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Directories for the files of links: for us alone, in memory where there is some.
+//! Directories for link files: accessible to this user only, and in /dev/shm where it exists.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-/// A directory in which each of these has one of its own. It goes when it is dropped.
+/// Makes a temporary directory with one subdirectory for each of `names`; dropping the result
+/// removes it.
 pub fn with(names: &[&str]) -> tempfile::TempDir {
     let memory = Path::new("/dev/shm");
     let made = tempfile::tempdir_in(memory).or_else(|_| tempfile::tempdir()).unwrap();

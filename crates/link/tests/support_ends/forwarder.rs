@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A network between two ends that can be cut at any moment.
+//! A TCP network between two ends, which the test can cut at any moment.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -26,7 +26,8 @@ impl Forwarder {
         let shared = Arc::new(Mutex::new(Shared::default()));
         let kept = Arc::clone(&shared);
         thread::spawn(move || {
-            // An error, such as a missing descriptor, makes the test fail by a missing connection.
+            // On an error, such as a lack of descriptors, forwarding ends, and the test fails for
+            // lack of a connection.
             for near in listener.incoming().map_while(Result::ok) {
                 let mut shared = kept.lock().unwrap();
                 if shared.is_over {
@@ -47,12 +48,12 @@ impl Forwarder {
         Self { address, shared }
     }
 
-    /// How many connections there were.
+    /// The number of connections so far.
     pub fn connections(&self) -> u64 {
         self.shared.lock().unwrap().connections
     }
 
-    /// Cuts all there are: whatever is under way is gone.
+    /// Cuts all connections, so that bytes in flight are lost.
     pub fn cut(&self) {
         for stream in self.shared.lock().unwrap().streams.drain(..) {
             let _ = stream.shutdown(Shutdown::Both);
@@ -64,7 +65,7 @@ impl Drop for Forwarder {
     fn drop(&mut self) {
         self.shared.lock().unwrap().is_over = true;
         self.cut();
-        // The listener wakes, and ends.
+        // Connecting wakes the listener thread, which then ends.
         let _ = TcpStream::connect(self.address);
     }
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Both ends of links in one process: over shared memory, a Unix socket or TCP, kept in memory or
-//! in files.
+//! Both ends of links in one process: over shared memory, a Unix socket or TCP, with messages in
+//! memory or in files.
 #![allow(dead_code, reason = "each test file uses a part")]
 
 #[path = "../support_directory/mod.rs"]
@@ -13,17 +13,17 @@ use partywall_link::{Client, Config, Link, Server, Storage};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-/// Over what they go.
+/// The transport that the links of a test use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Via {
-    /// Shared memory, where both can.
+    /// Shared memory, if both ends allow it.
     SharedMemory,
-    /// A Unix socket, and nothing but that.
+    /// A Unix socket, with shared memory disabled.
     Unix,
     Tcp,
 }
 
-/// Where links meet, and where they are kept.
+/// The address and the storage of a test's links.
 pub struct Ground {
     directory: tempfile::TempDir,
     pub via: Via,
@@ -40,7 +40,7 @@ impl Ground {
         self.is_kept
     }
 
-    /// Each transport with each kind of memory.
+    /// A ground for each transport with each kind of storage.
     pub fn all() -> Vec<Self> {
         let vias = [Via::SharedMemory, Via::Unix, Via::Tcp];
         vias.iter().flat_map(|via| [Self::new(*via, false), Self::new(*via, true)]).collect()
@@ -78,7 +78,7 @@ impl Ground {
         }
     }
 
-    /// A server, its end of a link, and the client's.
+    /// A server, its end of a link, and the client's end.
     pub fn pair(&self, config: &Config) -> Pair {
         let server = self.server(config.clone());
         let client = self.client(config.clone());
@@ -94,12 +94,12 @@ pub struct Pair {
     pub link: Link,
 }
 
-/// Long enough for anything that works.
+/// A deadline that only a faulty program reaches.
 pub fn soon() -> Instant {
     Instant::now() + Duration::from_secs(60)
 }
 
-/// Bytes that say where they belong.
+/// A message that begins with its number, so that `number` can read it.
 pub fn message(number: u64, len: usize) -> Vec<u8> {
     let mut bytes = number.to_le_bytes().to_vec();
     bytes.resize(len.max(8), number as u8);
@@ -110,7 +110,7 @@ pub fn number(message: &[u8]) -> u64 {
     u64::from_le_bytes(message[..8].try_into().unwrap())
 }
 
-/// Sends back what it receives, as replies, until so many came.
+/// Sends each received message back as a reply, `count` times.
 pub fn echo(link: &Link, count: usize) {
     for _ in 0..count {
         let message = link.recv_deadline(soon()).unwrap().unwrap();
@@ -120,7 +120,7 @@ pub fn echo(link: &Link, count: usize) {
     link.wait_acked(soon()).unwrap();
 }
 
-/// Tries until it is so.
+/// Calls `is_so` until it returns true; fails after a deadline.
 pub fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     let deadline = soon();
     while !is_so() {

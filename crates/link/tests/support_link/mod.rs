@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Files of links in a directory of their own: opened here or in a second process, and inspected
+//! Link files in a directory of their own: opened in this process or in a second one, and inspected
 //! byte by byte.
 #![allow(dead_code, reason = "each test file uses a part")]
 
@@ -12,22 +12,22 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-/// The smallest there is.
+/// The smallest sizes that a link file may have.
 pub const SIZES: Sizes = Sizes { ring: 4096, entries: 8, slab: 0 };
 
-/// Where a second process finds its directory.
+/// The environment variable that names the second process's directory.
 pub const DIRECTORY: &str = "PARTYWALL_LINK_DIRECTORY";
 
 pub fn key() -> Key {
     Key::new("alice", "bob", "orders").unwrap()
 }
 
-/// A directory for us alone, in memory where there is some.
+/// A directory for this user only, in /dev/shm where it exists.
 pub fn directory() -> tempfile::TempDir {
     parent::with(&[])
 }
 
-/// The file of [`key`] there.
+/// The path of the link file of [`key`] in the directory.
 pub fn file(directory: &Path) -> PathBuf {
     directory.join(key().file_name())
 }
@@ -40,7 +40,7 @@ pub fn inspection_of(directory: &Path) -> Inspection {
     *inspect_link(directory, &key()).unwrap().expect("there is a file").inspection.unwrap()
 }
 
-/// Puts an image of the specification where the file of [`key`] belongs.
+/// Writes an image of the specification to the path of [`key`]'s link file.
 pub fn place(directory: &Path, image: &[u8], size: u64) -> PathBuf {
     let path = file(directory);
     fs::write(&path, image).unwrap();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Both ends of links as futures, on each kind of runtime.
+//! Both ends of async links, on each kind of runtime.
 #![allow(dead_code, reason = "each test file uses a part")]
 
 use crate::support_ends::Ground;
@@ -10,36 +10,36 @@ use std::time::Duration;
 use tokio::runtime::{Builder, Runtime};
 use tokio::task::yield_now;
 
-/// Long enough for anything that works.
+/// A time that only a faulty program exceeds.
 pub const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// One thread, then several.
+/// A runtime with one thread, and a runtime with several.
 pub fn runtimes() -> [Runtime; 2] {
     let alone = Builder::new_current_thread().enable_all().build().unwrap();
     let together = Builder::new_multi_thread().worker_threads(3).enable_all().build().unwrap();
     [alone, together]
 }
 
-/// Runs a test on each, and not for ever.
+/// Runs a test on each kind of runtime, with a time limit.
 pub fn on_runtimes<F: Future<Output = ()>>(test: impl Fn() -> F) {
     for runtime in runtimes() {
         runtime.block_on(async { within(test()).await });
     }
 }
 
-/// The output of `future`, if it is ready in time.
+/// Waits for the output of `future`; fails after a deadline.
 pub async fn within<T>(future: impl Future<Output = T>) -> T {
     tokio::time::timeout(TIMEOUT, future).await.expect("not in time")
 }
 
-/// Lets others run so many times.
+/// Yields `count` times, so that other tasks run.
 pub async fn turns(count: usize) {
     for _ in 0..count {
         yield_now().await;
     }
 }
 
-/// Polls `future` until others have run so many times, and then drops it.
+/// Polls `future` until other tasks have run `count` times, and then drops it.
 pub async fn for_turns<T>(count: usize, future: impl Future<Output = T>) -> Option<T> {
     tokio::select! {
         biased;
@@ -52,7 +52,8 @@ pub fn config() -> Config {
     Config::default().ring_bytes(16 << 10).slab_bytes(0).allow_anonymous_tcp(true)
 }
 
-/// The two ends, as [`support_ends::Pair`](crate::support_ends::Pair) has them.
+/// The two ends of an async link, with their client and server, like
+/// [`support_ends::Pair`](crate::support_ends::Pair).
 pub struct Ends {
     pub server: Server,
     pub client: Client,
@@ -68,7 +69,7 @@ pub fn client(ground: &Ground, config: Config) -> Client {
     Client::new(ground.place("client"), "alice", ground.config(config)).unwrap()
 }
 
-/// A server, its end of a link, and the client's, in groups of their own.
+/// A server, its end of a link, and the client's end; client and server have groups of their own.
 pub fn ends(ground: &Ground, config: &Config) -> Ends {
     let (server, client) = (server(ground, config.clone()), client(ground, config.clone()));
     let link = client.connect(server.local_address(), "bob", "orders").unwrap();
@@ -76,7 +77,7 @@ pub fn ends(ground: &Ground, config: &Config) -> Ends {
     Ends { server, client, served, link }
 }
 
-/// Sends back what it receives, as replies, until so many came.
+/// Sends each received message back as a reply, `count` times.
 pub async fn echo(link: &Link, count: usize) {
     for _ in 0..count {
         let message = link.recv().await.unwrap().unwrap();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The second process: the clients' ends of all links, which do what the first process says.
+//! The second process: it has the clients' ends of all links, and obeys the first process.
 
 use super::cost::{self, Holdings};
 use super::figures::Idle;
@@ -12,13 +12,14 @@ use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-/// Where, how many links, and of what kind.
+/// Variables that give the second process its directory, the number of links, and their kind.
 pub const GROUND: &str = "PARTYWALL_LINKS_GROUND";
 pub const LINKS: &str = "PARTYWALL_LINKS_LINKS";
 pub const KEPT: &str = "PARTYWALL_LINKS_KEPT";
 pub const SHARED: &str = "PARTYWALL_LINKS_SHARED";
 
-/// Plays its part, if the environment says so, until the first process hangs up.
+/// Runs the second process if the environment asks for it, until the first process closes the
+/// connection.
 pub fn main() {
     let Some(path) = variable(GROUND) else { return };
     let count: usize = variable(LINKS).unwrap().parse().unwrap();
@@ -61,7 +62,7 @@ pub fn main() {
     }
 }
 
-/// Those that have something to say: evenly spread among all.
+/// The links that have messages: evenly spread among all links.
 fn active(links: &[Link]) -> impl Iterator<Item = &Link> {
     links.iter().step_by(links.len().div_ceil(ACTIVE)).take(ACTIVE)
 }

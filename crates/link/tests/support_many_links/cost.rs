@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Resources of this process and thread, as the system counts them.
+//! Resources of this process and thread, as the system reports them.
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use std::fs;
 
-/// Resources of a process.
+/// Resources that a process uses.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Holdings {
     pub descriptors: u64,
@@ -27,7 +27,7 @@ impl Holdings {
     }
 }
 
-/// How often this thread went to sleep.
+/// How often this thread blocked (voluntary context switches).
 pub fn sleeps() -> u64 {
     field("/proc/thread-self/status", "voluntary_ctxt_switches:")
 }
@@ -39,7 +39,7 @@ fn field(path: &str, name: &str) -> u64 {
     word.map_or(0, |word| word.parse().unwrap())
 }
 
-/// Raises the limit of descriptors as far as it goes; so many there may be.
+/// Raises the soft limit of descriptors to the hard limit; returns that limit.
 pub fn raise_limit() -> u64 {
     let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
     setrlimit(Resource::RLIMIT_NOFILE, hard, hard).unwrap();

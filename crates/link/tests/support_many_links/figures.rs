@@ -11,13 +11,13 @@ use std::time::Duration;
 pub struct Figures {
     pub links: u64,
     pub kind: Kind,
-    /// Of the server's and of the client's process.
+    /// Resources of the server's process and of the client's process.
     pub holdings: [Holdings; 2],
     pub idle: [Idle; 2],
     pub active: Active,
 }
 
-/// Figures of the idle time.
+/// Figures of the time without messages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Idle {
     pub turns: u64,
@@ -25,15 +25,15 @@ pub struct Idle {
     pub events: u64,
 }
 
-/// Of the server, while some of the links had a message in each round.
+/// Figures of the server, while some links received a message in each round.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Active {
     pub rounds: u64,
     pub messages: u64,
     pub turns: u64,
-    /// Links that the group reported.
+    /// Number of links that the group reported as having events.
     pub reported: u64,
-    /// Processor time of the thread.
+    /// Processor time of the thread that polls the group.
     pub time: Duration,
 }
 

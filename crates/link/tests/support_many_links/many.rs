@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The first process: the server's ends of all links, and who says what happens.
+//! The first process: it has the servers' ends of all links, and directs the second process.
 
 use super::client;
 use super::cost::{self, Holdings};
@@ -13,7 +13,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-/// Where both processes meet.
+/// The directory and the addresses at which both processes meet.
 pub struct Ground {
     pub path: PathBuf,
     pub kind: Kind,
@@ -22,9 +22,9 @@ pub struct Ground {
 /// The links of one run.
 #[derive(Clone, Copy, Debug)]
 pub struct Kind {
-    /// The links are kept in files.
+    /// Whether the links are kept in files.
     pub is_kept: bool,
-    /// Over shared memory, all of them; else over their sockets.
+    /// Whether all links use shared memory; otherwise all use their sockets.
     pub is_shared: bool,
 }
 
@@ -42,7 +42,7 @@ impl Ground {
     }
 }
 
-/// The smallest there are, in one group.
+/// The configuration with the smallest possible sizes, in one group.
 pub fn config(group: &Group, kind: Kind) -> Config {
     let policy =
         if kind.is_shared { TransportPolicy::SharedMemory } else { TransportPolicy::Socket };
@@ -56,10 +56,10 @@ pub fn config(group: &Group, kind: Kind) -> Config {
         .group(group)
 }
 
-/// Links of a run that have messages.
+/// Number of links of a run that have messages.
 pub const ACTIVE: usize = 10;
 
-/// Polls for so long, and counts what that was.
+/// Polls the group for `time`, and counts turns, sleeps and events.
 pub fn idle(group: &Group, time: Duration) -> Idle {
     let (turns, sleeps, until) = (group.turns(), cost::sleeps(), Instant::now() + time);
     let mut events = 0;
@@ -73,7 +73,7 @@ pub fn idle(group: &Group, time: Duration) -> Idle {
     }
 }
 
-/// Makes so many links, has them rest for a while, and then some of them speak.
+/// Makes `count` links, leaves them idle for `rest`, and then sends messages over some of them.
 pub fn run(count: usize, kind: Kind, rest: Duration, rounds: u64) -> Figures {
     let directory = super::directory::with(&["client", "server"]);
     let ground = Ground { path: directory.path().to_owned(), kind };
@@ -127,9 +127,9 @@ impl ManyLinks {
         Holdings::now().since(self.before)
     }
 
-    /// Nothing happens, on either side.
+    /// Leaves all links idle for `time`, and counts what either process does meanwhile.
     fn rest(&mut self, time: Duration) -> [Idle; 2] {
-        // Events of attaching come first.
+        // The events of attaching are taken in a first period, whose counts are discarded.
         for settled in [SETTLING, time] {
             self.say(&format!("rest {}", settled.as_millis()));
             let here = idle(&self.group, settled);
@@ -141,7 +141,7 @@ impl ManyLinks {
         unreachable!("the last of them is `time`")
     }
 
-    /// In each round some links have a message, all of them before this end polls.
+    /// In each round some links receive a message; all messages are sent before this end polls.
     fn exchange(&mut self, rounds: u64) -> Active {
         let mut active = Active { rounds, ..Active::default() };
         for round in 0..rounds {
@@ -161,7 +161,7 @@ impl ManyLinks {
                     }
                 }
             }
-            // Acknowledgements go out here.
+            // This poll sends the acknowledgements.
             self.group.try_poll().unwrap();
             active.turns += self.group.turns() - turns;
             active.time += partywall_sys::cpu::thread_cpu_time() - time;

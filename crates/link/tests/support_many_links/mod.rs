@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Thousands of links between two processes, one thread each, and what they cost.
+//! Thousands of links between two processes with one thread each, and their cost.
 //!
 //! ```text
 //!   this process: many.rs                          second process: client.rs
@@ -7,8 +7,8 @@
 //!          ── one control socket: "rest", "send", "hear", "cost" ─▶
 //! ```
 //!
-//! Each side says what it counted itself: turns of its group, voluntary switches of its thread,
-//! memory, descriptors.
+//! Each process reports its own counts: turns of its group, voluntary context switches of its
+//! thread, memory, descriptors.
 #![allow(dead_code, reason = "the two processes use different parts")]
 
 pub mod client;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Memory of a link's stream that tests can read, and a receiver at the other end of a socket.
+//! Memory of a link's outgoing stream that tests can read, and a receiver at the far end of a
+//! socket.
 //!
 //! ```text
 //!  Retained ── OwnMem ring, slab ──▶ memory ◀── PeerMem ── Memory::image   the next owner's view
@@ -15,7 +16,7 @@ use partywall_reconcile::{Position, StreamId};
 use partywall_ring::{OwnMem, PeerMem, mem};
 use std::io::IoSlice;
 
-/// The outgoing stream, as a state describes it.
+/// The outgoing stream in the terms of a state image.
 #[derive(Clone, Copy, Debug)]
 pub struct State {
     pub stream: StreamId,
@@ -44,7 +45,7 @@ impl Image {
         RingSize::new(self.ring.len() as u64).unwrap()
     }
 
-    /// The memory with these bytes.
+    /// New memory that contains the bytes of this image.
     pub fn memory(&self) -> (OwnMem, OwnMem, Memory) {
         let (mut ring, seen_ring) = mem::pair(self.ring.len());
         let (mut slab, seen_slab) = mem::pair(self.slab.len());
@@ -53,7 +54,7 @@ impl Image {
         (ring, slab, Memory { ring: seen_ring, slab: seen_slab })
     }
 
-    /// The stream as the next owner finds it.
+    /// The stream that the next owner finds in this image.
     pub fn found(&self, state: State) -> Result<(Retained, Memory), Damage> {
         let (ring, slab, memory) = self.memory();
         let State { stream, base } = state;
@@ -62,7 +63,7 @@ impl Image {
     }
 }
 
-/// The memory of a living owner.
+/// The memory of a living owner, which the test can read.
 #[derive(Debug)]
 pub struct Memory {
     ring: PeerMem,
@@ -86,7 +87,7 @@ pub fn stream(ring: usize, slab: usize) -> (Retained, Memory, State) {
     (Retained::empty(ring, image.size(), slab, state.stream), memory, state)
 }
 
-/// The next bytes to be sent, at most so many, through a few slices.
+/// The next bytes of the stream, at most `bytes_max`, fetched in several slices.
 pub fn next_bytes(retained: &Retained, from: &SendCursor, bytes_max: usize) -> Vec<u8> {
     let mut slices = [IoSlice::new(&[]); 3];
     let count = from.slices(retained, bytes_max, &mut slices).unwrap();
@@ -95,7 +96,7 @@ pub fn next_bytes(retained: &Retained, from: &SendCursor, bytes_max: usize) -> V
     bytes
 }
 
-/// Everything from `from` on, as it goes over a socket.
+/// All bytes of the stream from `from` on, as a socket carries them.
 pub fn all_bytes(retained: &Retained, from: Position) -> Vec<u8> {
     let (mut cursor, mut all) = (retained.cursor(from).unwrap(), Vec::new());
     loop {
@@ -109,7 +110,7 @@ pub fn all_bytes(retained: &Retained, from: Position) -> Vec<u8> {
     }
 }
 
-/// The messages from `from` on.
+/// All messages of the stream from `from` on.
 pub fn all_messages(retained: &Retained, from: Position) -> Vec<Vec<u8>> {
     let mut receiver = RingReader::new(retained.stream(), from, retained.ring_size());
     receiver.take(&all_bytes(retained, from));
@@ -117,13 +118,13 @@ pub fn all_messages(retained: &Retained, from: Position) -> Vec<Vec<u8>> {
     receiver.messages
 }
 
-/// Reads what comes over a socket.
+/// Reads and checks the records that a socket carries.
 #[derive(Debug)]
 pub struct RingReader {
     tag: u32,
     size: RingSize,
     next: Position,
-    /// Up to the end of the last message.
+    /// The boundary at the end of the last complete message.
     pub received: Boundary,
     bytes: Vec<u8>,
     pub messages: Vec<Vec<u8>>,
@@ -136,7 +137,7 @@ impl RingReader {
         Self { tag, size, next: from, received, bytes: Vec::new(), messages: Vec::new() }
     }
 
-    /// The connection was cut: a new one goes on behind the last message.
+    /// The connection was cut: a new connection resumes after the last complete message.
     pub fn cut(&mut self) {
         self.bytes.clear();
         self.next = self.received.position;
@@ -187,7 +188,7 @@ impl RingReader {
     }
 }
 
-/// A message of its own.
+/// A message whose bytes depend on its number.
 pub fn message(number: usize, len: usize) -> Vec<u8> {
     (0..len).map(|index| (number * 31 + index * 7 + 1) as u8).collect()
 }

@@ -1,74 +1,76 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The act of a worker that is stepped, the state before it, and the states that may be found after
-//! its death.
+//! The operation (act) during which a worker is stepped and killed, the state before it, and the
+//! states that may be found after the worker's death.
 //!
 //! ```text
 //!   script ── before ──▶ act ── instruction by instruction ──▶ after
-//!                         └─ killed: `before` or `after`, nothing else, and never `before` again
+//!                         └─ killed: `before` or `after`; once `after`, never `before` again
 //! ```
 
 use partywall_testkit::variable;
 use std::fmt;
 
-/// One act of the worker.
+/// An operation of the worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Act {
-    /// A message that fits into the ring.
+    /// Sends a message that fits into the ring.
     Send,
-    /// One that lies in the slab.
+    /// Sends a message whose bytes go into the slab.
     SendLong,
-    /// Three at once, one of them in the slab.
+    /// Sends three messages as a batch, one of them in the slab.
     Batch,
-    /// Two of three messages that came.
+    /// Acknowledges two of three received messages.
     Commit,
-    /// Takes a message from the socket and commits it.
+    /// Receives a message from the socket, and acknowledges it.
     Receive,
-    /// The same, of a message that is read where it lies.
+    /// Receives a message by reading it in place, and acknowledges it.
     Read,
-    /// A request is consumed and answered.
+    /// Acknowledges a request and sends the reply.
     Reply,
-    /// A message that does not fit before the end of the ring, over acknowledged messages.
+    /// Sends a message that does not fit before the end of the ring, and so overwrites acknowledged
+    /// messages.
     Wrap,
-    /// An acknowledgement comes, and the next message takes the room.
+    /// Receives an acknowledgement, and sends a message into the room that it freed.
     Acknowledged,
-    /// The file is made, a message sent and the first connection attached.
+    /// Creates the file, sends a message and attaches the first connection.
     Create,
-    /// A client whose owner before was killed opens its file, attaches and sends.
+    /// A client whose previous owner was killed opens its file, attaches and sends.
     Attach,
-    /// The worker is a server.
+    /// The same as `Attach`, but the worker is a server.
     Serve,
-    /// A new epoch, with messages left behind in both directions.
+    /// Begins a new epoch, which drops messages in both directions.
     Begin,
 }
 
-/// Before the act, as both sides play it.
+/// One message of the script that precedes the act: which end sends it, and its fate.
 #[derive(Clone, Copy, Debug)]
 pub enum Line {
     Worker(u64, Liveness),
     Peer(u64, Liveness),
 }
 
-/// The fate of a message of a script.
+/// The fate of a message of the script, before the act begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Liveness {
-    /// Committed, and its sender knows.
+    /// Acknowledged, and the sender has received the acknowledgement.
     Consumed,
-    /// Committed; the acknowledgement is under way.
+    /// Acknowledged, but the sender has not received the acknowledgement.
     Unheard,
-    /// Handed to the application, which has not committed it.
+    /// Delivered to the application, which has not acknowledged it.
     Handed,
-    /// It was not received.
+    /// Sent, but not received.
     Kept,
 }
 
-/// The state that new owners find, or should find.
+/// The state that new owners find, or are expected to find.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct View {
     pub epoch: u64,
-    /// Which messages come to the peer, which to the worker.
+    /// The numbers of the messages that the peer will receive, and of those that the worker will
+    /// receive.
     pub to_peer: Vec<u64>,
     pub to_worker: Vec<u64>,
-    /// Something was left behind, and the worker's end says so.
+    /// Whether the worker's end reports that an epoch dropped messages of its own.
     pub is_reported: bool,
 }
 
@@ -93,23 +95,23 @@ impl Act {
         Self::ALL.into_iter().find(|act| act.to_string() == name).expect("a name of an act")
     }
 
-    /// All, or the one that the environment names.
+    /// All operations, or the one that the environment selects.
     pub fn chosen() -> Vec<Self> {
         let name = variable("PARTYWALL_SWEEP_ACT");
         name.map_or(Self::ALL.to_vec(), |name| vec![Self::from_name(&name)])
     }
 
-    /// The worker listens, and the peer connects.
+    /// Whether the worker is the server, to which the peer connects.
     pub fn is_served(self) -> bool {
         self == Self::Serve
     }
 
-    /// The act begins before the link is open, and needs the peer to answer.
+    /// Whether the act opens the link, so that the peer has to answer during the act.
     pub fn opens(self) -> bool {
         matches!(self, Self::Create | Self::Attach | Self::Serve)
     }
 
-    /// An owner plays the script, and is killed before the act.
+    /// Whether an earlier owner plays the script, and is killed before the act.
     pub fn has_past(self) -> bool {
         matches!(self, Self::Attach | Self::Serve)
     }
@@ -137,7 +139,7 @@ impl Act {
         lines
     }
 
-    /// Messages that the worker sends in the act.
+    /// The numbers of the messages that the worker sends in the act.
     pub fn sends(self) -> &'static [u64] {
         match self {
             Self::Send | Self::Reply | Self::Attach | Self::Serve => &[2],
@@ -150,7 +152,7 @@ impl Act {
         }
     }
 
-    /// The state if the act did not happen.
+    /// The expected state if the act has not taken effect.
     pub fn before(self) -> View {
         let mut view = View::default();
         for line in self.script() {
@@ -165,7 +167,7 @@ impl Act {
         view
     }
 
-    /// The state if the act happened.
+    /// The expected state if the act has taken effect.
     pub fn after(self) -> View {
         let mut view = self.before();
         view.to_peer.extend(self.sends());
@@ -178,20 +180,21 @@ impl Act {
         view
     }
 
-    /// Further states if the peer lives: it may acknowledge received messages before it learns of a
-    /// new epoch.
+    /// A further possible state if the peer lives: it may acknowledge received messages before it
+    /// learns of a new epoch.
     pub fn after_consumed(self) -> Option<View> {
         let before = self.before();
         (self == Self::Begin).then(|| View { epoch: 1, to_peer: before.to_peer, ..View::default() })
     }
 
-    /// The attempts that a message for the worker may say: at least, and at most.
+    /// The lowest and the highest delivery count that a message for the worker may have.
     pub fn attempts(self, number: u64) -> (u32, u32) {
         let is_handed =
             |line: &Line| matches!(line, Line::Peer(of, Liveness::Handed) if *of == number);
         match self {
-            // Killed while it opens: it may have counted the owner before, and not yet forgotten
-            // what that one noted. Once too often is meant to be possible, not at all is not.
+            // A worker that is killed while it opens the file may have counted the previous owner,
+            // without yet erasing that owner's note. So one attempt may be counted twice, but none
+            // may be missed.
             _ if self.script().iter().any(is_handed) => (2, if self.opens() { 3 } else { 2 }),
             Self::Receive | Self::Read => (1, 2),
             _ => (1, 1),
@@ -205,11 +208,12 @@ impl fmt::Display for Act {
     }
 }
 
-/// How long each message is.
+/// The length in bytes of the message `number`.
 pub const fn length(number: u64) -> usize {
     match number {
         0 | LAST_OF_WORKER | LAST_OF_PEER => 8,
-        // Five of these and a shorter one, and another does not fit before the end of the ring.
+        // After five messages of 600 bytes and one of 300, another does not fit before the end of
+        // the ring.
         11..16 | 17 => 600,
         16 => 300,
         21 => 50,
@@ -220,6 +224,6 @@ pub const fn length(number: u64) -> usize {
     }
 }
 
-/// The last messages of both sides, after a death.
+/// The last message that each end sends after a death.
 pub const LAST_OF_WORKER: u64 = 90;
 pub const LAST_OF_PEER: u64 = 190;

@@ -1,27 +1,23 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! How one end goes on after a death: it takes all there is, and then each side sends one message
-//! more.
-//!
-//! ```text
-//!   worker: attached ─▶ its last ─────▶ peer: all before it ─▶ its last ─▶ worker: all before it
-//! ```
+//! How an end continues after a death: it receives all remaining messages, and then each end sends
+//! one more message.
 
 use super::act::{LAST_OF_PEER, LAST_OF_WORKER, length};
 use crate::support_ends::{message, number};
 use partywall_link::{Event, Link, ReportSnapshot};
 
-/// One end of the conversation.
+/// One end of the conversation, with what it has received.
 pub struct Conversation<'a> {
     link: &'a Link,
     is_worker: bool,
     got: Vec<Got>,
-    /// Positions begin anew with an epoch.
+    /// The epoch of the last received message; positions begin at 0 again with a new epoch.
     epoch: Option<u64>,
     has_last: bool,
     has_sent: bool,
 }
 
-/// A message that came.
+/// A received message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Got {
     pub number: u64,
@@ -34,7 +30,7 @@ impl<'a> Conversation<'a> {
         Self { link, is_worker, got: Vec::new(), epoch: None, has_last: false, has_sent: false }
     }
 
-    /// Does what can be done now.
+    /// Does everything that can be done now without waiting.
     pub fn turn(&mut self) -> Result<(), String> {
         while let Some(event) = self.link.try_event() {
             if matches!(event, Event::Fenced | Event::Quarantined) {
@@ -76,7 +72,7 @@ impl<'a> Conversation<'a> {
         Ok(())
     }
 
-    /// All came that was sent, here and there.
+    /// Whether both ends have received everything that was sent.
     pub fn is_over(&self) -> bool {
         self.has_last && self.has_sent && matches!(self.link.unacked_bytes(), Ok(0))
     }
@@ -86,10 +82,10 @@ impl<'a> Conversation<'a> {
     }
 }
 
-/// Whether this end reports exactly that something it sent was left behind.
+/// Whether this end reports that an epoch dropped messages that it sent, and reports nothing else.
 ///
 /// # Errors
-/// It reports anything else, or what cannot be.
+/// The end reports anything else, or an impossible range.
 pub fn is_reported(link: &Link, epoch: u64) -> Result<bool, String> {
     let reports = link.reports().map_err(|error| error.to_string())?;
     for report in &reports {

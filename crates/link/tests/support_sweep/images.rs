@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Both files at every boundary, kept as the first image and what changed.
+//! The contents of both link files at every boundary between two instructions, stored as a first
+//! image and the changes to it.
 
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 
-/// The file of the worker, and that of the peer; empty while there is none.
+/// The bytes of the worker's file and of the peer's file; empty while a file does not exist.
 pub type Image = [Vec<u8>; 2];
 
-/// Images of the files at each boundary.
+/// The images of both files at each boundary.
 pub struct Images {
     paths: [PathBuf; 2],
     files: [Option<File>; 2],
@@ -19,9 +20,9 @@ pub struct Images {
     changes: Vec<Change>,
 }
 
-/// Bytes that differ from one boundary on.
+/// The bytes that differ from this boundary on.
 pub struct Change {
-    /// The number of the boundary.
+    /// The number of the boundary, counted in instructions.
     pub step: u64,
     patches: Vec<Patch>,
 }
@@ -33,7 +34,7 @@ struct Patch {
 }
 
 impl Images {
-    /// Begins with what is there.
+    /// Begins with the present contents of the files.
     pub fn new(paths: [PathBuf; 2]) -> io::Result<Self> {
         let mut images = Self {
             paths,
@@ -49,7 +50,7 @@ impl Images {
         Ok(images)
     }
 
-    /// Looks at the worker's file, and at the peer's if it may have changed. Returns whether
+    /// Reads the worker's file, and the peer's file if it may have changed. Returns whether
     /// anything changed.
     pub fn check(&mut self, step: u64, peer_too: bool) -> io::Result<bool> {
         let mut patches = Vec::new();
@@ -85,18 +86,18 @@ impl Images {
         Ok(has_changed)
     }
 
-    /// How many different images followed each other.
+    /// The number of successive images that differ.
     pub fn count(&self) -> usize {
         1 + self.changes.len()
     }
 
-    /// At which boundary each of them was there for the first time.
+    /// For each image, the number of the first boundary that has it.
     pub fn steps(&self) -> Vec<u64> {
         let changed = self.changes.iter().map(|change| change.step);
         std::iter::once(0).chain(changed).collect()
     }
 
-    /// Those with these numbers, which rise, one after the other.
+    /// Calls a function with the images of the given numbers, which must rise.
     pub fn each(
         &self,
         chosen: &[usize],

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Says whether what was found after a death may be.
+//! Decides whether the state found after a death is allowed.
 //!
-//! Each image is opened by two new owners: both ends were killed there. In the order of the
-//! boundaries
+//! Two new owners open each image, as if both ends were killed at that boundary. In the order of
+//! the boundaries
 //!
-//! - the files are whole, their positions never fall and are in their order;
-//! - the view is that before the act, and from some boundary on that after it;
-//! - a message has one position for ever, its bytes, and as many attempts as owners were handed it.
+//! - the files are whole, their positions never fall, and base, acked and tail are in order;
+//! - the view is the one before the act, and from some boundary on the one after it;
+//! - a message always has the same position and bytes, and as many attempts as owners received it.
 
 use super::act::{Act, View};
 use super::conversation::{Conversation, Got, is_reported};
@@ -21,16 +21,18 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// Findings so far.
+/// The findings of all images so far.
 pub struct Judge {
     act: Act,
     peer_lives: bool,
-    /// The act is done in every image from now on.
+    /// Whether the act had taken effect in an earlier image, so that it must have in all later
+    /// ones.
     is_done: bool,
-    /// By message; also those that go the other way.
+    /// The position of each message by its number, in either direction.
     positions: BTreeMap<u64, u64>,
     attempts: BTreeMap<u64, u32>,
-    /// Of either file: lineage, epoch; incarnation, base, acked, consumed.
+    /// For each of the two files: store id, epoch; incarnation, base, acked offset, consumed
+    /// offset.
     marks: [Option<Marks>; 2],
     pub before: u64,
     pub after: u64,
@@ -43,7 +45,7 @@ struct Marks {
     rising: [u64; 4],
 }
 
-/// The views of both ends, and every message that came.
+/// The views of both ends, and every message that they received.
 pub struct Findings {
     pub view: View,
     pub got: Vec<Got>,
@@ -63,7 +65,7 @@ impl Judge {
         }
     }
 
-    /// The image that is next in the order of boundaries.
+    /// Judges the next image in the order of the boundaries.
     pub fn image(&mut self, image: &Image, is_last: bool) -> Result<(), String> {
         let ground = Ground::new();
         for which in [WORKER, PEER] {
@@ -94,7 +96,7 @@ impl Judge {
         Ok(())
     }
 
-    /// Checks that hold after any death. Whether the act is done.
+    /// Checks what must hold after any death. Returns whether the act has taken effect.
     pub fn may_be(&mut self, findings: &Findings) -> Result<bool, String> {
         for got in &findings.got {
             let (least, most) = self.act.attempts(got.number);
@@ -119,7 +121,7 @@ impl Judge {
         Err(format!("{:?} is neither {before:?} nor {after:?}", findings.view))
     }
 
-    /// Checks the contents of the file.
+    /// Checks the contents of one file against those of earlier images.
     fn check(&mut self, ground: &Path, which: usize) -> Result<(), String> {
         let found = inspect(&place(ground, which)).map_err(|error| error.to_string())?;
         for found in found {
@@ -146,11 +148,11 @@ impl Judge {
     }
 }
 
-/// Two new owners, who go on with what is there.
+/// Opens both files by new owners, which continue until everything is received.
 fn settle(ground: &Path, act: Act) -> Result<Findings, String> {
     let text = |error: std::io::Error| error.to_string();
     let group = Group::with_wait(Wait::Park).map_err(text)?;
-    // The server first, so that its client need not try again.
+    // The server is opened first, so that its client attaches at its first attempt.
     let order = if act.is_served() { [WORKER, PEER] } else { [PEER, WORKER] };
     let mut ends = order.map(|which| Some(open(ground, act, which, &group)));
     let mut end = |which: usize| ends[usize::from(order[0] != which)].take().expect("each once");

@@ -10,13 +10,13 @@
 //!   sweep.rs    ── SIGKILL after so many steps ──▶  another worker; its successor meets the peer
 //! ```
 //!
-//! A killed process leaves what its file holds at that boundary between two instructions. Nothing
-//! else outlives it but what it has written to its socket. So a copy of the file at a boundary is
-//! the death of both ends there, and two boundaries with equal files are one death. The real kills
-//! test the bytes of the socket.
+//! A killed process leaves the contents of its file at that boundary between two instructions.
+//! Nothing else outlives it, except the bytes that it has written to its socket. So a copy of the
+//! files at a boundary stands for the death of both ends there, and two boundaries with equal files
+//! stand for the same death. The real kills test the bytes of the socket.
 //!
-//! It does not show another order of stores than that of the instructions. A processor shows its
-//! own stores to a reader of the file in order, and power is not lost.
+//! The sweep shows no order of stores other than that of the instructions. That suffices: a
+//! processor shows its own stores to a reader of the file in order, and power loss is out of scope.
 #![allow(dead_code, reason = "the two processes use different parts")]
 
 pub mod act;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The stage of an act: two directories, and the peer, which runs in this process, step by step.
+//! The surroundings of an act: two directories, and the peer, which runs in this process whenever
+//! the test drives it.
 
 use super::act::{Act, Line, Liveness, length};
 use super::stepper::Stepper;
@@ -11,20 +12,20 @@ use partywall_testkit::{Second, TIMEOUT};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// A directory for each end.
+/// A temporary directory with a subdirectory for each end.
 pub struct Ground(tempfile::TempDir);
 
-/// Ends, in the order of files and images.
+/// The indices of the two ends, in every array of files and images.
 pub const WORKER: usize = 0;
 pub const PEER: usize = 1;
 
-/// One end, and what it needs to be one.
+/// One end of the link, with the client or server and the group that it needs.
 pub struct End {
     pub link: Link,
     _server: Option<Server>,
 }
 
-/// The stage of one act.
+/// The peer, the worker process, and the directory in which both keep their files.
 pub struct Stage {
     pub ground: Ground,
     pub act: Act,
@@ -42,12 +43,12 @@ impl Ground {
     }
 }
 
-/// The directory of one end.
+/// The subdirectory of one end.
 pub fn place(ground: &Path, which: usize) -> PathBuf {
     ground.join(NAMES[which])
 }
 
-/// The file of one end.
+/// The link file of one end.
 pub fn file(ground: &Path, act: Act, which: usize) -> PathBuf {
     let [local, remote] = if is_server(act, which) { ["bob", "alice"] } else { ["alice", "bob"] };
     let key = Key::new(local, remote, "orders").unwrap();
@@ -61,7 +62,7 @@ pub fn open(ground: &Path, act: Act, which: usize, group: &Group) -> Result<End,
         .slab_bytes(16384)
         .wait(Wait::Park)
         .retry(Duration::from_millis(1), Duration::from_millis(1))
-        // A stepped one takes its time.
+        // A stepped worker is slow, so the handshake gets a long timeout.
         .handshake_timeout(TIMEOUT)
         .group(group);
     let place = Storage::directory(place(ground, which));
@@ -83,7 +84,7 @@ fn is_server(act: Act, which: usize) -> bool {
 }
 
 impl Stage {
-    /// Both ends, with the script played, and the worker at the beginning of its act.
+    /// Plays the script with both ends, and stops the worker at the beginning of its act.
     pub fn set(act: Act) -> Result<(Self, Stepper), String> {
         let ground = Ground::new();
         let group = Group::with_wait(Wait::Park).map_err(|error| error.to_string())?;
@@ -108,12 +109,12 @@ impl Stage {
         [WORKER, PEER].map(|which| file(self.ground.path(), self.act, which))
     }
 
-    /// The next owner of the worker's end, in a process of its own.
+    /// Starts the next owner of the worker's end, in a process of its own.
     pub fn successor(&self) -> Second {
         worker::start(self, "next")
     }
 
-    /// Lets the peer do what there is to do, and waits a moment.
+    /// Polls the peer's group for `time`.
     pub fn drive(&self, time: Duration) -> Result<(), String> {
         let polled = self.group.poll(Some(Instant::now() + time));
         polled.map_err(|error| error.to_string())?;
@@ -121,8 +122,8 @@ impl Stage {
         Ok(())
     }
 
-    /// The same at once, for a worker that waits for the peer in its act; no other wants the peer
-    /// to move.
+    /// Polls the peer's group without waiting, if the act needs the peer to answer; in other acts
+    /// the peer must not move.
     pub fn answer(&self) {
         if self.act.opens() {
             let _ = self.group.try_poll();

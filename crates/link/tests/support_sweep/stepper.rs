@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A second process that is led from instruction to instruction.
+//! Single-steps a thread of a second process through an act.
 //!
 //! ```text
 //!   worker: says which thread ─▶ PTRACE_TRACEME ─▶ SIGSTOP ─────────── act ───────────▶ SIGSTOP
 //!   here:                                          wait ── step, step, step, … ──▶ the mark
 //! ```
 //!
-//! Between examined instructions it is run from system call to system call. A system call is one
-//! step. An instruction that is repeated (`rep movsb`) is one step each time.
+//! Instructions that are not examined run at full speed, from system call to system call. A system
+//! call counts as one step. A repeated instruction (`rep movsb`) counts as one step for each
+//! repetition.
 
 use super::worker::THREAD;
 use nix::errno::Errno;
@@ -21,23 +22,24 @@ use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// A traced thread. Only the thread that started it can lead it.
+/// A traced thread. Only the thread that started the tracing can control it.
 pub struct Stepper {
     second: Second,
     thread: Pid,
 }
 
-/// Where a worker stands.
+/// The place at which a stepped worker has stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stop {
-    /// The thread runs on.
+    /// Within the act, after a step.
     Stepped,
-    /// At the end of the act.
+    /// At the end of the act, which the worker marks by SIGSTOP.
     Marked,
 }
 
 impl Stepper {
-    /// Waits until the worker stands at the beginning of its act; calls `meanwhile` all the time.
+    /// Waits until the worker has stopped at the beginning of its act; calls `meanwhile`
+    /// repeatedly.
     pub fn meet(
         mut second: Second,
         directory: &Path,
@@ -52,7 +54,7 @@ impl Stepper {
             let Ok(text) = fs::read_to_string(directory.join(THREAD)) else { continue };
             let thread = Pid::from_raw(text.parse().map_err(|_| "no thread")?);
             match waitpid(thread, Some(WaitPidFlag::__WALL | WaitPidFlag::WNOHANG)) {
-                // It has not said yet that it may be traced.
+                // The worker has not yet allowed tracing.
                 Err(Errno::ECHILD) | Ok(WaitStatus::StillAlive) => {}
                 Ok(WaitStatus::Stopped(_, Signal::SIGSTOP)) => return Ok(Self { second, thread }),
                 other => return Err(format!("before its act: {other:?}")),
@@ -60,30 +62,30 @@ impl Stepper {
         }
     }
 
-    /// Executes one instruction. `meanwhile` is called while it waits for something, if it is a
-    /// system call.
+    /// Executes one instruction. If it is a system call that blocks, `meanwhile` is called
+    /// repeatedly.
     ///
     /// # Errors
-    /// The worker is not where it should be.
+    /// The worker has not stopped where it should.
     pub fn step(&self, meanwhile: &mut dyn FnMut()) -> Result<(Stop, bool), String> {
         let is_call = self.is_at_call().map_err(|error| error.to_string())?;
         ptrace::step(self.thread, None).map_err(|error| format!("no step: {error}"))?;
         Ok((self.stop(is_call.then_some(meanwhile))?, is_call))
     }
 
-    /// As far as the next system call.
+    /// Runs the thread up to its next system call.
     ///
     /// # Errors
-    /// Runs the thread as [`step`](Self::step) does.
+    /// The worker has not stopped where it should.
     pub fn to_call(&self) -> Result<Stop, String> {
         ptrace::syscall(self.thread, None).map_err(|error| format!("no leap: {error}"))?;
         self.stop(None)
     }
 
-    /// Through the system call at which it is.
+    /// Runs the thread through the system call at which it has stopped.
     ///
     /// # Errors
-    /// Runs the thread as [`step`](Self::step) does, again.
+    /// The worker has not stopped where it should.
     pub fn through_call(&self, meanwhile: &mut dyn FnMut()) -> Result<Stop, String> {
         ptrace::syscall(self.thread, None).map_err(|error| format!("no leap: {error}"))?;
         self.stop(Some(meanwhile))
@@ -101,7 +103,7 @@ impl Stepper {
         }
     }
 
-    /// Whether the next instruction is a system call: no other waits.
+    /// Whether the next instruction is a system call: only a system call can block.
     fn is_at_call(&self) -> nix::Result<bool> {
         let at = ptrace::getregs(self.thread)?.rip;
         let word = ptrace::read(self.thread, at as ptrace::AddressType)?;
@@ -127,14 +129,14 @@ impl Stepper {
         Err(Errno::ETIMEDOUT)
     }
 
-    /// SIGKILL, where it stands.
+    /// Kills the worker where it has stopped, by dropping the stepper.
     pub fn kill(self) {}
 }
 
 impl Drop for Stepper {
     fn drop(&mut self) {
         let _ = partywall_sys::signal::kill(self.second.pid(), partywall_sys::signal::Signal::KILL);
-        // A traced thread is gone only when its tracer has seen it go.
+        // A traced thread disappears only after its tracer has waited for its end.
         while let Ok(status) = waitpid(self.thread, Some(WaitPidFlag::__WALL)) {
             if !matches!(status, WaitStatus::Stopped(..)) {
                 break;
@@ -144,7 +146,7 @@ impl Drop for Stepper {
     }
 }
 
-/// The bytes 0f 05.
+/// The two bytes 0f 05 of the instruction `syscall`, as a little-endian number.
 const SYSCALL: i64 = 0x050f;
-/// A system call that takes longer is likely to wait.
+/// Number of polls without `meanwhile`: a system call that takes longer probably blocks.
 const LOOKS_ALONE: u64 = 100;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! One act: stepped through once, its images judged, and then killed for real in as many workers as
-//! wanted.
+//! The sweep of one act: it is stepped through once, its images are judged, and then as many
+//! workers as requested are really killed.
 
 use super::act::Act;
 use super::conversation::{Conversation, is_reported};
@@ -14,16 +14,16 @@ use std::collections::HashSet;
 use std::fmt;
 use std::time::{Duration, Instant};
 
-/// How much of each act is done.
+/// How thoroughly each act is tested.
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
-    /// Every instruction is stepped also of acts that open a link, not only those between two
-    /// system calls between which a file changes.
+    /// Whether acts that open a link are stepped completely, and not only between two system calls
+    /// between which a file changes.
     pub is_whole: bool,
-    /// So many images at most are judged, evenly chosen, the first and the last among them.
+    /// Maximum number of images that are judged, evenly chosen, including the first and the last.
     pub images: usize,
-    /// So many real kills: up to half of them where a file has just changed, the rest evenly at any
-    /// boundary.
+    /// Number of real kills: up to half of them right after a file has changed, the others evenly
+    /// distributed over all boundaries.
     pub kills: usize,
 }
 
@@ -102,16 +102,16 @@ pub fn run(act: Act, settings: Settings) -> Result<Figures, String> {
     Ok(figures)
 }
 
-/// The way through an act, and what the files were.
+/// The recorded course of an act: its boundaries, and the files at each of them.
 struct Path {
     images: Images,
     boundaries: u64,
-    /// At which boundary each system call was done.
+    /// For each system call, the boundary after it.
     calls: Vec<u64>,
 }
 
-/// A boundary as another worker finds it: behind so many system calls, and so many instructions
-/// further.
+/// A boundary that another worker can reach: the number of system calls before it, and the number
+/// of instructions after the last of them.
 #[derive(Clone, Copy, Debug)]
 struct Moment {
     calls: u64,
@@ -119,7 +119,8 @@ struct Moment {
 }
 
 impl Path {
-    /// Between which system calls the files change: behind how many, that is.
+    /// Finds the system calls between which a file changes. Each is named by the number of calls
+    /// before.
     fn calls(act: Act) -> Result<HashSet<u64>, String> {
         let (stage, stepper) = Stage::set(act)?;
         let mut images = Images::new(stage.files()).map_err(text)?;
@@ -137,7 +138,7 @@ impl Path {
         Err(ENDLESS.to_owned())
     }
 
-    /// Steps through the act, or only behind the given system calls.
+    /// Steps through the act, or only through the parts after the given system calls.
     fn step(act: Act, behind: Option<&HashSet<u64>>) -> Result<Self, String> {
         let (stage, stepper) = Stage::set(act)?;
         let images = Images::new(stage.files()).map_err(text)?;
@@ -175,7 +176,7 @@ impl Path {
     }
 }
 
-/// A worker that is killed there; its next owner, and the peer, who lives, go on.
+/// Kills a worker at that boundary. Then the next owner and the peer, which lives, continue.
 fn kill(act: Act, moment: Moment, judge: &mut Judge) -> Result<bool, String> {
     let (stage, stepper) = Stage::set(act)?;
     lead(&stage, &stepper, moment)?;
@@ -205,7 +206,8 @@ fn kill(act: Act, moment: Moment, judge: &mut Judge) -> Result<bool, String> {
     judge.may_be(&Findings { view, got })
 }
 
-/// To that moment, or to the end of the act if this worker has fewer of one or the other.
+/// Runs a worker to that boundary, or to the end of the act if the worker makes fewer system calls
+/// or instructions.
 fn lead(stage: &Stage, stepper: &Stepper, moment: Moment) -> Result<(), String> {
     for _ in 0..moment.calls {
         if stepper.to_call()? == Stop::Marked
@@ -226,7 +228,7 @@ fn text(error: std::io::Error) -> String {
     error.to_string()
 }
 
-/// At most so many numbers below `count`, evenly, the first and the last among them.
+/// At most `most` numbers below `count`, evenly spread, including the first and the last.
 fn spread(count: usize, most: usize) -> Vec<usize> {
     let most = most.min(count);
     match most {
@@ -255,6 +257,6 @@ impl fmt::Display for Figures {
     }
 }
 
-/// An act has a bound.
+/// Maximum number of instructions of an act.
 const STEPS_MAX: u64 = 5_000_000;
 const ENDLESS: &str = "the act does not end";

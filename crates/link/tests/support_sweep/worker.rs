@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The second process: the end that is killed, and the next owner of it.
+//! The second process: the end that is killed, or its next owner.
 //!
 //! ```text
-//!   past    script, "ready", until killed
-//!   act     script │ SIGSTOP │ the act │ SIGSTOP
-//!   next    takes what there is, speaks last, says what it got, until killed
+//!   past    plays the script, reports "ready", waits to be killed
+//!   act     plays the script │ SIGSTOP │ the act │ SIGSTOP
+//!   next    receives what there is, sends the last message, reports, waits to be killed
 //! ```
 
 use super::act::{Act, Line, Liveness, View, length};
@@ -22,7 +22,8 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Files in which a worker says something: which thread acts, that it is ready, what it got.
+/// Names of the files in which a worker reports its thread id, that it is ready, and what it
+/// received.
 pub const THREAD: &str = "thread";
 pub const READY: &str = "ready";
 const GOT: &str = "got";
@@ -34,13 +35,13 @@ pub fn start(stage: &Stage, part: &str) -> Second {
     Second::start("sweep_worker", &[(PART, part), (ACT, &act), (GROUND, ground)])
 }
 
-/// Plays the part that the environment names, if any.
+/// Plays the part that the environment names; returns at once if it names none.
 pub fn main() {
     let Some(part) = variable(PART) else { return };
     let act = Act::from_name(&variable(ACT).expect(ACT));
     let ground = PathBuf::from(variable(GROUND).expect(GROUND));
-    // It is never the first thread: the system reports the death of that one only when all others
-    // are gone.
+    // The act runs in a second thread: the system reports the death of a process's first thread
+    // only after that of all others.
     let played = thread::spawn(move || match part.as_str() {
         "past" => {
             let worker = Worker::open(act, &ground);
@@ -123,8 +124,8 @@ fn succeed(act: Act, ground: &Path) {
     worker.wait_for_death();
 }
 
-/// The output of the next owner: its part of the view, and each message it received. `None` if it
-/// has not spoken yet.
+/// The report of the next owner: its part of the view, and each received message. `None` until the
+/// report exists.
 pub fn said(ground: &Path) -> Option<Result<(View, Vec<Got>), String>> {
     let text = fs::read_to_string(ground.join(GOT)).ok()?;
     let words: Result<Vec<u64>, _> = text.split(' ').map(str::parse).collect();
@@ -140,7 +141,7 @@ pub fn said(ground: &Path) -> Option<Result<(View, Vec<Got>), String>> {
     Some(Ok((view, got)))
 }
 
-/// One end, and what drives it.
+/// The worker's end of the link, and the group that drives it.
 struct Worker {
     act: Act,
     group: Group,
@@ -154,7 +155,8 @@ impl Worker {
         Self { act, group, end }
     }
 
-    /// The worker's part of the script; what it was handed and did not commit.
+    /// Plays the worker's part of the script. Returns the messages that were delivered and not
+    /// acknowledged.
     fn play(&self) -> Vec<Message> {
         let link = &self.end.link;
         let mut held = Vec::new();
@@ -174,7 +176,8 @@ impl Worker {
                         held.push(came);
                     } else {
                         came.ack().unwrap();
-                        // Until a thread waits the peer does not learn of it.
+                        // The acknowledgement reaches the peer only when a thread of the worker
+                        // waits.
                         self.group.poll(Some(Instant::now() + POLL_TIME)).unwrap();
                     }
                 }
@@ -192,7 +195,7 @@ impl Worker {
     }
 }
 
-/// Whole, or not there.
+/// Writes a file under a temporary name and renames it, so that it is complete or absent.
 fn say(ground: &Path, name: &str, text: &str) {
     let path = ground.join(format!("{name}.new"));
     fs::write(&path, text).unwrap();

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The bytes of messages: all of them follow from the seed, the side that sends, and the number.
+//! The bytes of messages, which follow from the seed, the sending end and the message's number.
 //!
 //! ```text
 //!   at least 16 bytes    number u64 │ 0 or 1: an answer u64 │ pattern
-//!   fewer                pattern                        the oracle finds out which one
+//!   fewer                pattern, from which the oracle finds out the number
 //! ```
 
 use partywall_testkit::pattern;
@@ -11,9 +11,9 @@ use partywall_testkit::pattern;
 /// The two ends of a link.
 pub const CLIENT: usize = 0;
 pub const SERVER: usize = 1;
-/// A message that does not say its number.
+/// The number of a message that is too short to contain one.
 pub const UNNAMED: u64 = u64::MAX;
-/// From this length on a message says its number.
+/// Messages of at least this length contain their number.
 pub const NAMED_BYTES: usize = 16;
 
 pub fn content(seed: u64, side: usize, number: u64, is_answer: bool, len: usize) -> Vec<u8> {
@@ -26,7 +26,7 @@ pub fn content(seed: u64, side: usize, number: u64, is_answer: bool, len: usize)
     bytes
 }
 
-/// Number of a message, and whether it is an answer.
+/// The number that a message contains, and whether the message is an answer.
 pub fn name(bytes: &[u8]) -> (u64, bool) {
     if bytes.len() < NAMED_BYTES {
         return (UNNAMED, false);
@@ -35,7 +35,7 @@ pub fn name(bytes: &[u8]) -> (u64, bool) {
     (word(0), word(8) == 1)
 }
 
-/// Tells any two messages apart, as far as 64 bits do.
+/// A 64-bit hash, so that two different messages hardly ever have the same digest.
 pub fn digest(bytes: &[u8]) -> u64 {
     let mut digest = bytes.len() as u64;
     let mut take = |word: u64| {

@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Rounds without kills: the network between the two ends is cut again and again, and each time the
-//! time until messages come again is taken.
+//! Rounds without kills: the network between the two ends is cut repeatedly. Each round measures
+//! how long it takes until messages arrive again.
 //!
 //! ```text
 //!   cut ──── possible ──────── both attach ──── a message comes over the new connection
 //!            │  the client knows │◀────── time taken ──────▶│
 //! ```
 //!
-//! A client whose old connection is kept does not know before its late bytes, and its end, have
-//! come. The end of the time is when the oracle reads of the message, which is a little late, never
-//! early.
+//! A client whose old connection was kept learns of the cut only when its late bytes and its end
+//! have arrived. The measured time ends when the oracle reads of the message, which may be slightly
+//! late, but never early.
 //!
-//! On a busy machine each of the five threads that take part waits for a processor, and the times
-//! say little. So the director says of each recovery whether it was itself kept waiting: if it was,
-//! so were the others, likely.
+//! On a busy machine each of the five threads involved waits for a processor, and the times mean
+//! little. So the director marks each recovery during which it was itself kept waiting, because the
+//! other threads probably were, too.
 
 use super::content::{CLIENT, SERVER};
 use super::figures::{Circumstances, Figures, Recovery};
@@ -27,7 +27,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 impl Round {
-    /// Cuts so often, settles, and judges.
+    /// Cuts the network `cuts` times, settles, and judges the round.
     pub fn run_cuts(&mut self, cuts: u64, figures: &mut Figures) -> Outcome<()> {
         let before = figures.cuts;
         self.start(SERVER);
@@ -42,7 +42,7 @@ impl Round {
             self.held_up = Duration::ZERO;
             let at = Instant::now();
             if !self.relay.harm(harm, time) {
-                // An end that begins an epoch makes another by itself.
+                // An end that begins an epoch makes another connection by itself.
                 continue;
             }
             let possible = match harm {
@@ -65,7 +65,7 @@ impl Round {
                 _ => Circumstances::Undisturbed,
             };
             figures.recoveries.push(Recovery { time, circumstances });
-            // So that what the next cut finds is of this connection.
+            // Both ends attach first, so that the next cut concerns the new connection.
             self.wait_attached(attached)?;
         }
         self.finish(figures)
@@ -82,7 +82,7 @@ impl Round {
     }
 }
 
-/// The shortest way there and back through a relay, over TCP.
+/// The shortest round-trip time through a relay, over TCP without links.
 pub fn round_trip() -> Duration {
     let directory = tempfile::tempdir().unwrap();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -112,8 +112,8 @@ pub fn round_trip() -> Duration {
     times[ROUND_TRIPS / 2]
 }
 
-/// The director polls each 200 µs. If it could not for so long, the machine was busy with something
-/// else.
+/// The director polls every 200 µs. If it could not poll for this long, the machine was busy with
+/// something else.
 const HELD_UP_MAX: Duration = Duration::from_millis(2);
 const ROUND_TRIPS: usize = 101;
 const LATE_MICROS_MAX: u64 = 20_000;

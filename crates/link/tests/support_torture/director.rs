@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Rounds, one after another, until enough was killed.
+//! Runs rounds, one after another, until enough ends were killed.
 
 use super::cuts;
 use super::figures::Figures;
@@ -8,11 +8,11 @@ use super::settings::{Plan, Settings};
 use partywall_testkit::Random;
 use std::time::Instant;
 
-/// Runs rounds, each of which is judged whole.
+/// Runs rounds with kills; each round is judged as a whole.
 ///
 /// # Panics
 ///
-/// If anything was violated; it says what, the seed, and the last that happened.
+/// If a round violates a rule: the text names the violation, the seed, and the last events.
 pub fn run(settings: &Settings) -> Figures {
     let start = Instant::now();
     let mut figures = Figures { seed: settings.seed, ..Figures::default() };
@@ -38,11 +38,12 @@ pub fn run(settings: &Settings) -> Figures {
     }
 }
 
-/// Runs rounds without kills in which the network is cut, as often as wanted.
+/// Runs rounds without kills in which the network is cut, until the settings' number of cuts is
+/// reached.
 ///
 /// # Panics
 ///
-/// Does the same as [`run`].
+/// For the reasons of [`run`].
 pub fn cut(settings: &Settings) -> Figures {
     let start = Instant::now();
     let round_trip = cuts::round_trip();
@@ -67,7 +68,7 @@ pub fn cut(settings: &Settings) -> Figures {
     figures
 }
 
-/// Each mode over each transport.
+/// Minimum number of rounds: each mode over each transport.
 const ROUNDS_LEAST: u64 = 12;
 const KILLS_A_ROUND: u64 = 60;
 const CUTS_A_ROUND: u64 = 250;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! One end of the link, in a process of its own: it does what chance says, and writes down each
-//! step before and after it.
+//! One end of the link, in a process of its own: it makes random operations, and notes each in the
+//! journal before and after it.
 //!
 //! ```text
 //!   until killed:   send │ a batch │ receive and keep, commit, answer or rewind │ begin an epoch
@@ -21,12 +21,13 @@ use std::os::unix::process::parent_id;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// Variables of an end: which side, where, the plan, which owner and from which number on.
+/// Environment variables of an end: its side, its directory, the plan, the number of this owner,
+/// and the number of its first message.
 pub const ROLE: &str = "PARTYWALL_TORTURE_ROLE";
 pub const DIRECTORY: &str = "PARTYWALL_TORTURE_DIRECTORY";
 pub const PLAN: &str = "PARTYWALL_TORTURE_PLAN";
 pub const OWNER: &str = "PARTYWALL_TORTURE_OWNER";
-/// Where the relay is (client), or where to listen (server).
+/// The address of the relay (for a client), or at which to listen (for a server).
 pub const ADDRESS: &str = "PARTYWALL_TORTURE_ADDRESS";
 
 /// Name of the file that exists once no new message may be sent.
@@ -81,7 +82,7 @@ pub fn run(role: &str) {
         .live();
 }
 
-/// Tells, and waits to be found dead.
+/// Writes the reason of a failure to a file and a note to the journal, then panics.
 fn fail(directory: &Path, journal: &mut Journal, words: &str) -> ! {
     fs::write(directory.join("failed"), words).unwrap();
     journal.note(What::Failed, &[]);
@@ -97,12 +98,13 @@ struct End {
     link: Link,
     /// The number of the next message.
     next: u64,
-    /// Received and not yet committed.
+    /// Messages that were received but not yet acknowledged, with their epochs.
     held: Vec<(Message, u64)>,
-    /// The epoch in which this owner certainly sent a message with its number. Later messages
-    /// without a number are then of this owner.
+    /// The epoch in which this owner certainly sent a message that contains its number. Later
+    /// messages without a number can then be attributed to this owner.
     anchor: Option<u64>,
-    /// An answer found no room: the peer may wait for room, too.
+    /// Whether an answer found no room. Then this end answers no more requests at random, because
+    /// the peer may be waiting for room as well.
     is_tired: bool,
 }
 
@@ -133,7 +135,7 @@ impl End {
         }
     }
 
-    /// Takes events and reports.
+    /// Takes the link's events and reports, and notes them in the journal.
     fn tell(&mut self) {
         while let Some(event) = self.link.try_event() {
             match event {
@@ -235,8 +237,8 @@ impl End {
             Mode::Replies => self.side == CLIENT,
             _ => true,
         };
-        // Epochs that begin meanwhile could not be distinguished, because the closure must not use
-        // the link.
+        // The closure must not use the link, so it could not find out whether an epoch began
+        // meanwhile.
         if may_read && !self.plan.epochs && self.chance.below(4) == 0 {
             return self.read();
         }
@@ -252,7 +254,7 @@ impl End {
         let words = [position, epoch, number, len, digest(&message), u64::from(message.attempt())];
         self.journal.note(What::Got, &words);
         if self.held.last().is_some_and(|(last, _)| last.position() >= position) {
-            // They come again: the streams were joined anew.
+            // The connection was made anew, and the unacknowledged messages are received again.
             self.held.clear();
         }
         let is_request = !is_answer && message.len() >= NAMED_BYTES;
@@ -273,7 +275,7 @@ impl End {
         }
     }
 
-    /// Receives where the message lies, and commits it with all that is held.
+    /// Receives a message by reading it in place, which acknowledges it and all held messages.
     fn read(&mut self) {
         let (moment, epoch) = (self.moment(), self.epoch());
         let journal = &mut self.journal;
@@ -294,7 +296,7 @@ impl End {
         }
     }
 
-    /// Commits all that is held, in one commit.
+    /// Acknowledges all held messages at once.
     fn commit(&mut self) {
         let Some((last, epoch)) = self.held.pop() else { return };
         let words = [last.position(), epoch];
@@ -336,7 +338,7 @@ impl End {
         let next = self.epoch() + 1;
         self.journal.note(What::AboutToBegin, &[next]);
         self.held.clear();
-        // It may have begun meanwhile.
+        // The peer may have begun the same epoch meanwhile, which is no failure.
         let _ = self.link.begin_epoch(next);
     }
 
@@ -352,7 +354,7 @@ impl End {
             let until = Instant::now() + Duration::from_millis(10);
             match self.link.recv_deadline(until) {
                 Ok(Some(_)) => self.rewind(),
-                // The peer closed its end, and comes back.
+                // The peer closed its end, and will come back.
                 Ok(None) => {}
                 Err(RecvError::TimedOut) => {
                     let words = [epoch, self.link.unacked_bytes().unwrap_or(u64::MAX)];
@@ -369,12 +371,12 @@ impl End {
         self.next - 1
     }
 
-    /// The length that a message may have here.
+    /// The length for a message of this end: without an anchor, long enough to contain its number.
     fn anchored(&self, len: usize, epoch: u64) -> usize {
         if self.anchor == Some(epoch) { len } else { len.max(NAMED_BYTES) }
     }
 
-    /// Mostly short, now and then as long as any.
+    /// A random length: mostly short, sometimes the longest possible.
     fn length(&mut self) -> usize {
         match self.chance.below(20) {
             0 => self.chance.size(self.plan.slab_bytes),
@@ -383,7 +385,7 @@ impl End {
         }
     }
 
-    /// A short while from now on, now and then none.
+    /// A random instant within the next 3 ms, sometimes the present.
     fn moment(&mut self) -> Instant {
         Instant::now() + Duration::from_micros(self.chance.size(3000) as u64)
     }
@@ -406,5 +408,5 @@ impl End {
     }
 }
 
-/// So many messages at most are received before one of them is committed.
+/// Maximum number of received messages that are held before one is acknowledged.
 const HELD_MAX: usize = 4;

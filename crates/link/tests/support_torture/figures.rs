@@ -1,18 +1,19 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Figures of a run.
+//! The figures of a torture run.
 
 use super::oracle::Moment;
 use std::fmt;
 use std::time::Duration;
 
-/// Counts of a whole run.
+/// The counts of a whole run.
 #[derive(Debug, Default)]
 pub struct Figures {
     pub seed: u64,
     pub rounds: u64,
-    /// By what the killed end was doing.
+    /// The number of kills, by the operation in which the end was killed.
     pub by_moment: [u64; Moment::COUNT],
-    /// Of these, both ends at once, and before the one before had recovered.
+    /// The number of kills of both ends at once, and of kills before an end had recovered from its
+    /// previous one.
     pub both: u64,
     pub again: u64,
     pub stops: u64,
@@ -20,7 +21,7 @@ pub struct Figures {
     pub late: u64,
     pub delays: u64,
     pub connections: u64,
-    /// How often an end was attached over shared memory.
+    /// The number of attachments over shared memory.
     pub shared: u64,
     pub sent: u64,
     pub consumed: u64,
@@ -28,27 +29,27 @@ pub struct Figures {
     pub epochs: u64,
     pub reports: u64,
     pub time: Duration,
-    /// In runs of cuts: from the instant at which a new connection is possible until a message
-    /// comes over one.
+    /// For runs of cuts: times from the instant at which a new connection is possible, until a
+    /// message arrives over one.
     pub recoveries: Vec<Recovery>,
-    /// There and back through the relay, without links.
+    /// Round-trip time through the relay, without links.
     pub round_trip: Duration,
 }
 
-/// One entry of [`Figures::recoveries`].
+/// A measured recovery after a cut.
 #[derive(Clone, Copy, Debug)]
 pub struct Recovery {
     pub time: Duration,
     pub circumstances: Circumstances,
 }
 
-/// Other causes of a delay.
+/// Whether anything else than the cut may have delayed a recovery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Circumstances {
     Undisturbed,
     /// Epochs begin in this round, which end connections, too.
     Epochs,
-    /// The machine was so busy meanwhile that the director was kept waiting.
+    /// The machine was so busy during the recovery that the director was kept waiting.
     Busy,
 }
 
@@ -57,12 +58,12 @@ impl Figures {
         self.by_moment.iter().sum()
     }
 
-    /// A link should be there again by then.
+    /// The time within which an undisturbed link should recover.
     pub fn recovery_bound(&self) -> Duration {
         self.round_trip + Duration::from_millis(50)
     }
 
-    /// The times of recoveries under these circumstances; they rise.
+    /// The times of recoveries under these circumstances, in ascending order.
     fn times(&self, circumstances: Circumstances) -> Vec<Duration> {
         let chosen = self.recoveries.iter().filter(|one| one.circumstances == circumstances);
         let mut times: Vec<Duration> = chosen.map(|one| one.time).collect();
@@ -70,7 +71,7 @@ impl Figures {
         times
     }
 
-    /// All of them, under whatever circumstances.
+    /// Whether all recoveries were within the bound, under whatever circumstances.
     pub fn are_in_time(&self) -> bool {
         self.recoveries.iter().all(|one| one.time <= self.recovery_bound())
     }

@@ -1,35 +1,35 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The journal of both ends, in one file that outlives them.
+//! The journal of both ends: one file that outlives their processes.
 //!
 //! ```text
 //!   0 what, side, owner │ 8 … 64 seven words, as `What` says   a note: 64 bytes, one write
 //! ```
 //!
-//! A write of 64 bytes at a multiple of 64 never crosses a page, so that a kill never leaves half
-//! of one.
+//! A write of 64 bytes at a multiple of 64 never crosses a page, so a kill never leaves an
+//! incomplete note.
 
 use std::fs::File;
 use std::io::Write;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-/// The kind of an entry. The words of each note follow it.
+/// The kind of a note. Each variant lists the words that follow the kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum What {
-    /// The memory is open, the number of an address.
+    /// The end has opened its link; no words follow.
     Opened = 1,
-    /// A connection was attached: 1 if its stream went on, 1 if it is over shared memory.
+    /// A connection was attached: 1 if its stream continued, 1 if it uses shared memory.
     Attached,
     /// number, length, epoch, first of its batch, messages in its batch
     AboutToSend,
     /// number, epoch, first and count of its batch
     Sent,
-    /// The same: nothing was sent.
+    /// As `Sent`: the send failed, and nothing was sent.
     NotSent,
-    /// position, epoch, number if it says so, length, digest, attempt
+    /// position, epoch, number (if the message contains it), length, digest, attempt
     Got,
-    /// position, epoch: it and all before it
+    /// position, epoch of the message to be acknowledged with all before it
     AboutToCommit,
     /// position, epoch
     Committed,
@@ -39,15 +39,15 @@ pub enum What {
     AboutToReply,
     /// position, epoch of the request; number of the answer
     Replied,
-    /// The same: neither was.
+    /// As `Replied`: the reply failed; neither was the answer sent nor the request acknowledged.
     NotReplied,
-    /// The epoch that is about to be begun.
+    /// epoch that is about to be begun
     AboutToBegin,
     /// kind, flags, epoch, from, to
     Reported,
-    /// All that is here is consumed: epoch, unconsumed bytes
+    /// Everything that arrived is acknowledged: epoch, unacknowledged bytes of this end
     Idle,
-    /// There is a file with words about it.
+    /// The end has failed; the file `failed` contains the reason.
     Failed,
 }
 
@@ -59,14 +59,14 @@ pub struct Note {
     pub words: [u64; 7],
 }
 
-/// Where an end writes.
+/// The writing end of the journal.
 pub struct Journal {
     file: File,
     side: usize,
     owner: u64,
 }
 
-/// Where the oracle reads.
+/// The reading end of the journal, for the oracle.
 pub struct Reader {
     file: File,
     at: u64,
@@ -95,7 +95,7 @@ impl Reader {
         Self { file: File::open(directory.join(NAME)).unwrap(), at: 0 }
     }
 
-    /// Entries that were written since the last call.
+    /// Returns the notes that were written since the last call.
     pub fn read(&mut self) -> Vec<Note> {
         let end = self.file.metadata().unwrap().len();
         assert!(end % NOTE_BYTES as u64 == 0, "half a note");

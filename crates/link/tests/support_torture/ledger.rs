@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! One direction, judged note by note.
+//! The messages of one direction, judged note by note of the journal.
 //!
 //! ```text
 //!   about to send ──▶ Doubtful ── sent ─────────────▶ Sent ── got, committed ──▶ consumed
@@ -15,18 +15,18 @@
 use super::content::{UNNAMED, content, digest};
 use std::collections::HashMap;
 
-/// Messages that one side sent, and their fate at the other.
+/// The messages that one end sent, and what became of them at the other end.
 pub struct Ledger {
     seed: u64,
     sender: usize,
     pub messages: Vec<Message>,
-    /// By epoch and position: no position ever names two.
+    /// The message at each epoch and position: no place ever belongs to two messages.
     places: HashMap<(u64, u64), usize>,
-    /// The first that is not known to be consumed.
+    /// Index of the first message that is not known to be acknowledged.
     pub committed: usize,
-    /// May be consumed, with all before it.
+    /// A message that may be acknowledged, together with all before it.
     pub doubt: Option<usize>,
-    /// The owner of the receiving end, and what it was handed last.
+    /// The owner of the receiving end, and the last message delivered to that owner.
     last: Option<(u64, usize)>,
     epoch: u64,
     pub got: u64,
@@ -37,16 +37,16 @@ pub struct Ledger {
 pub struct Message {
     len: u64,
     pub snapshot: LinkSnapshot,
-    /// It was sent in one of these.
+    /// The first and the last epoch in which the message may have been sent.
     pub epochs: (u64, u64),
     batch: (usize, usize),
-    /// In the other direction.
+    /// The request in the opposite direction that this message answers.
     pub answers: Option<usize>,
     pub place: Option<(u64, u64)>,
     pub is_consumed: bool,
-    /// It was acknowledged or dropped, and which of the two cannot be known.
+    /// Whether the message was acknowledged or dropped, without any way to find out which.
     pub is_lost_sight_of: bool,
-    /// The send returned without an error.
+    /// Whether the send returned without an error.
     pub was_confirmed: bool,
     last_owner: u64,
     owners: u64,
@@ -60,18 +60,19 @@ pub enum LinkSnapshot {
     Dropped,
 }
 
-/// Consequences for messages of the other direction.
+/// A consequence of a finding for messages of the opposite direction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effect {
-    /// This request is consumed, if it was answered so.
+    /// If this message was a reply, its request is acknowledged.
     Answered(usize),
-    /// These were consumed by their answers: the answers were sent. First, and behind the last.
+    /// Messages of this range were acknowledged. Those acknowledged by replies prove that the
+    /// replies were sent. First index, and index after the last.
     Sent(usize, usize),
-    /// Those requests are not: the answers to them never were.
+    /// This request is not acknowledged, so the reply to it was never sent.
     Unanswered(usize),
 }
 
-/// A message as its receiver notes it.
+/// A received message, as its receiver notes it in the journal.
 pub struct Got {
     pub owner: u64,
     pub position: u64,
@@ -128,14 +129,14 @@ impl Ledger {
         });
     }
 
-    /// The send returned without an error, in this epoch at the latest.
+    /// The send of message `number` returned without an error, in `epoch` or earlier.
     pub fn sent(&mut self, number: usize, epoch: u64) -> Judged<()> {
         let message = &mut self.messages[number];
         message.epochs.1 = message.epochs.1.min(epoch);
         message.was_confirmed = true;
         match message.snapshot {
-            // It may have come, or been passed by those of the next epoch, before its sender said
-            // so.
+            // The message may have arrived, or been skipped by messages of the next epoch, before
+            // its sender noted the send.
             LinkSnapshot::Sent | LinkSnapshot::Dropped => Ok(()),
             LinkSnapshot::Doubtful => {
                 message.snapshot = LinkSnapshot::Sent;
@@ -147,7 +148,7 @@ impl Ledger {
         }
     }
 
-    /// It was not sent, as one of the ends found.
+    /// The message was not sent, as one of the ends has found.
     pub fn absent(&mut self, number: usize) -> Judged<()> {
         match self.messages[number].snapshot {
             LinkSnapshot::Sent => Err(format!("{number} was not sent, and yet it is there")),
@@ -159,13 +160,14 @@ impl Ledger {
         }
     }
 
-    /// A batch is there whole, or not at all.
+    /// Applies a finding about a message to its whole batch, which is sent completely or not at
+    /// all.
     fn rest_of_batch(&mut self, number: usize, snapshot: LinkSnapshot) -> Judged<()> {
         let batch = self.messages[number].batch;
         let end = (batch.0 + batch.1).min(self.messages.len());
         for other in batch.0..end {
             if self.messages[other].batch != batch {
-                // Its sender was killed before it had announced all of it.
+                // The sender was killed before it had noted all messages of the batch.
                 break;
             }
             match self.messages[other].snapshot {
@@ -181,7 +183,7 @@ impl Ledger {
         Ok(())
     }
 
-    /// A message was handed to the application.
+    /// The message `got` was delivered to the application.
     pub fn got(&mut self, got: &Got) -> Judged<Vec<Effect>> {
         if got.epoch < self.epoch {
             return Err(format!("epoch {} after {}", got.epoch, self.epoch));
@@ -215,7 +217,7 @@ impl Ledger {
         Ok(effects)
     }
 
-    /// Which message it is; that it may come now.
+    /// Identifies the received message, and checks that it may arrive now.
     fn identify(&self, got: &Got) -> Judged<usize> {
         let known = self.places.get(&(got.epoch, got.position)).copied();
         let number = match (known, got.number) {
@@ -247,11 +249,11 @@ impl Ledger {
         Ok(number)
     }
 
-    /// A message too short to say its number: the first that it can be.
+    /// Identifies a message that is too short to contain its number: the first one that matches.
     fn search(&self, got: &Got) -> Judged<usize> {
         let start = self.start(usize::MAX, got.owner);
-        // A message sent before one of an earlier epoch is of that epoch at the latest, even if it
-        // is unknown whether it was sent.
+        // If a message after it was certainly sent in an earlier epoch, a message belongs to that
+        // epoch at the latest, even if it is unknown whether it was sent.
         let is_of_before =
             |message: &Message| message.was_confirmed && message.epochs.1 < got.epoch;
         let of_before =
@@ -270,14 +272,14 @@ impl Ledger {
         Err(format!("a message of {} bytes was never about to be sent", got.len))
     }
 
-    /// Which message would be the next, if `number` follows what was handed out or committed
-    /// before.
+    /// The index of the message that would be next, given what was delivered or acknowledged before
+    /// `number`.
     fn start(&self, number: usize, owner: u64) -> usize {
         let last = self.last.filter(|(of, last)| *of == owner && *last < number);
         last.map_or(self.committed, |(_, last)| (last + 1).max(self.committed))
     }
 
-    /// A later one comes: is this one not there?
+    /// A later message arrives before message `number`: checks that this one is absent or dropped.
     fn pass(&mut self, number: usize, epoch: u64) -> Judged<()> {
         let message = &mut self.messages[number];
         let may_be_of_before = message.epochs.0 < epoch;
@@ -306,8 +308,8 @@ impl Ledger {
         digest(&content(self.seed, self.sender, number as u64, is_answer, len))
     }
 
-    /// It is 1, and one more for each former owner that received it. An owner that was killed
-    /// before its note is not known.
+    /// Checks the delivery count: 1, plus one for each former owner that received the message. The
+    /// count may be higher, because an owner may be killed before it has noted the delivery.
     fn count_attempt(&mut self, number: usize, got: &Got) -> Judged<()> {
         let message = &mut self.messages[number];
         if message.last_owner != got.owner {
@@ -321,19 +323,19 @@ impl Ledger {
         Err(format!("{number} says attempt {}, of {least} to {most}", got.attempt))
     }
 
-    /// The message delivered at this position.
+    /// The index of the message that was delivered at this position.
     pub fn at(&self, epoch: u64, position: u64) -> usize {
         self.places[&(epoch, position)]
     }
 
-    /// It and all before it are consumed.
+    /// Message `number` and all before it are acknowledged.
     pub fn consume(&mut self, number: usize) -> Effect {
         self.doubt = None;
         let first = self.committed;
         let epoch = self.messages[number].place.map(|(epoch, _)| epoch);
         for message in &mut self.messages[first.min(number + 1)..=number] {
-            // Messages of an epoch that is over, delivered and not acknowledged, are not
-            // acknowledged later.
+            // Messages of a past epoch that were delivered but not acknowledged are not
+            // acknowledged later either.
             let is_of_it = message.place.map(|(epoch, _)| epoch) == epoch;
             if message.snapshot == LinkSnapshot::Sent && is_of_it {
                 message.is_consumed = true;
@@ -344,7 +346,7 @@ impl Ledger {
         Effect::Sent(first, number + 1)
     }
 
-    /// Another epoch began before it could be known whether the message was acknowledged.
+    /// Another epoch began before it could be known whether message `number` was acknowledged.
     fn lose_sight(&mut self, number: usize) {
         for message in &mut self.messages[self.committed.min(number + 1)..=number] {
             message.is_lost_sight_of = true;
@@ -352,7 +354,7 @@ impl Ledger {
         self.committed = self.committed.max(number + 1);
     }
 
-    /// Nothing more will come: what is left must be explained.
+    /// No more notes follow: resolves the last doubt.
     pub fn close(&mut self, epoch: u64) -> Judged<Vec<Effect>> {
         let mut effects = Vec::new();
         if let Some(doubt) = self.doubt.take() {
@@ -366,7 +368,7 @@ impl Ledger {
         Ok(effects)
     }
 
-    /// All that was certainly sent in the last epoch is consumed.
+    /// Checks that every message that was certainly sent in the last epoch is acknowledged.
     pub fn check_all(&self, epoch: u64) -> Judged<()> {
         let lost = self.messages.iter().position(|message| {
             message.snapshot == LinkSnapshot::Sent
@@ -377,7 +379,7 @@ impl Ledger {
         lost.map_or(Ok(()), |lost| Err(format!("{lost} never came: {:?}", self.messages[lost])))
     }
 
-    /// Bytes of the ring that a message takes, at least.
+    /// Minimum number of ring bytes that a message takes.
     pub fn footprint(&self, number: usize, ring_bytes: u64) -> u64 {
         let len = self.messages[number].len;
         if (PREFIXED_BYTES + len).next_multiple_of(64) > ring_bytes / 4 {
@@ -391,9 +393,9 @@ fn index(word: u64) -> usize {
     usize::try_from(word).unwrap()
 }
 
-/// Header and prefix of a record: the longest that fits the ring has both.
+/// Bytes of header and prefix of a record.
 const PREFIXED_BYTES: u64 = 40;
-/// A record that was written while memory was shared has a header alone.
+/// Bytes of the header of a compact record, written while memory was shared.
 const COMPACT_BYTES: u64 = 16;
-/// A link counts so many attempts at least.
+/// A link counts delivery attempts at least up to this number.
 const ATTEMPTS_COUNTED: u64 = 16;

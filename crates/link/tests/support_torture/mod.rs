@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! An oracle that survives every kill, the two ends that it kills, and the relay between them.
+//! An oracle that survives every kill, the two ends that it kills, and the relay between those
+//! ends.
 //!
 //! ```text
 //!   this process                                              second processes
@@ -9,13 +10,13 @@
 //!      └──── relay: cuts, delays, delivers late ◀────────── link ────────┘
 //! ```
 //!
-//! The journal is a file to which both ends append 64 bytes at a time. The entries of a killed
-//! process stay, in the order in which they were written. "About to" precedes an act, and the other
-//! entry follows it. A kill in between leaves a doubt, which later entries resolve in one way or
-//! the other, never both.
+//! The journal is a file to which both ends append notes of 64 bytes. The notes of a killed process
+//! stay, in the order in which they were written. A note "About to …" precedes an operation, and a
+//! second note follows it. A kill between the two leaves a doubt, which later notes resolve in one
+//! way or the other, never both.
 //!
-//! It does not lose or damage memory. So there are no gaps to be reported, and any report of one is
-//! a violation.
+//! The torture does not lose or damage memory. So no end may report a gap: any such report is a
+//! violation.
 #![allow(dead_code, reason = "the two processes use different parts")]
 
 pub mod content;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Judges every note as it comes, and keeps the last ones for the search for a cause.
+//! Judges each note of the journal as it is read, and keeps the last notes to help explain a
+//! violation.
 
 use super::content::{CLIENT, SERVER};
 use super::figures::Figures;
@@ -8,7 +9,7 @@ use super::ledger::{Effect, Got, Ledger};
 use super::reports::{Report, ReportSet};
 use std::collections::VecDeque;
 
-/// The operation that an end was doing.
+/// The operation that an end was making when it was killed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Moment {
     Starting,
@@ -33,11 +34,11 @@ impl Moment {
     ];
 }
 
-/// The judge of one round.
+/// The judge of one round: it knows what each end sent, received and acknowledged.
 pub struct Oracle {
-    /// One for each sender.
+    /// One ledger for each sending end.
     ledgers: [Ledger; 2],
-    /// A request whose answer is in doubt, and the answer, by who sent the request.
+    /// For each end, a request of it whose reply is in doubt, and that reply.
     asked: [Option<(usize, usize)>; 2],
     reported: ReportSet,
     pub ends: [EndState; 2],
@@ -47,17 +48,17 @@ pub struct Oracle {
     shared: u64,
 }
 
-/// Knowledge of an end's present owner.
+/// What the oracle knows of an end's present owner.
 #[derive(Clone, Debug)]
 pub struct EndState {
     pub owner: u64,
     pub moment: Moment,
     pub notes: u64,
     pub got: u64,
-    /// How often it was attached, and how often it had been when a message came last.
+    /// The number of attachments so far, and the number of attachments when a message last arrived.
     pub attached: u64,
     pub flowed: u64,
-    /// The epoch in which everything is consumed.
+    /// The epoch in which this owner has acknowledged everything.
     pub idle: Option<u64>,
     pub has_failed: bool,
 }
@@ -77,7 +78,7 @@ impl Oracle {
         }
     }
 
-    /// Another owner of an end: its number, and that of its first message.
+    /// A new owner of an end starts: returns the owner's number and that of its first message.
     pub fn starts(&mut self, side: usize) -> (u64, u64) {
         self.ends[side] = EndState::new(self.ends[side].owner + 1);
         self.say(format!("{} start as {}", NAMES[side], self.ends[side].owner));
@@ -181,7 +182,8 @@ impl Oracle {
         Ok(())
     }
 
-    /// Takes findings about messages of `sender`, with their consequences for the other direction.
+    /// Applies findings about messages of `sender`, and their consequences for the opposite
+    /// direction.
     fn apply(&mut self, sender: usize, effects: Vec<Effect>) -> Result<(), String> {
         let other = 1 - sender;
         for effect in effects {
@@ -229,13 +231,13 @@ impl Oracle {
         });
     }
 
-    /// Whether both ends have said that everything is consumed, in the same epoch.
+    /// The epoch in which both ends have noted that everything is acknowledged; `None` before that.
     pub fn is_settled(&self) -> Option<u64> {
         let epoch = self.ends[CLIENT].idle?;
         (self.ends[SERVER].idle == Some(epoch)).then_some(epoch)
     }
 
-    /// The last judgement of a round.
+    /// Makes the final checks of a round.
     pub fn close(&mut self, epoch: u64) -> Result<(), String> {
         for sender in [CLIENT, SERVER] {
             let effects = self.ledgers[sender].close(epoch)?;
@@ -294,5 +296,5 @@ fn index(word: u64) -> usize {
 }
 
 pub const NAMES: [&str; 2] = ["client", "server"];
-/// Number of the last lines that a violation prints.
+/// Maximum number of log lines that a violation prints.
 const LOG_MAX: usize = 200;

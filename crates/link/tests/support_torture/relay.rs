@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Stands between the two ends, and cuts, delays, delivers late, and loses the descriptors of some
-//! connections.
+//! A relay between the two ends. It cuts connections, delays bytes, delivers bytes late, and drops
+//! the descriptors of some connections.
 //!
 //! ```text
-//!   client ──▶ relay ──▶ server         pump: one thread a direction of a connection
-//!   cut                 both sides see it at once
-//!   cut and keep        one side sees it and connects anew; bytes in flight to the other come
-//!                       late, on the old connection
-//!   delay               nothing goes on in one direction for a while
+//!   client ──▶ relay ──▶ server         pump: one thread for each direction of a connection
+//!   cut                 both ends see the end of the connection at once
+//!   cut and keep        one end sees it and connects anew; bytes in flight to the other end
+//!                       arrive late, on the old connection
+//!   delay               no byte passes in one direction for a while
+//! ```
 //! ```
 
 use super::settings::Via;
@@ -23,37 +24,37 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// One relay, for one round.
+/// A relay for one round.
 pub struct Relay {
     shared: Arc<Shared>,
     address: String,
 }
 
 struct Shared {
-    /// Where the server says where it is.
+    /// The file in which the server writes its address.
     server: PathBuf,
     pairs: Mutex<Vec<Arc<Pair>>>,
     connections: AtomicU64,
-    /// Makes every so many-th connection one without shared memory.
+    /// One of so many connections loses its descriptors, and so gets no shared memory.
     loses_every: Option<u64>,
     listener: Listener,
     is_over: AtomicBool,
 }
 
 struct Pair {
-    /// To the client, to the server.
+    /// The socket to the client, and the socket to the server.
     sockets: [Socket; 2],
-    /// Bytes for the client, for the server, rest until then.
+    /// Until these instants, bytes for the client and for the server are held back.
     until: Mutex<[Instant; 2]>,
-    /// Descriptors are dropped on the way.
+    /// Whether the relay drops the descriptors of this connection.
     loses: bool,
 }
 
-/// An operation on the present connection.
+/// A disturbance of the present connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Harm {
     Cut,
-    /// Bytes for this side come late, on a connection that the peer has lost.
+    /// Bytes for this end arrive late, on a connection that the peer has already lost.
     CutAndKeep(usize),
     Delay(usize),
 }
@@ -91,7 +92,7 @@ impl Relay {
         Self { shared, address }
     }
 
-    /// Address at which clients connect.
+    /// The address of the relay, to which clients connect.
     pub fn address(&self) -> &str {
         &self.address
     }
@@ -100,7 +101,7 @@ impl Relay {
         self.shared.connections.load(Ordering::Relaxed)
     }
 
-    /// Harms the newest connection; `false` if there is none.
+    /// Applies a disturbance to the newest connection; `false` if there is no connection.
     pub fn harm(&self, harm: Harm, time: Duration) -> bool {
         let mut pairs = self.shared.pairs.lock().unwrap();
         pairs.retain(|pair| Arc::strong_count(pair) > 1);
@@ -110,7 +111,7 @@ impl Relay {
             Harm::Delay(side) => pair.rest(side, time),
             Harm::CutAndKeep(side) => {
                 pair.rest(side, time);
-                // The peer sees the end of the connection, and gives it up.
+                // The peer sees the end of the connection, and abandons it.
                 let _ = pair.sockets[1 - side].shutdown_write();
             }
         }
@@ -120,9 +121,8 @@ impl Relay {
 
 impl Drop for Relay {
     fn drop(&mut self) {
-        // A listening socket that is shut down wakes the thread that waits for it. A Unix socket
-        // accepts nothing from then on without calling it an error: who went on waiting would never
-        // sleep again.
+        // Shutting down the listening socket wakes the thread that polls it. A Unix socket that is
+        // shut down accepts nothing, without an error, so without the flag that thread would spin.
         self.shared.is_over.store(true, Ordering::Release);
         let copy = self.shared.listener.as_fd().try_clone_to_owned().unwrap();
         let _ = UnixStream::from(copy).shutdown(std::net::Shutdown::Both);
@@ -142,7 +142,8 @@ impl Shared {
             let until = Mutex::new([Instant::now(); 2]);
             let loses = self.loses_every.is_some_and(|every| number % every == every - 1);
             let pair = Arc::new(Pair { sockets: [client, server], until, loses });
-            // This comes before any byte of it: a thread that sees it may cut it.
+            // The connection is listed before any byte passes, because a thread that sees a byte
+            // may cut the connection.
             self.pairs.lock().unwrap().push(Arc::clone(&pair));
             for to in [0, 1] {
                 let pair = Arc::clone(&pair);
@@ -197,7 +198,7 @@ impl Pair {
         true
     }
 
-    /// Until the bytes may go on.
+    /// Waits until the bytes may pass.
     fn wait(&self, to: usize) {
         loop {
             let until = self.until.lock().unwrap()[to];
@@ -217,9 +218,9 @@ impl Pair {
     }
 }
 
-/// So many connections wait for the relay.
+/// Number of connections that the system queues for the relay.
 const BACKLOG: i32 = 64;
-/// One connection in so many goes on over its socket.
+/// One of so many connections falls back to its socket.
 const LOSES_EVERY: u64 = 4;
-/// Small, so that a delay comes between the bytes of a record, too.
+/// The size of a copied chunk: so small that a delay may split a record.
 const CHUNK_BYTES: usize = 1500;

@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Messages that an epoch dropped must be in the reports of their sender, and acknowledged ones
-//! must not be.
+//! Checks the reports of both ends: messages that an epoch dropped must be in the reports of their
+//! sender, and acknowledged messages must not be.
 
 use super::ledger::{Ledger, LinkSnapshot};
 use std::collections::HashSet;
 
-/// The reports of both sides, each counted once however often it was returned.
+/// The reports of both ends, each stored once however often an end returned it.
 #[derive(Default)]
 pub struct ReportSet(HashSet<Report>);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Report {
-    /// Which side sent what it is about.
+    /// The end that sent the messages in question.
     pub sender: usize,
-    /// Told by the receiver.
+    /// Whether the receiver of those messages made the report.
     pub is_receiving: bool,
     pub is_exact: bool,
     pub is_open: bool,
@@ -35,7 +35,7 @@ impl ReportSet {
         self.0.iter().filter(move |report| report.sender == sender && report.epoch == epoch)
     }
 
-    /// Judges what became of the epochs before `last`.
+    /// Checks the reports about all epochs before `last`.
     pub fn check(
         &self,
         sender: usize,

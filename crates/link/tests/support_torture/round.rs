@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! One round: a directory, a relay, two ends, and what happens to them.
+//! One round of a torture run: a directory, a relay, two ends, and the kills and disturbances.
 
 use super::content::{CLIENT, SERVER};
 use super::end;
@@ -14,7 +14,7 @@ use std::fs;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// One round of two processes and their director.
+/// One round: the processes of the two ends, their relay, and their oracle.
 pub struct Round {
     plan: Plan,
     directory: tempfile::TempDir,
@@ -23,11 +23,11 @@ pub struct Round {
     pub(super) relay: Relay,
     ends: [Option<Second>; 2],
     pub(super) chance: Random,
-    /// The longest time for which this thread did not poll, since it was reset.
+    /// The longest time between two polls of this thread, since the value was last reset.
     pub(super) held_up: Duration,
 }
 
-/// Why a round cannot go on.
+/// The text says why a round cannot continue.
 pub type Outcome<T> = Result<T, String>;
 
 impl Round {
@@ -49,7 +49,7 @@ impl Round {
         }
     }
 
-    /// Kills so often, settles, and judges.
+    /// Kills ends until `kills` is reached, settles, and judges the round.
     pub fn run(&mut self, kills: u64, figures: &mut Figures) -> Outcome<()> {
         let before = figures.kills();
         self.start(SERVER);
@@ -61,7 +61,7 @@ impl Round {
         self.finish(figures)
     }
 
-    /// Settles, and judges the round whole.
+    /// Settles, and judges the whole round.
     pub(super) fn finish(&mut self, figures: &mut Figures) -> Outcome<()> {
         self.settle()?;
         figures.rounds += 1;
@@ -70,7 +70,7 @@ impl Round {
         Ok(())
     }
 
-    /// Connections end by themselves now and then.
+    /// Whether ends begin epochs in this round, which also ends connections.
     pub(super) fn has_epochs(&self) -> bool {
         self.plan.epochs
     }
@@ -97,8 +97,8 @@ impl Round {
         ));
     }
 
-    /// Lets it run: until something was consumed, until an end begins some act, or for a short
-    /// time; and harms it meanwhile.
+    /// Lets both ends run: until a message was acknowledged, until an end begins a certain
+    /// operation, or for a short time. Meanwhile it applies disturbances.
     fn wait_for_a_moment(&mut self, figures: &mut Figures) -> Outcome<()> {
         let most = if self.chance.below(8) == 0 { HARMS_MAX } else { 3 };
         let harms = self.chance.below(most);
@@ -114,21 +114,21 @@ impl Round {
 
     pub(super) fn pause(&mut self) -> Outcome<()> {
         match self.chance.below(8) {
-            // The kill comes at once.
+            // No pause: the kill follows at once.
             0 => Ok(()),
-            // In a moment of any order of magnitude.
+            // A pause whose order of magnitude is random.
             1..4 => {
                 let time = Duration::from_micros(self.chance.size(20_000) as u64);
                 let until = Instant::now() + time;
                 self.watch(until, |_| Instant::now() >= until)
             }
-            // Once some messages came.
+            // A pause until some messages have arrived.
             4..6 => {
                 let side = self.receiver();
                 let count = self.oracle.ends[side].got + 1 + self.chance.size(60) as u64;
                 self.wait("no message comes", |oracle| oracle.ends[side].got >= count)
             }
-            // In the middle of something.
+            // A pause until an end begins an operation.
             _ => {
                 let (side, moment) = self.act();
                 let notes = self.oracle.ends[side].notes + 1 + self.chance.size(40) as u64;
@@ -140,7 +140,7 @@ impl Round {
         }
     }
 
-    /// One thread receives, whatever the others do.
+    /// Draws an end that receives messages in this mode.
     fn receiver(&mut self) -> usize {
         match self.plan.mode {
             Mode::OneWay => SERVER,
@@ -148,7 +148,7 @@ impl Round {
         }
     }
 
-    /// A thread, and its preferred operation.
+    /// Draws an end, and an operation that it makes in this mode.
     fn act(&mut self) -> (usize, Moment) {
         let consuming = Moment::Consuming;
         match (self.plan.mode, self.chance.below(4)) {
@@ -184,7 +184,7 @@ impl Round {
         }
     }
 
-    /// An end stands still for a while, and goes on.
+    /// Stops an end by SIGSTOP for a while, and lets it continue.
     fn stop(&mut self, figures: &mut Figures) -> Outcome<()> {
         let side = self.chance.below(2) as usize;
         self.signal(side, Signal::STOP);
@@ -195,7 +195,7 @@ impl Round {
         Ok(())
     }
 
-    /// Kills one or both, some of them again before they have recovered.
+    /// Kills one or both ends, some of them again before they have recovered.
     fn kill(&mut self, figures: &mut Figures) -> Outcome<()> {
         let sides: &[usize] = match self.chance.below(5) {
             0 => &[CLIENT, SERVER],
@@ -237,7 +237,7 @@ impl Round {
         signal::kill(end.pid(), which).unwrap();
     }
 
-    /// Waits for the death of one that was killed, and for all it had to say.
+    /// Waits for the death of a killed end, and reads all its notes.
     fn bury(&mut self, side: usize, figures: &mut Figures) -> Outcome<()> {
         let mut end = self.ends[side].take().expect("both are there between kills");
         let status = end.wait();
@@ -249,7 +249,7 @@ impl Round {
         Ok(())
     }
 
-    /// Takes the notes that are there.
+    /// Passes the notes that were written so far to the oracle.
     fn drain(&mut self) -> Outcome<()> {
         for note in self.journal.read() {
             self.oracle.take(&note)?;
@@ -261,7 +261,7 @@ impl Round {
         Ok(())
     }
 
-    /// Takes notes until `is_so`, or until then.
+    /// Passes notes to the oracle until `is_so` holds, or until the instant `until`.
     fn watch(&mut self, until: Instant, is_so: impl Fn(&Oracle) -> bool) -> Outcome<()> {
         let mut last = Instant::now();
         loop {
@@ -282,7 +282,8 @@ impl Round {
         if is_so(&self.oracle) { Ok(()) } else { Err(format!("{what} in {TIMEOUT:?}")) }
     }
 
-    /// No more harm: all that was sent is consumed, and both ends say so.
+    /// Disturbs no more, and waits until everything that was sent is acknowledged and both ends
+    /// have noted it.
     fn settle(&mut self) -> Outcome<()> {
         self.oracle.say("settle".to_owned());
         fs::write(self.directory.path().join(end::SETTLE), "").unwrap();
@@ -294,13 +295,13 @@ impl Round {
             }
         }
         self.drain()?;
-        // Entries since then repeat that everything is acknowledged.
+        // The notes since then only repeat that everything is acknowledged.
         let epoch = self.oracle.is_settled().ok_or("it was settled, and is not")?;
         self.oracle.close(epoch)
     }
 
-    /// Keeps the directory, unless it is for a fault that was built in, and says all there is to
-    /// say.
+    /// Keeps the directory for examination, unless the fault was seeded, and returns a description
+    /// of the failure.
     pub fn autopsy(mut self, why: &str) -> String {
         self.ends = [None, None];
         self.directory.disable_cleanup(variable(FORGET).is_none());
@@ -311,11 +312,11 @@ impl Round {
     }
 }
 
-/// The damage is expected, and not examined further.
+/// Set if the damage is expected, so that the directory is not kept.
 const FORGET: &str = "PARTYWALL_TORTURE_FORGET";
-/// Time until the journal is read again.
+/// Pause between two reads of the journal.
 const POLL_TIME: Duration = Duration::from_micros(200);
-/// Now and then so much happens between two kills.
+/// Maximum number of disturbances between two kills; most waits have fewer.
 const HARMS_MAX: u64 = 24;
-/// It is waited for no longer that an end begins some act.
+/// Maximum number of notes that are awaited for an end to begin a certain operation.
 const ACTS_MAX: u64 = 400;

@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! How long, from which seed, and what each round is like.
+//! The settings of a torture run: its length, its seed, and the plan of each round.
 
 use partywall_testkit::{Random, variable};
 use std::time::Duration;
 
-/// Settings from the environment.
+/// Settings that the environment variables give.
 pub struct Settings {
     pub kills: u64,
-    /// Cuts without kills; of a long run the times are judged, too.
+    /// Number of cuts in rounds without kills. In a long run the recovery times are checked, too.
     pub cuts: u64,
     pub is_long_of_cuts: bool,
     pub seed: u64,
-    /// Rounds begin until then, whatever `kills` says.
+    /// If given, new rounds begin until this time has passed, whatever `kills` is.
     pub time: Option<Duration>,
 }
 
-/// The settings that all processes of one round share.
+/// The settings of one round, which all its processes share.
 #[derive(Clone, Debug)]
 pub struct Plan {
     pub seed: u64,
@@ -26,23 +26,24 @@ pub struct Plan {
     pub epochs: bool,
 }
 
-/// Over what the two are connected.
+/// The transport between the two ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Via {
-    /// Shared memory; now and then what it takes gets lost on the way, and it is a Unix socket.
+    /// Shared memory, except that some connections lose their descriptors and fall back to a Unix
+    /// socket.
     SharedMemory,
     Unix,
     Tcp,
 }
 
-/// The traffic of a round.
+/// The pattern of a round's messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// The client sends, the server consumes.
+    /// The client sends, and the server acknowledges.
     OneWay,
-    /// Both send, consume and answer as they like.
+    /// Both ends send, acknowledge and answer at random.
     BothWays,
-    /// The client asks, the server answers each request with a reply.
+    /// The client sends requests, and the server replies to each.
     Replies,
 }
 
@@ -79,7 +80,7 @@ impl Plan {
         }
     }
 
-    /// For the environment of an end.
+    /// The plan as text, for an end's environment variable.
     pub fn words(&self) -> String {
         let mode = match self.mode {
             Mode::OneWay => 0,
@@ -107,8 +108,8 @@ impl Plan {
     }
 }
 
-/// Each of them with each mode.
+/// The transports of successive rounds; each transport is combined with each mode.
 const VIAS: [Via; 4] = [Via::SharedMemory, Via::Tcp, Via::SharedMemory, Via::Unix];
-/// In each run of all tests.
+/// Number of kills in a normal test run.
 const KILLS_DEFAULT: u64 = 150;
 const CUTS_DEFAULT: u64 = 60;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The address of a listener: `unix:/path`, `unix:@abstract`, `tcp:host:port`.
 //!
-//! An address does not determine the transport: over a Unix address it is shared memory if both
-//! sides can share it, and the socket otherwise.
+//! An address does not determine the transport. A connection to a Unix address uses shared memory
+//! if both sides can share it, and the socket otherwise.
 
 use std::fmt;
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -26,7 +26,7 @@ const UNIX_NAME_MAX: usize = 107;
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Address {
-    /// A socket file.
+    /// A Unix socket with a file at this path.
     Path(PathBuf),
     /// A name in the abstract namespace of Unix sockets: no file, no permissions.
     Abstract(String),
@@ -40,19 +40,20 @@ pub enum Address {
 }
 
 impl Address {
-    /// The address as a `SocketAddr`; host names are looked up. If a name has several addresses, it
-    /// is the first: a listener binds that one, and a connecting side tries them all.
+    /// Returns the address as a `SocketAddr`, after looking up the host name. If the name has
+    /// several addresses, the result is the first one: a listener binds the first, a connecting
+    /// side tries all.
     ///
-    /// Names are looked up by the system's resolver, which has its own time limits; no deadline of
-    /// the caller applies to it.
+    /// The system's resolver looks names up within its own time limits; no deadline of the caller
+    /// applies to the lookup.
     ///
     /// # Errors
-    /// [`AddressError::Unresolved`] if it is not a TCP address or the name is not known.
+    /// [`AddressError::Unresolved`] if the address is not a TCP address or the name is not known.
     pub fn resolve(&self) -> Result<SocketAddr, AddressError> {
         Ok(self.resolve_all()?[0])
     }
 
-    /// All addresses of the host name; at least one.
+    /// Returns all addresses of the host name, at least one.
     ///
     /// # Errors
     /// As [`resolve`](Self::resolve).
@@ -74,7 +75,7 @@ impl Address {
 
     fn parse_unix(text: &str, rest: &str) -> Result<Self, AddressError> {
         let name = rest.strip_prefix('@');
-        // A relative path that begins with an @ is written with ./ before it.
+        // The text of a relative path that begins with an @ has ./ before the @.
         let rest = rest.strip_prefix("./").filter(|path| path.starts_with('@')).unwrap_or(rest);
         let bytes = name.unwrap_or(rest).len();
         if bytes == 0 {
@@ -139,7 +140,8 @@ impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Path(path) => {
-                // An @ at the beginning would make it an abstract name.
+                // Without ./ before it, a path that begins with @ would be parsed as an abstract
+                // name.
                 let begins_like_a_name = path.as_os_str().as_encoded_bytes().starts_with(b"@");
                 let dot = if begins_like_a_name { "./" } else { "" };
                 write!(f, "unix:{dot}{}", path.display())
@@ -209,27 +211,27 @@ pub enum AddressError {
     /// The text does not have the form of an address.
     #[error("`{address}` is no address: {reason}; write unix:/path, unix:@name or tcp:host:port")]
     Syntax {
-        /// The given text.
+        /// The text that was given as an address.
         address: String,
-        /// The fault of the text.
+        /// The reason why the text is no address.
         reason: &'static str,
     },
-    /// A Unix socket address has room for 107 bytes.
+    /// The path or name is longer than the 107 bytes that a Unix socket address can hold.
     #[error("`{address}` has {bytes} bytes of path, {max} are possible: choose a shorter one")]
     TooLong {
-        /// The given text.
+        /// The text that was given as an address.
         address: String,
         /// Length of the path or name in bytes.
         bytes: usize,
-        /// The greatest possible length in bytes.
+        /// The longest possible path or name in bytes.
         max: usize,
     },
-    /// The host name cannot be looked up.
+    /// The resolver found no address for the host name, or the address is not a TCP address.
     #[error("`{address}` cannot be looked up: {reason}; check the name, or write the IP address")]
     Unresolved {
-        /// The given text.
+        /// The text that was given as an address.
         address: String,
-        /// The reason of the resolver.
+        /// The error text of the resolver.
         reason: String,
     },
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The settings of a listener or a connecting side, with a bound for everything.
+//! The settings of a listener or a connecting side. Each resource has a bound.
 //!
 //! The defaults need no sizing: a channel begins with 192 KiB and allocates more for large
 //! messages, up to [`memory_max`](Config::memory_max).
@@ -12,35 +12,35 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Which transport to use (see [`Channel::transport`](crate::Channel::transport)).
+/// Which transport a connection uses (see [`Channel::transport`](crate::Channel::transport)).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum TransportPolicy {
     /// Shared memory if both sides can share it, the socket otherwise.
     #[default]
     Auto,
-    /// Shared memory, or an error with the reason.
+    /// Shared memory; connecting fails with the reason if memory cannot be shared.
     SharedMemory,
     /// The socket, even if memory could be shared.
     Socket,
 }
 
-/// How to treat a message for which there is no room.
+/// How `send` treats a message while the ring or the shared memory has no room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum BackPressure {
-    /// `send` waits, until its deadline if it has one.
+    /// `send` blocks until there is room or its deadline, if any, has passed.
     #[default]
     Block,
-    /// `send` returns [`SendError::Full`](crate::SendError::Full) at once.
+    /// `send` returns [`SendError::Full`](crate::SendError::Full) without blocking.
     Error,
-    /// When shared memory is exhausted, the message is copied through the ring in fragments. The
-    /// order is kept, and the next message that finds memory is zero-copy again. While the *ring*
-    /// is full, `send` waits.
+    /// When shared memory is exhausted, `send` copies the message through the ring in fragments.
+    /// Messages stay in order, and a later message that finds free memory is zero-copy again. While
+    /// the *ring* is full, `send` blocks.
     Overflow,
 }
 
-/// How far the other process is trusted; see `SECURITY.md`.
+/// How far this side trusts the other process; see `SECURITY.md`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum TrustPolicy {
@@ -48,16 +48,17 @@ pub enum TrustPolicy {
     /// user in the same namespaces, [`Trust::Untrusted`](crate::Trust::Untrusted) otherwise.
     #[default]
     Auto,
-    /// Trust it like the own user: received messages are views of memory that it could change.
+    /// Trust the peer like the own user: received messages are views of memory that the peer could
+    /// change.
     Trusted,
-    /// Do not trust it: every message is copied before it is checked and returned.
+    /// Do not trust the peer: every message is copied before it is checked and returned.
     Untrusted,
 }
 
-/// Called with the reason for each connection that was refused.
+/// The callback of a listener that gets the reason for each refused connection.
 pub(crate) type OnRefused = Arc<dyn Fn(&crate::HandshakeError) + Send + Sync>;
 
-/// The settings of one side, with defaults for everything.
+/// The settings of one side of a connection. Each setting has a default.
 ///
 /// ```
 /// use partywall::{Config, Wait};
@@ -123,7 +124,8 @@ impl Default for Config {
     }
 }
 
-/// Size of a region without its slab segments: `map_max` is the peer's `memory_max` plus this.
+/// Bytes that the default `map_max` adds to `memory_max`: the peer's region without further
+/// segments.
 const REGION_ALLOWANCE: u64 = 1 << 20;
 
 impl Config {
@@ -134,33 +136,33 @@ impl Config {
         self
     }
 
-    /// Sets how to treat a message for which there is no room. Default: [`BackPressure::Block`].
+    /// Sets how `send` treats a message while there is no room. Default: [`BackPressure::Block`].
     #[must_use]
     pub const fn back_pressure(mut self, policy: BackPressure) -> Self {
         self.back_pressure = policy;
         self
     }
 
-    /// Sets how far the other process is trusted. Default: [`TrustPolicy::Auto`].
+    /// Sets how far this side trusts the other process. Default: [`TrustPolicy::Auto`].
     #[must_use]
     pub const fn trust(mut self, policy: TrustPolicy) -> Self {
         self.trust = policy;
         self
     }
 
-    /// Sets which processes may be the peer. Default: all that have access to the address; on an
-    /// abstract address, which has no permissions, only processes of the own user. The rule also
-    /// holds for the listener of an abstract address, because any process could have taken the
-    /// name.
+    /// Sets which processes may be the peer. Default: all processes that have access to the
+    /// address. An abstract address has no permissions, so there the default admits only processes
+    /// of the own user. A connecting side applies the rule to the listener as well, because any
+    /// process could have bound an abstract name.
     ///
-    /// TCP has no credentials: with an admission rule, TCP peers are refused.
+    /// TCP carries no credentials: a side with an admission rule refuses all TCP peers.
     #[must_use]
     pub fn admit(mut self, admission: Admission) -> Self {
         self.admission = Some(admission);
         self
     }
 
-    /// Sets how both directions wait at first; `set_wait` changes it for one end at any time.
+    /// Sets how sender and receiver of a new connection wait. `set_wait` changes one of them later.
     /// Default: [`Wait::Adaptive`].
     #[must_use]
     pub const fn wait(mut self, wait: Wait) -> Self {
@@ -182,15 +184,16 @@ impl Config {
         self
     }
 
-    /// Sets for how many connections a listener drives the handshake at a time. Further ones wait
-    /// in the backlog, and replace one that has sent nothing for 100 ms. Default: 64.
+    /// Sets for how many connections a listener drives the handshake at a time. Further connections
+    /// wait in the backlog; each replaces a connection whose peer has sent nothing for 100 ms.
+    /// Default: 64.
     #[must_use]
     pub const fn handshakes_max(mut self, count: usize) -> Self {
         self.handshakes_max = count;
         self
     }
 
-    /// Sets how many connections may wait to be accepted. Default: 128.
+    /// Sets how many connections the kernel queues until the listener accepts them. Default: 128.
     #[must_use]
     pub const fn backlog(mut self, count: i32) -> Self {
         self.backlog = count;
@@ -198,7 +201,7 @@ impl Config {
     }
 
     /// Sets the size of the ring of sent messages, in bytes: a power of two from 4 KiB to 1 GiB. An
-    /// inline message takes at most a quarter of it. Default: 64 KiB.
+    /// inline message takes at most a quarter of the ring. Default: 64 KiB.
     #[must_use]
     pub const fn ring_bytes(mut self, bytes: u64) -> Self {
         self.ring_bytes = bytes;
@@ -208,9 +211,9 @@ impl Config {
     /// Sets how many large messages of the peer this side can hold at a time, unread ones included:
     /// a power of two from 8 to 1,048,576. Default: 1,024.
     ///
-    /// It also bounds the records about sent messages: at most this many large messages are in
-    /// flight to the peer, or 1,024 if that is more, and never more than 65,536. For more than
-    /// 1,024 in flight, raise this on both sides.
+    /// The setting also bounds the private records that this side keeps about its sent messages. At
+    /// most this many large messages are in flight to the peer, or 1,024 if that is more, and never
+    /// more than 65,536. To have more than 1,024 in flight, raise the setting on both sides.
     #[must_use]
     pub const fn peer_blocks_max(mut self, entries: u64) -> Self {
         self.peer_blocks_max = entries;
@@ -218,11 +221,13 @@ impl Config {
     }
 
     /// Sets the limit of memory for large sent messages, in bytes, in addition to the 192 KiB of a
-    /// channel. It is allocated when needed and freed when idle. Default: 64 MiB.
+    /// channel. This memory is allocated when a message needs it and freed when idle. Default: 64
+    /// MiB.
     ///
-    /// It is also the default of the longest received message ([`message_max`](Self::message_max))
-    /// and of the mapped memory of the peer ([`map_max`](Self::map_max)): for messages of 1 GiB,
-    /// set this above 1 GiB on both sides.
+    /// The value is also the default of two limits for what this side receives:
+    /// [`message_max`](Self::message_max), the longest message, and [`map_max`](Self::map_max), the
+    /// mapped memory of the peer. For messages of 1 GiB, set `memory_max` above 1 GiB on both
+    /// sides.
     #[must_use]
     pub const fn memory_max(mut self, bytes: u64) -> Self {
         self.memory_max = bytes;
@@ -252,35 +257,37 @@ impl Config {
         self
     }
 
-    /// Sets the length up to which messages are inline, that is, copied through the ring and out of
-    /// it, without a block. Longer ones are zero-copy. Default: 1,024. On the streams of a session
-    /// at most 512.
+    /// Sets the length in bytes up to which messages are inline: copied into the ring and out of
+    /// the ring, without a block. Longer messages are zero-copy. Default: 1,024. The streams of a
+    /// session use at most 512.
     #[must_use]
     pub const fn inline_max(mut self, bytes: usize) -> Self {
         self.inline_max = bytes;
         self
     }
 
-    /// Sets the time after which unused memory segments are freed, at the next large message or
-    /// [`Sender::trim`](crate::Sender::trim). Default: 5 s.
+    /// Sets how long a memory segment stays unused before the sender may free it. The sender frees
+    /// such segments at its next large message or in [`Sender::trim`](crate::Sender::trim).
+    /// Default: 5 s.
     #[must_use]
     pub const fn idle_memory_timeout(mut self, idle: Duration) -> Self {
         self.idle_memory_timeout = idle;
         self
     }
 
-    /// For sessions: sets how many bytes of a stream may be unread at this side before its sender
-    /// waits. A single message may be longer. Default: 256 KiB.
+    /// For sessions: sets how many bytes of one stream may be unread at this side before the peer's
+    /// sender waits. A single message may be longer. Default: 256 KiB.
     #[must_use]
     pub const fn stream_window(mut self, bytes: u64) -> Self {
         self.stream_window = bytes;
         self
     }
 
-    /// For sessions: sets how many streams of the peer may be open at a time; to open a further
-    /// one, the peer waits. Default: 1,024.
+    /// For sessions: sets how many streams opened by the peer may exist at a time. At the limit,
+    /// the peer waits before it opens another. Default: 1,024.
     ///
-    /// Unread bytes at this side are at most this times [`stream_window`](Self::stream_window).
+    /// Unread bytes at this side are at most `streams_max` times
+    /// [`stream_window`](Self::stream_window).
     #[must_use]
     pub const fn streams_max(mut self, count: u32) -> Self {
         self.streams_max = count;
@@ -288,21 +295,21 @@ impl Config {
     }
 
     /// For sessions: sets how long an ended session waits, in all, for the peer to take the bytes
-    /// that are still to be written; the rest is dropped then. It matters only if the other process
-    /// does not run: the session of a running process reads, whatever its application does.
+    /// that are still to be written. After that the session drops the rest. The limit matters only
+    /// if the process of the peer is stopped: the session of a running process always reads.
     /// Default: 5 s.
     ///
-    /// Over shared memory only ends of streams wait, and no message. Over a socket, sent bytes that
-    /// the kernel has not accepted wait too; closing may take up to 2 s more. Over another
-    /// protocol, elements of the ring that the peer has not taken wait too, and over TCP the
-    /// hang-up of the peer.
+    /// Over shared memory, only the ends of streams wait to be written, never messages. Over a
+    /// socket, sent bytes that the kernel has not accepted wait too; closing may take up to 2 s
+    /// more. Over another protocol, ring elements that the peer has not taken wait too; over TCP,
+    /// the session also waits for the peer's hang-up.
     #[must_use]
     pub const fn linger(mut self, time: Duration) -> Self {
         self.linger = time;
         self
     }
 
-    /// Sets the permission bits of the socket file. Default: 0600, the own user only.
+    /// Sets the permission bits of the socket file. Default: 0600, access for the own user only.
     #[must_use]
     pub const fn socket_mode(mut self, mode: u32) -> Self {
         self.socket_mode = mode;
@@ -327,7 +334,7 @@ impl Config {
         self
     }
 
-    /// For protocols: how to treat a message for which there is no room.
+    /// For implementations of protocols: returns how to treat a message while there is no room.
     #[must_use]
     pub const fn back_pressure_policy(&self) -> BackPressure {
         self.back_pressure
@@ -345,7 +352,7 @@ impl Config {
         self.map_max.unwrap_or(self.memory_max.saturating_add(REGION_ALLOWANCE))
     }
 
-    /// The geometry of the own region.
+    /// Returns the geometry of the own region: sizes of its ring, release ring and slab.
     pub(crate) fn geometry(&self) -> Result<Geometry, ConfigError> {
         let wrong = |setting, found: u64, wanted| ConfigError { setting, found, wanted };
         let Some(geometry) = Geometry::new(self.ring_bytes, self.peer_blocks_max, SLAB_BYTES_MIN)
@@ -368,10 +375,11 @@ impl Config {
     }
 }
 
-/// Upper bound of `streams_max`, because each possible stream has a record.
+/// Upper bound of `streams_max`: the session keeps one record in memory per possible stream.
 pub(crate) const STREAMS_MAX: u32 = 1 << 20;
 
-/// Smallest slab of a region; it also takes what rounding up to 64 KiB adds.
+/// Smallest slab of a region in bytes. The slab also takes the bytes that rounding the region up to
+/// 64 KiB adds.
 const SLAB_BYTES_MIN: u64 = 64 << 10;
 
 impl fmt::Debug for Config {

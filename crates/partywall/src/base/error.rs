@@ -5,23 +5,24 @@
 //! else is a [`Fault`], which says what happened, to whom, and what to do. The numbers of
 //! [`code`](Fault::code) are stable: other languages and logs may rely on them.
 //!
-//! The advice is in `Display`. `Debug` is derived and prints the fields, for tests and debuggers; a
-//! `main` that returns one of these errors prints those. An earlier `Debug` with the advice was
-//! given up, because an `assert!` did not show the value then. The guide describes how to print
-//! errors.
+//! `Display` contains the advice. `Debug` is derived and prints only the fields, for tests and
+//! debuggers; a `main` that returns one of these errors prints the fields. An earlier `Debug`
+//! printed the advice and lost, because a failed `assert!` then did not show the value. The guide
+//! describes how to print errors.
 
 use crate::address::AddressError;
 use partywall_layout::hello::{SERVICE_CHANNEL, SERVICE_LINK, SERVICE_SESSION};
 use partywall_layout::{FallbackReason, Refusal, Violation};
 use std::io;
 
-/// The way in which the peer ended.
+/// How the peer ended the channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Closed {
-    /// It closed its end in good order; everything that it sent has been received.
+    /// The peer closed its end in good order; everything that the peer sent has been received.
     #[error("the peer has closed")]
     Finished,
-    /// It died, or hung up without closing; what it had committed before was received.
+    /// The peer died or hung up without closing; messages that it had committed were received
+    /// first.
     #[error("the peer died or hung up")]
     Disconnected,
 }
@@ -30,25 +31,27 @@ pub enum Closed {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Fault {
-    /// The peer broke a rule of the protocol. It is faulty or hostile; the connection was cut.
+    /// The peer broke a rule of the protocol. The peer is faulty or hostile; this side cut the
+    /// connection.
     #[error("{peer} broke the protocol: {violation}")]
     Violation {
-        /// The peer, for people.
+        /// The peer's name for people: process, user and address.
         peer: String,
-        /// The rule, and how it was broken.
+        /// The broken rule, with the value that broke it.
         violation: Violation,
     },
     /// The peer broke a rule of another protocol, or that protocol failed.
     #[error("{protocol} session with {peer}: {reason}")]
     Protocol {
-        /// The peer, for people.
+        /// The peer's name for people: process, user and address.
         peer: String,
-        /// The name of the protocol.
+        /// The name of the protocol, as the protocol reports it.
         protocol: &'static str,
-        /// The reason. It is no source of this error, because the text contains its text already.
+        /// The reason. `source()` does not return the reason, because the text of this error
+        /// already contains its text.
         reason: ProtocolError,
     },
-    /// This is a forked child, and the channel belongs to its parent.
+    /// The calling process is a forked child, and the channel belongs to the parent process.
     #[error("this channel belongs to the parent process: connect anew after fork()")]
     Forked,
     /// A system call failed that does not fail in normal operation.
@@ -62,7 +65,7 @@ pub enum Fault {
 }
 
 impl Fault {
-    /// A stable number: 100 plus the number of the violation, or 1 to 3.
+    /// Returns a stable number: 100 plus the number of the violation, or 1 to 3 for other faults.
     #[must_use]
     pub fn code(&self) -> u32 {
         match self {
@@ -85,25 +88,26 @@ pub enum SendError {
     /// The peer is gone, so no message will be received.
     #[error(transparent)]
     Closed(#[from] Closed),
-    /// The deadline passed before there was room. The message was not sent.
+    /// The deadline passed before the ring or the memory had room. The message was not sent.
     #[error("no room came before the deadline")]
     TimedOut,
-    /// There is no room, and the policy is [`BackPressure::Error`](crate::BackPressure::Error).
+    /// The ring or the memory has no room, and the policy is
+    /// [`BackPressure::Error`](crate::BackPressure::Error).
     #[error("there is no room now")]
     Full,
-    /// The message can never be sent over this channel.
+    /// The message is longer than this channel can ever send.
     #[error("{0}")]
     TooLarge(TooLarge),
-    /// The channel is broken.
+    /// The channel is broken: the peer violated the protocol, or a system call failed.
     #[error(transparent)]
     Fault(#[from] Fault),
 }
 
-/// Why a message was not sent at once.
+/// Why a `try_send` did not send its message.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TrySendError {
-    /// There is no room now.
+    /// The ring or the memory has no room now.
     #[error("there is no room now")]
     Full,
     /// Another thread is sending through the same shared sender.
@@ -112,15 +116,15 @@ pub enum TrySendError {
     /// The peer is gone, so no message will be received.
     #[error(transparent)]
     Closed(#[from] Closed),
-    /// The message can never be sent over this channel.
+    /// The message is longer than this channel can ever send.
     #[error("{0}")]
     TooLarge(TooLarge),
-    /// The channel is broken.
+    /// The channel is broken: the peer violated the protocol, or a system call failed.
     #[error(transparent)]
     Fault(#[from] Fault),
 }
 
-/// A message is longer than the channel can carry; the limit is named.
+/// A message is longer than the channel can carry; `limit` names the setting that bounds it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a message of {len} bytes exceeds the limit of {max} bytes: {limit}")]
 pub struct TooLarge {
@@ -128,7 +132,7 @@ pub struct TooLarge {
     pub len: u64,
     /// Length of the longest possible message, in bytes.
     pub max: u64,
-    /// The limit, and how to raise it.
+    /// The limit that the message exceeds; its text says how to raise the limit.
     pub limit: Limit,
 }
 
@@ -136,25 +140,25 @@ pub struct TooLarge {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Limit {
-    /// The `memory_max` of this side.
+    /// The limit is `memory_max` of this side.
     #[error("raise Config::memory_max on this side and at the peer, or use BackPressure::Overflow")]
     OwnMemory,
-    /// The `map_max` of the peer.
+    /// The limit is `map_max` of the peer.
     #[error(
         "raise Config::memory_max or Config::map_max at the peer, and Config::memory_max on this \
          side if it is no greater"
     )]
     PeerMap,
-    /// The `message_max` of the peer.
+    /// The limit is `message_max` of the peer.
     #[error(
         "raise Config::memory_max or Config::message_max at the peer, and Config::memory_max on \
          this side if it is no greater"
     )]
     PeerMessage,
-    /// A batch takes at most half the ring.
+    /// The limit is half the ring, which is the most that a batch may take.
     #[error("commit the batch and begin another, or raise Config::ring_bytes")]
     Batch,
-    /// The limit of another protocol for one message.
+    /// The limit is that of another protocol for one message.
     #[error(
         "send it in parts, or let the protocol have more memory (of shmipc: share_memory_buffer_cap of the \
          connecting side)"
@@ -172,22 +176,22 @@ pub enum RecvError {
     /// The deadline passed before a message arrived.
     #[error("no message came before the deadline")]
     TimedOut,
-    /// The channel is broken.
+    /// The channel is broken: the peer violated the protocol, or a system call failed.
     #[error(transparent)]
     Fault(#[from] Fault),
 }
 
-/// Why no message was received at once.
+/// Why a `try_recv` returned no message.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TryRecvError {
-    /// There is no message now.
+    /// No message has arrived yet.
     #[error("there is no message now")]
     Empty,
     /// The peer died or hung up without finishing; everything that it had sent was received before.
     #[error("{}", Closed::Disconnected)]
     Disconnected,
-    /// The channel is broken.
+    /// The channel is broken: the peer violated the protocol, or a system call failed.
     #[error(transparent)]
     Fault(#[from] Fault),
 }
@@ -198,9 +202,9 @@ pub enum TryRecvError {
 pub struct ConfigError {
     /// The name of the setting.
     pub setting: &'static str,
-    /// The given value.
+    /// The value that the setting was given.
     pub found: u64,
-    /// The allowed values, as text.
+    /// The values that the setting may have, as text.
     pub wanted: &'static str,
 }
 
@@ -211,7 +215,7 @@ pub enum BindError {
     /// The text is no address, or its host name cannot be looked up.
     #[error(transparent)]
     Address(#[from] AddressError),
-    /// A setting is not possible.
+    /// A setting has an impossible value.
     #[error(transparent)]
     Config(#[from] ConfigError),
     /// The address can be reached from other hosts, and `Config::allow_remote` is not set.
@@ -223,10 +227,10 @@ pub enum BindError {
         /// The address as text.
         address: String,
     },
-    /// The system does not allow it.
+    /// The operating system refused to bind the address.
     #[error(transparent)]
     System(#[from] partywall_sys::BindError),
-    /// A descriptor to wait for connections could not be made.
+    /// The epoll set or the timer with which the listener waits could not be created.
     #[error("waiting for connections cannot be set up: {0}")]
     Setup(io::Error),
 }
@@ -235,16 +239,16 @@ pub enum BindError {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AcceptError {
-    /// The deadline passed before a connection was ready.
+    /// The deadline passed before a connection had finished its handshake.
     #[error("no connection came before the deadline")]
     TimedOut,
     /// The system returned an error instead of a connection; the listener continues.
     #[error(transparent)]
     System(#[from] partywall_sys::AcceptError),
-    /// Waiting failed.
+    /// Polling the listener's descriptors failed.
     #[error("waiting for connections failed: {0}")]
     Wait(io::Error),
-    /// This is a forked child, and the listener belongs to its parent.
+    /// The calling process is a forked child, and the listener belongs to the parent process.
     #[error("this listener belongs to the parent process: bind anew after fork()")]
     Forked,
 }
@@ -256,10 +260,10 @@ pub enum ConnectError {
     /// The text is no address, or its host name cannot be looked up.
     #[error(transparent)]
     Address(#[from] AddressError),
-    /// A setting is not possible.
+    /// A setting has an impossible value.
     #[error(transparent)]
     Config(#[from] ConfigError),
-    /// No listener was reached.
+    /// The operating system could not connect to a listener at the address.
     #[error(transparent)]
     System(#[from] partywall_sys::ConnectError),
     /// A listener was reached, but the handshake failed.
@@ -271,85 +275,87 @@ pub enum ConnectError {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum HandshakeError {
-    /// The peer did not respond in time.
+    /// The peer did not finish the handshake before the handshake timeout.
     #[error(
         "{peer} did not finish the handshake in time: is it Partywall, is it alive, is its backlog \
          served? Config::handshake_timeout sets the time{hint}"
     )]
     TimedOut {
-        /// The peer, for people.
+        /// The peer's name for people: process, user and address.
         peer: String,
         /// Another possible cause, as text; empty if there is none.
         hint: &'static str,
     },
-    /// The peer hung up.
+    /// The peer closed the connection.
     #[error("{peer} hung up during the handshake: look at its own log for the reason{hint}")]
     HungUp {
-        /// The peer, for people.
+        /// The peer's name for people: process, user and address.
         peer: String,
         /// Another possible cause, as text; empty if there is none.
         hint: &'static str,
     },
-    /// The peer uses another protocol.
+    /// The peer's first bytes belong to another protocol.
     #[error("{peer} does not speak Partywall (it began with {found}): {advice}")]
     NotPartywall {
-        /// The peer, for people.
+        /// The peer's name for people: process, user and address.
         peer: String,
         /// The first bytes of the peer, as text.
         found: String,
-        /// The advice in the text.
+        /// The advice that the error text ends with.
         advice: &'static str,
     },
-    /// The peer supports other versions.
+    /// Both sides have no protocol version in common.
     #[error(
         "{peer} speaks protocol versions {theirs_min} to {theirs_max}, this side {ours_min} to \
          {ours_max}: upgrade the older one"
     )]
     Version {
-        /// The peer, for people.
+        /// The peer's name for people: process, user and address.
         peer: String,
-        /// The oldest version of the peer.
+        /// The oldest protocol version that the peer speaks.
         theirs_min: u16,
-        /// The newest version of the peer.
+        /// The newest protocol version that the peer speaks.
         theirs_max: u16,
-        /// The oldest version of this side.
+        /// The oldest protocol version that this side speaks.
         ours_min: u16,
-        /// The newest version of this side.
+        /// The newest protocol version that this side speaks.
         ours_max: u16,
     },
-    /// The peer refused the connection.
+    /// The peer refused the connection by a REJECT frame.
     #[error("{peer} refused the connection: {refusal}{}{text}", if text.is_empty() { "" } else { ": " })]
     Refused {
-        /// The peer, for people.
+        /// The peer's name for people: process, user and address.
         peer: String,
-        /// The reason, a number with a text.
+        /// The peer's reason: a number and its text.
         refusal: Refusal,
-        /// The text of the peer; it may be empty.
+        /// The explanation that the peer sent; it may be empty.
         text: String,
     },
-    /// This side refused the connection.
+    /// This side's admission rule refused the peer.
     #[error("{peer} is not admitted: {reason}; Config::admit says who is")]
     NotAdmitted {
-        /// The peer, for people.
+        /// The peer's name for people: process, user and address.
         peer: String,
         /// The reason of the refusal.
         reason: String,
     },
-    /// The requested service is not the offered one.
+    /// The connector asks for another service than the listener serves: channels, sessions or
+    /// links.
     #[error(
         "{peer} asks for {}, and this listener serves {}: both sides must use the same",
         service_name(*asked),
         service_name(*offered)
     )]
     Service {
-        /// The peer, for people.
+        /// The peer's name for people: process, user and address.
         peer: String,
-        /// The service that it requested.
+        /// The number of the service that the peer requested.
         asked: u32,
-        /// The service of this side.
+        /// The number of the service that this side serves.
         offered: u32,
     },
-    /// Shared memory was required but is not available, or no transport suits both sides.
+    /// One side requires shared memory that is not available, or no transport is allowed by both
+    /// sides.
     #[error(
         "no transport suits both sides: no shared memory because {reason}, and one side does not allow \
          the socket: give both TransportPolicy::Auto, or remove the obstacle"
@@ -361,33 +367,34 @@ pub enum HandshakeError {
     /// The peer broke a rule of the handshake.
     #[error("{peer} broke the handshake: {violation}")]
     Violation {
-        /// The peer, for people.
+        /// The peer's name for people: process, user and address.
         peer: String,
-        /// The rule, and how it was broken.
+        /// The broken rule, with the value that broke it.
         violation: Violation,
     },
-    /// The peer sent a descriptor of the wrong kind.
+    /// The peer sent a file descriptor of the wrong kind.
     #[error("{peer} sent an unacceptable descriptor: {reason}")]
     Descriptor {
-        /// The peer, for people.
+        /// The peer's name for people: process, user and address.
         peer: String,
-        /// The fault of the descriptor.
+        /// The rule that the descriptor breaks.
         reason: String,
     },
-    /// The handshake of another protocol failed.
+    /// The handshake of a protocol other than Partywall's own failed.
     #[error("{protocol} handshake with {peer}: {reason}")]
     Protocol {
-        /// The peer, for people.
+        /// The peer's name for people: process, user and address.
         peer: String,
-        /// The name of the protocol.
+        /// The name of the protocol, as the protocol reports it.
         protocol: &'static str,
-        /// The reason. It is no source of this error, because the text contains its text already.
+        /// The reason. `source()` does not return the reason, because the text of this error
+        /// already contains its text.
         reason: ProtocolError,
     },
-    /// A system call failed during the handshake.
+    /// A system call that must not fail has failed during the handshake.
     #[error("{what} failed during the handshake with {peer}: {source}")]
     System {
-        /// The peer, for people.
+        /// The peer's name for people: process, user and address.
         peer: String,
         /// The operation that failed.
         what: &'static str,
@@ -397,7 +404,7 @@ pub enum HandshakeError {
 }
 
 impl HandshakeError {
-    /// A stable number from 201 on.
+    /// Returns a stable number from 201 on, one per variant.
     #[must_use]
     pub const fn code(&self) -> u32 {
         match self {
@@ -417,26 +424,26 @@ impl HandshakeError {
     }
 }
 
-/// Why a protocol other than our own failed, on a connection or in its handshake.
+/// Why a protocol other than Partywall's own failed, on a connection or in its handshake.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ProtocolError {
     /// The peer broke a rule of the protocol.
     #[error("broke a rule: {what}")]
     Violation {
-        /// The rule, and how it was broken.
+        /// The broken rule, with what broke it.
         what: String,
     },
-    /// The peer, or this side, refused the request.
+    /// The peer, or this side, refused the request in `what`.
     #[error("{what}")]
     Refused {
-        /// The request, and what to do.
+        /// The refused request, and advice for the user.
         what: String,
     },
-    /// The peer hung up.
+    /// The peer closed the connection.
     #[error("it hung up")]
     HungUp,
-    /// A system call failed.
+    /// A system call that must not fail has failed.
     #[error("{what} failed: {source}")]
     System {
         /// The operation that failed.
@@ -446,7 +453,7 @@ pub enum ProtocolError {
     },
 }
 
-/// The name of a service (SPEC 2.2).
+/// Returns the name of the service with this number (SPEC 2.2).
 fn service_name(number: u32) -> String {
     match number {
         SERVICE_CHANNEL => "channels".to_owned(),

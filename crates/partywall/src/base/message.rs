@@ -16,14 +16,15 @@ use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
 
-/// A received message; it is the receiver's for as long as it lives.
+/// A received message. Its bytes stay valid and unchanged by Partywall for as long as the value
+/// lives.
 ///
-/// A large message is a view of the sender's memory, which is not allocated again while the view
-/// lives. If the receiver holds many, the sender takes more memory, up to its limit, and then
-/// blocks.
+/// A large message is a view of the sender's memory, which the sender does not allocate again while
+/// the view lives. If the receiver holds many views, the sender allocates more memory up to its
+/// limit, and then blocks.
 pub struct Message {
     payload: Payload,
-    /// Bytes consumed by `Buf::advance`.
+    /// Number of leading bytes that `Buf::advance` has consumed.
     advanced: usize,
 }
 
@@ -35,7 +36,7 @@ enum Payload {
 }
 
 impl Message {
-    /// Copies `bytes`.
+    /// Makes a message with a private copy of `bytes`.
     #[inline]
     pub(crate) fn copied(bytes: &[u8]) -> Self {
         let payload = if bytes.len() <= SHORT_MAX {
@@ -58,25 +59,26 @@ impl Message {
         Self { payload: Payload::View(view), advanced: 0 }
     }
 
-    /// For protocols: a message with a copy of received bytes.
+    /// For implementations of protocols: makes a message with a copy of the received bytes.
     #[must_use]
     pub fn from_protocol(bytes: &[u8]) -> Self {
         Self::copied(bytes)
     }
 
-    /// For protocols: a message of received bytes that are on the heap.
+    /// For implementations of protocols: makes a message of received bytes that are on the heap.
     #[must_use]
     pub const fn from_protocol_vec(bytes: Vec<u8>) -> Self {
         Self::from_vec(bytes)
     }
 
-    /// For protocols: a message in the memory that it was received into.
+    /// For implementations of protocols: makes a message of the memory that holds the received
+    /// bytes.
     #[must_use]
     pub fn from_recv_buffer(buffer: Box<dyn RecvBuffer>) -> Self {
         Self { payload: Payload::Buffer(buffer), advanced: 0 }
     }
 
-    /// The bytes.
+    /// Returns the bytes of the message that `Buf::advance` has not consumed.
     #[inline]
     #[must_use]
     pub fn as_slice(&self) -> &[u8] {
@@ -89,7 +91,7 @@ impl Message {
         &all[self.advanced..]
     }
 
-    /// Whether the bytes lie in the sender's memory, without ever having been copied.
+    /// Whether the bytes lie in the memory into which the sender wrote them, never copied.
     #[must_use]
     pub fn is_zero_copy(&self) -> bool {
         match &self.payload {
@@ -99,13 +101,13 @@ impl Message {
         }
     }
 
-    /// Whether the bytes keep their address when the value moves.
+    /// Whether the bytes keep their address when the `Message` value moves.
     #[cfg(feature = "zerocopy")]
     pub(crate) const fn has_stable_address(&self) -> bool {
         !matches!(self.payload, Payload::Short { .. })
     }
 
-    /// The bytes as a vector; copied unless they are on our heap already.
+    /// Returns the bytes as a vector. Bytes that are not yet in a vector on the heap are copied.
     #[must_use]
     pub fn into_vec(self) -> Vec<u8> {
         match self.payload {
@@ -115,7 +117,7 @@ impl Message {
     }
 }
 
-/// A block of the peer's memory. Dropping it returns the block to the peer.
+/// A view of one block of the peer's memory. Dropping the view returns the block to the peer.
 pub(crate) struct View {
     pub memory: Arc<dyn BlockMemory>,
     pub offset: usize,
@@ -143,16 +145,17 @@ impl fmt::Debug for View {
     }
 }
 
-/// Memory of the peer that holds blocks. It stays mapped while views of it live.
+/// Mapped memory of the peer that holds blocks. The memory stays mapped while any view of it lives.
 pub(crate) trait BlockMemory: Send + Sync {
-    /// Bytes of a block, within the bounds that were checked when the view was made.
+    /// Returns the bytes of a block. The bounds were checked when the view was made.
     fn slice(&self, offset: usize, len: usize) -> &[u8];
 
     /// Returns a block to the peer.
     fn release(&self, block: u64);
 }
 
-/// Memory that a protocol received a message into, in one piece or several. Dropping it frees it.
+/// Memory into which a protocol received a message, in one piece or several. Dropping the buffer
+/// frees the memory.
 pub trait RecvBuffer: Send + Sync {
     /// Length of the message in bytes.
     fn len(&self) -> usize;
@@ -162,10 +165,11 @@ pub trait RecvBuffer: Send + Sync {
         self.len() == 0
     }
 
-    /// The rest of the piece in which byte `from` lies; empty at the end of the message.
+    /// Returns the bytes from index `from` to the end of the piece that contains it. At the end of
+    /// the message the result is empty.
     fn chunk(&self, from: usize) -> &[u8];
 
-    /// All bytes in one piece. Several pieces are copied together, once.
+    /// Returns all bytes in one piece. The first call copies a message of several pieces together.
     fn as_slice(&self) -> &[u8];
 
     /// Whether the bytes lie in memory that the peer wrote.
@@ -193,7 +197,7 @@ impl AsRef<[u8]> for Message {
 impl Buf for Message {
     fn remaining(&self) -> usize {
         match &self.payload {
-            // The pieces are not copied together for this.
+            // A buffer knows its length, so its pieces need not be copied together to count bytes.
             Payload::Buffer(buffer) => buffer.len() - self.advanced,
             _ => self.as_slice().len(),
         }
@@ -214,7 +218,7 @@ impl Buf for Message {
 
 impl From<Message> for Bytes {
     /// Converts without a copy. The message, and with it the sender's memory, lives until the last
-    /// of the `Bytes` is dropped.
+    /// clone or slice of the `Bytes` is dropped.
     fn from(message: Message) -> Self {
         Self::from_owner(message)
     }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The identity of the peer, its admission, and how far it is trusted.
 //!
-//! The identity is that of the process that *sent* HELLO, as the kernel attests it
-//! (`SCM_CREDENTIALS`). The credentials of the socket would be those of the process that called
-//! `listen`, perhaps long ago and as another user. Over TCP there is no identity.
+//! The kernel attests the process that *sent* HELLO (`SCM_CREDENTIALS`); that process is the peer's
+//! identity. The socket's own credentials lost: they name the process that called `listen`, perhaps
+//! long ago and as another user. A TCP peer has no identity.
 
 use crate::config::TrustPolicy;
 use partywall_sys::peer as sys_peer;
@@ -11,14 +11,15 @@ use partywall_sys::{Credentials, PidFd};
 use std::fmt;
 use std::sync::Arc;
 
-/// How far the other process is trusted.
+/// How far this side trusts the other process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Trust {
-    /// Like the own user: received messages are views of its memory. It cannot write the memory of
-    /// this side; it could change a message while it is read, as it could with a debugger.
+    /// Trusted like the own user: received messages are views of the peer's memory. The peer cannot
+    /// write this side's memory. The peer could change a message during reading, as it could with a
+    /// debugger.
     Trusted,
-    /// Not at all: every message is copied to private memory before it is checked and returned, and
-    /// notifications are sent over the socket.
+    /// Not trusted: every message is copied to private memory before it is checked and returned,
+    /// and sides notify each other over the socket.
     Untrusted,
 }
 
@@ -30,13 +31,13 @@ pub struct Peer {
     pub credentials: Option<Credentials>,
     /// How far the peer is trusted.
     pub trust: Trust,
-    /// Its address, for people: `unix:/run/app.sock`, `client of unix:/run/app.sock`,
+    /// The peer's address, for people: `unix:/run/app.sock`, `client of unix:/run/app.sock` or
     /// `tcp:1.2.3.4:5`.
     pub label: String,
 }
 
 impl Peer {
-    /// A peer with these credentials and this trust, at the address `label`.
+    /// Makes a peer at the address `label`.
     #[must_use]
     pub const fn new(credentials: Option<Credentials>, trust: Trust, label: String) -> Self {
         Self { credentials, trust, label }
@@ -56,7 +57,7 @@ impl fmt::Display for Peer {
 
 type AdmitCallback = Arc<dyn Fn(&Credentials) -> Result<(), String> + Send + Sync>;
 
-/// The rule for which processes may be the peer.
+/// The rule that decides which processes may be the peer.
 ///
 /// ```
 /// use partywall::{Admission, Config};
@@ -83,7 +84,7 @@ impl Admission {
         Self::users([sys_peer::own_euid()])
     }
 
-    /// Admits processes of these users.
+    /// Admits processes whose effective user is one of `users`.
     #[must_use]
     pub fn users(users: impl IntoIterator<Item = u32>) -> Self {
         Self { users: users.into_iter().collect(), groups: Vec::new(), callback: None }
@@ -95,14 +96,14 @@ impl Admission {
         Self { users: Vec::new(), groups: groups.into_iter().collect(), callback: None }
     }
 
-    /// Admits processes with these primary groups as well.
+    /// Also admits processes whose primary group is one of `groups`.
     #[must_use]
     pub fn or_groups(mut self, groups: impl IntoIterator<Item = u32>) -> Self {
         self.groups.extend(groups);
         self
     }
 
-    /// Admits the peers that the callback accepts; the others get its error text.
+    /// Admits the peers that the callback accepts. A refused peer gets the callback's error text.
     #[must_use]
     pub fn callback(
         judge: impl Fn(&Credentials) -> Result<(), String> + Send + Sync + 'static,
@@ -113,7 +114,7 @@ impl Admission {
     /// Whether a peer with these credentials is admitted.
     ///
     /// # Errors
-    /// The reason, as text for the log and for the peer.
+    /// Returns the reason of the refusal, as text for the log and for the peer.
     pub fn judge(&self, who: Option<&Credentials>) -> Result<(), String> {
         let Some(who) = who else {
             return Err("the address carries no credentials, and an admission rule asks for them"
@@ -122,7 +123,8 @@ impl Admission {
         if let Some(judge) = &self.callback {
             return judge(who);
         }
-        // In a user namespace, users without a mapping have the overflow uid: it identifies none.
+        // In a user namespace, every user without a mapping appears as the overflow uid, so that
+        // uid identifies nobody.
         let is_known = who.uid != sys_peer::overflow_uid();
         if is_known && (self.users.contains(&who.uid) || self.groups.contains(&who.gid)) {
             return Ok(());
@@ -143,8 +145,8 @@ impl fmt::Debug for Admission {
 
 /// Decides how far to trust the process that sent these credentials.
 ///
-/// `pidfd` proves that the process still lives *after* its namespaces were read by process id;
-/// without that proof the result is `Untrusted`.
+/// The namespaces are read by process id, which the kernel could reuse. `pidfd` proves that the
+/// process still lives *after* the reading; without this proof the result is `Untrusted`.
 pub(crate) fn decide_trust(
     policy: TrustPolicy,
     credentials: Option<&Credentials>,

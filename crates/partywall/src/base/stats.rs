@@ -1,32 +1,32 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The counters of a channel. Over shared memory they also lie in the region, where other processes
-//! can read them.
+//! The counters of a channel. Over shared memory each side also writes its counters into its
+//! region, where other processes can read them.
 
 /// Counters of a sending end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SenderStats {
-    /// Messages sent.
+    /// Number of messages that were sent.
     pub messages: u64,
-    /// Payload bytes sent.
+    /// Number of payload bytes that were sent.
     pub bytes: u64,
-    /// Messages sent without a copy.
+    /// Messages that the receiver reads where the sender wrote them, without a copy.
     pub zero_copy: u64,
-    /// Messages that were copied through the ring because no memory was left.
+    /// Messages that were copied through the ring because all memory for large messages was in use.
     pub overflows: u64,
-    /// Times the receiver was woken.
+    /// Times that the sender notified a sleeping receiver.
     pub wakeups_sent: u64,
-    /// Times the sender slept because there was no room.
+    /// Times that the sender slept because the ring or the memory had no room.
     pub sleeps: u64,
-    /// Bytes of shared memory for large messages that exist now.
+    /// Bytes of shared memory that are allocated for large messages now.
     pub memory_bytes: u64,
-    /// Bytes of it that are reserved, or that the receiver still has; over a socket, bytes of sent
-    /// messages that the kernel has not accepted yet. The value is as old as that of
-    /// [`blocks_in_flight`](Self::blocks_in_flight).
+    /// Bytes of [`memory_bytes`](Self::memory_bytes) that are reserved or still held by the
+    /// receiver. Over a socket: bytes of sent messages that the kernel has not accepted yet. The
+    /// value is as old as that of [`blocks_in_flight`](Self::blocks_in_flight).
     pub memory_used_bytes: u64,
-    /// Large messages that the receiver had not dropped at the sender's last check, which it makes
-    /// when it needs memory and in [`trim`](crate::Sender::trim). So the real number is at most
-    /// this.
+    /// Large messages that the receiver had not dropped when the sender last checked. The sender
+    /// checks when it needs memory and in [`trim`](crate::Sender::trim), so the real number is at
+    /// most this value.
     ///
     /// ```
     /// # let directory = tempfile::tempdir()?;
@@ -49,15 +49,16 @@ pub struct SenderStats {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ReceiverStats {
-    /// Messages received.
+    /// Number of messages that were received.
     pub messages: u64,
-    /// Payload bytes received.
+    /// Number of payload bytes that were received.
     pub bytes: u64,
-    /// Messages received without a copy, or, if the peer is untrusted, copied out of shared memory.
+    /// Messages received through blocks of shared memory. Messages of an untrusted peer are copied
+    /// out of their blocks, yet counted here.
     pub zero_copy: u64,
-    /// Times the sender was woken because there was room again.
+    /// Times that the receiver notified a sleeping sender because there was room again.
     pub wakeups_sent: u64,
-    /// Times the receiver slept because there was no message.
+    /// Times that the receiver slept because no message had arrived.
     pub sleeps: u64,
     /// Times a message arrived while the receiver was spinning.
     pub spin_hits: u64,

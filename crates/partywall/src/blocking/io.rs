@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A stream as bytes: `Read` and `Write`.
 //!
-//! The end of the peer's messages reads as the end of the stream. A reset or the end of the session
-//! reads as an error. A write that returned was sent, so there is nothing to flush.
+//! When the peer has finished, a read returns the end of the stream. After a reset, or the end of
+//! the session, a read returns an error. Every write sends its bytes before it returns, so `flush`
+//! does nothing.
 
 use super::stream::{RecvStream, SendStream};
 use crate::message::Message;
@@ -13,7 +14,7 @@ use bytes::Buf;
 use std::io::{self, IoSlice, Read, Write};
 use std::time::Instant;
 
-/// A stream as bytes; see [`Stream::into_io`](super::Stream::into_io).
+/// A stream without message boundaries, as bytes; see [`Stream::into_io`](super::Stream::into_io).
 #[derive(Debug)]
 pub struct StreamIo {
     read: ReadHalf,
@@ -24,7 +25,7 @@ pub struct StreamIo {
 #[derive(Debug)]
 pub struct ReadHalf {
     recv: RecvStream,
-    /// The rest of the last message.
+    /// The bytes of the last message that were not read yet.
     rest: Option<Message>,
 }
 
@@ -34,7 +35,7 @@ pub struct WriteHalf {
     send: SendStream,
 }
 
-/// Largest number of bytes of one write.
+/// Most bytes that one write sends, as one message.
 const WRITE_BYTES_MAX: usize = 64 << 10;
 
 impl StreamIo {
@@ -42,51 +43,53 @@ impl StreamIo {
         Self { read: ReadHalf { recv, rest: None }, write: WriteHalf { send } }
     }
 
-    /// Splits the stream into two halves, to be used by a thread each.
+    /// Splits the stream into two halves, each of which a thread of its own may use.
     #[must_use]
     pub fn into_split(self) -> (ReadHalf, WriteHalf) {
         (self.read, self.write)
     }
 
-    /// The peer process.
+    /// Returns the identity of the peer process.
     #[must_use]
     pub fn peer(&self) -> &Peer {
         &self.read.recv.half().shared.peer
     }
 
-    /// The session's transport, and the reason for it.
+    /// Returns the transport of the session; for a socket, with the reason why memory is not
+    /// shared.
     #[must_use]
     pub fn transport(&self) -> Transport {
         self.read.recv.half().shared.transport
     }
 
-    /// Metadata with which the peer opened the stream.
+    /// Returns the metadata with which the peer opened the stream; empty if this side opened the
+    /// stream.
     #[must_use]
     pub fn metadata(&self) -> &[u8] {
         &self.read.recv.half().stream.metadata
     }
 
-    /// Resets both directions with a code for the peer.
+    /// Resets both directions; the peer gets `code`.
     ///
     /// # Panics
-    /// If the code is one of the protocol's: 0xffffff00 or greater.
+    /// Panics if the code is reserved for the protocol: 0xffffff00 or greater.
     #[track_caller]
     pub fn reset(&mut self, code: u32) {
         self.write.reset(code);
         self.read.stop(code);
     }
 
-    /// Ends the writing direction: the peer reads the end. This side may go on reading.
+    /// Ends the writing direction: the peer's reads return the end. This side may continue to read.
     pub fn finish(&mut self) {
         self.write.finish();
     }
 }
 
 impl ReadHalf {
-    /// Stops receiving: the sender gets `code`.
+    /// Stops receiving: the peer's sender gets `code`.
     ///
     /// # Panics
-    /// If the code is one of the protocol's: 0xffffff00 or greater.
+    /// Panics if the code is reserved for the protocol: 0xffffff00 or greater.
     #[track_caller]
     pub fn stop(&mut self, code: u32) {
         self.recv.stop(code);
@@ -94,24 +97,24 @@ impl ReadHalf {
 }
 
 impl WriteHalf {
-    /// Ends this direction: the peer reads the end.
+    /// Ends this direction: the peer's reads return the end.
     pub fn finish(&mut self) {
         self.send.finish();
     }
 
-    /// Resets the direction: the reader gets an error instead of the end.
+    /// Resets the direction: the peer's reads return an error instead of the end.
     ///
     /// # Panics
-    /// If the code is one of the protocol's: 0xffffff00 or greater.
+    /// Panics if the code is reserved for the protocol: 0xffffff00 or greater.
     #[track_caller]
     pub fn reset(&mut self, code: u32) {
         self.send.reset(code);
     }
 
-    /// Waits until the peer reads no more. Returns the reason.
+    /// Waits until the peer stops reading. Returns the reason.
     ///
     /// # Errors
-    /// [`WaitError::TimedOut`] if the peer still reads by then.
+    /// [`WaitError::TimedOut`] if the deadline passes first.
     pub fn stopped(&mut self, deadline: Option<Instant>) -> Result<StreamSendError, WaitError> {
         self.send.stopped(deadline)
     }
@@ -130,7 +133,7 @@ impl Read for ReadHalf {
                 if !rest.has_remaining() {
                     self.rest = None;
                 }
-                // An empty message is not the end.
+                // An empty message is not the end of the stream: continues with the next message.
                 if count > 0 {
                     return Ok(count);
                 }

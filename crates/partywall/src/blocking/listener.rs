@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The listener for sessions without a runtime, and the functions that connect to one.
+//! The listener for sessions without a runtime, and the functions that connect to a listener.
 
 use super::session::Session;
 use super::thread;
@@ -13,9 +13,9 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::Instant;
 
-/// Accepts sessions.
+/// Accepts sessions at an address.
 ///
-/// Dropping it removes its socket file.
+/// Dropping the listener removes its socket file.
 #[derive(Debug)]
 pub struct Listener {
     listener: crate::Listener,
@@ -25,7 +25,7 @@ impl Listener {
     /// Listens at `address`, with the default [`Config`].
     ///
     /// # Errors
-    /// Returns [`BindError`] if it fails.
+    /// Returns [`BindError`] if the address cannot be bound.
     pub fn bind<A>(address: A) -> Result<Self, BindError>
     where
         A: TryInto<Address>,
@@ -34,10 +34,10 @@ impl Listener {
         Self::bind_with(address, &Config::default())
     }
 
-    /// Listens at `address`. `config` applies to every session that is accepted.
+    /// Listens at `address`. `config` applies to every accepted session.
     ///
     /// # Errors
-    /// Returns [`BindError`] if it fails.
+    /// Returns [`BindError`] if the address cannot be bound.
     pub fn bind_with<A>(address: A, config: &Config) -> Result<Self, BindError>
     where
         A: TryInto<Address>,
@@ -47,47 +47,48 @@ impl Listener {
         Ok(Self { listener: crate::Listener::bind_service(address, config, SERVICE_SESSION)? })
     }
 
-    /// Also serves peers that speak `protocol`, at the same address. The listener recognises them
-    /// by their first bytes. May be called for several protocols.
+    /// Makes the listener also serve peers that speak `protocol`. The listener recognises a
+    /// protocol by a peer's first bytes. Call this once for each protocol.
     #[must_use]
     pub fn with_protocol(mut self, protocol: Arc<dyn Protocol>) -> Self {
         self.listener.add_protocol(protocol);
         self
     }
 
-    /// The address, with the port that the system chose if 0 was asked for.
+    /// Returns the bound address. For a port of 0 it contains the port that the system chose.
     #[must_use]
     pub const fn local_address(&self) -> &Address {
         self.listener.local_address()
     }
 
-    /// Waits for the next session.
+    /// Blocks until the next session is established, and returns it.
     ///
     /// # Errors
-    /// Returns [`AcceptError`] if it fails. The listener goes on after each; at the descriptor
-    /// limit, wait a little.
+    /// Returns [`AcceptError`] if accepting fails. The listener stays usable after each error. At
+    /// the descriptor limit, wait until some are closed before accepting again.
     pub fn accept(&mut self) -> Result<Session, AcceptError> {
         self.accept_until(None)
     }
 
-    /// As [`accept`](Self::accept), but only until `deadline`.
+    /// As [`accept`](Self::accept), but waits only until `deadline`.
     ///
     /// # Errors
-    /// [`AcceptError::TimedOut`], and as `accept`.
+    /// [`AcceptError::TimedOut`] if the deadline passed; others as [`accept`](Self::accept).
     pub fn accept_deadline(&mut self, deadline: Instant) -> Result<Session, AcceptError> {
         self.accept_until(Some(deadline))
     }
 
-    /// The next session if there is one now. It also drives the handshakes under way, and never
-    /// waits.
+    /// Returns the next session if one is established now. Also drives the handshakes under way,
+    /// and never blocks.
     ///
     /// # Errors
-    /// [`AcceptError::TimedOut`] if there is none now, and as [`accept`](Self::accept).
+    /// [`AcceptError::TimedOut`] if no session is established now; others as
+    /// [`accept`](Self::accept).
     pub fn try_accept(&mut self) -> Result<Session, AcceptError> {
         self.accept_until(Some(Instant::now()))
     }
 
-    /// Number of connections that the listener refused.
+    /// Returns the number of connections that the listener refused.
     #[must_use]
     pub const fn refused(&self) -> u64 {
         self.listener.refused()
@@ -102,8 +103,8 @@ impl Listener {
 }
 
 impl AsFd for Listener {
-    /// A descriptor that becomes readable when [`try_accept`](Self::try_accept) has something to
-    /// do.
+    /// Returns a descriptor that becomes readable when the caller should call
+    /// [`try_accept`](Self::try_accept).
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.listener.as_fd()
     }
@@ -112,8 +113,8 @@ impl AsFd for Listener {
 /// Opens a session with the listener at `address`, with the default [`Config`].
 ///
 /// # Errors
-/// See [`ConnectError`]; connecting takes at most
-/// [`handshake_timeout`](Config::handshake_timeout), 5 s.
+/// Returns [`ConnectError`] if connecting fails or takes longer than
+/// [`handshake_timeout`](Config::handshake_timeout), by default 5 s.
 pub fn connect<A>(address: A) -> Result<Session, ConnectError>
 where
     A: TryInto<Address>,
@@ -125,7 +126,7 @@ where
 /// Opens a session with the listener at `address`.
 ///
 /// # Errors
-/// Returns [`ConnectError`] if it fails.
+/// Returns [`ConnectError`] if connecting fails or takes longer than the handshake timeout.
 pub fn connect_with<A>(address: A, config: &Config) -> Result<Session, ConnectError>
 where
     A: TryInto<Address>,
@@ -134,10 +135,11 @@ where
     connect_session(address.try_into().map_err(AddressError::from)?, config, None)
 }
 
-/// Opens a session with the server at `address`, which speaks `protocol` instead of our own.
+/// Opens a session with the server at `address`, which speaks `protocol` instead of Partywall's
+/// own.
 ///
 /// # Errors
-/// Returns [`ConnectError`] if it fails.
+/// Returns [`ConnectError`] if connecting fails or takes longer than the handshake timeout.
 pub fn connect_with_protocol<A>(
     address: A,
     config: &Config,

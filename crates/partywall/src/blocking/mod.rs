@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Sessions and streams as calls that block, without any runtime. `partywall::tokio` has the same
+//! Sessions and streams with blocking calls, without a runtime. `partywall::tokio` has the same
 //! names as futures.
 //!
 //! ```
@@ -28,27 +28,28 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! # What runs
+//! # Threads
 //!
-//! Each session has one thread of its own, which receives and delivers; it ends with the session.
-//! Dropping the last handle of a session (a clone of it, or a stream) waits for that end. The
-//! thread and its callers wait as [`Config::wait`](crate::Config::wait) says. For the lowest
-//! latency, use a [`Channel`](crate::Channel): there, the caller itself receives.
+//! Each session has one thread, which receives records and delivers them to streams; it ends with
+//! the session. Dropping the last handle of a session (a clone or a stream) waits for the thread's
+//! end. The thread and the callers wait as [`Config::wait`](crate::Config::wait) says. For the
+//! lowest latency, use a [`Channel`](crate::Channel), whose caller receives without another thread.
 //!
 //! # Exiting
 //!
-//! A process may exit as soon as the last handle is dropped: by then the peer gets everything that
-//! was sent, and the end in good order. That takes longer than a moment only if the peer does not
-//! read, and at most [`Config::linger`](crate::Config::linger), on a socket 2 s more.
+//! A process may exit as soon as the last handle is dropped: by then everything that was sent, and
+//! the end in good order, is on its way to the peer. Dropping takes long only if the peer does not
+//! read: at most [`Config::linger`](crate::Config::linger), and 2 s more on a socket.
 //!
-//! A handle in a `static`, or on the stack of another thread, is not dropped at exit.
-//! [`close`](Session::close) that session and wait until it has [`finished`](Session::finished).
+//! A handle in a `static`, or on the stack of another thread, is not dropped when the process
+//! exits. [`close`](Session::close) such a session and wait until it has
+//! [`finished`](Session::finished).
 //!
 //! # Deadlines
 //!
-//! Every call that waits has a form with a deadline (`send_deadline`, `accept_deadline`, …) or
-//! takes one that may be `None`, except streams as bytes. Opening, accepting, sending and receiving
-//! also have a form that never waits (`try_send`, `try_accept`, …).
+//! Every call that waits either has a form with a deadline (`send_deadline`, `accept_deadline`, …)
+//! or takes an optional deadline. Only streams as bytes have none. Opening, accepting, sending and
+//! receiving also have a form that never waits (`try_send`, `try_accept`, …).
 
 mod io;
 mod listener;

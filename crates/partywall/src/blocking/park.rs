@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Blocks a thread until a poll is ready: it spins a little, then parks.
+//! Blocks a thread until a poll is ready: the thread spins for a while, then parks.
 //!
 //! ```text
 //!   poll ─ ready ─▶ done            the waker unparks; a deadline ends it
 //!     └─ pending ─▶ spin, poll ─▶ park ─▶ poll …
 //! ```
 //!
-//! A thread that is ending has lost its waker with its other thread-local values, and their
-//! destructors may still call. There is no waker then, so the thread polls at intervals.
+//! The waker is a thread-local value, which a thread loses when it ends. Destructors of other
+//! thread-local values may still call blocking operations. Such a thread polls at intervals.
 
 use partywall_wait::{SpinOutcome, Spinner, Wait};
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
-/// Unparks a thread.
+/// A waker that unparks a thread.
 struct Unpark(Thread);
 
 impl Wake for Unpark {
@@ -32,7 +32,7 @@ thread_local! {
     static WAKER: Waker = Waker::from(Arc::new(Unpark(thread::current())));
 }
 
-/// Polls until ready; `None` if the deadline passes first.
+/// Polls until the result is ready. Returns `None` if the deadline passes first.
 pub(super) fn wait_for<T>(
     wait: Wait,
     spinner: &mut Spinner,
@@ -69,10 +69,10 @@ pub(super) fn wait_for<T>(
     }
 }
 
-/// Interval between polls of a thread that has no waker.
+/// Interval between two polls of a thread that has lost its waker.
 const LOOK_EVERY: Duration = Duration::from_millis(1);
 
-/// Polls once, without waiting.
+/// Polls an operation once, without waiting. Returns `None` if it is not ready.
 pub(super) fn poll_once<T>(poll: impl FnOnce(&mut Context<'_>) -> Poll<T>) -> Option<T> {
     match poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(value) => Some(value),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A session: it opens and accepts streams.
+//! A session without a runtime: opens and accepts streams over one connection.
 
 use super::park::{poll_once, wait_for};
 use super::stream::Stream;
@@ -14,21 +14,22 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-/// Many streams over one connection.
+/// A connection that carries many streams.
 ///
-/// Clones are the same session. It goes on while a clone or a stream of it lives, or until either
-/// side [`close`](Self::close)s it. Once no clone is left, streams that the peer opens are refused.
+/// Clones share one session. The session lives until either side [`close`](Self::close)s it, or
+/// until all clones and streams are dropped. Once no clone is left, streams that the peer opens are
+/// refused.
 ///
 /// Dropping the last handle, a clone or a stream, waits until sent messages and pending records are
-/// written. That is a moment if the peer reads, one round trip over TCP, and never more than
-/// [`Config::linger`](crate::Config::linger), on a socket 2 s more. So a process may exit right
-/// after it.
+/// written. If the peer reads, that takes a moment, or one round trip over TCP. It never takes
+/// longer than [`Config::linger`](crate::Config::linger), and 2 s more on a socket. The process may
+/// exit afterwards.
 #[derive(Clone, Debug)]
 pub struct Session {
     handle: Handle,
     wait: Wait,
     spin_budget: Duration,
-    // Declared after the handle, so that it is dropped after it.
+    // Declared after `handle`, so that the handle is dropped first and ends the session.
     thread: Arc<ThreadHandle>,
 }
 
@@ -37,39 +38,39 @@ impl Session {
         Self { handle, wait: config.wait, spin_budget: config.spin_budget, thread }
     }
 
-    /// Opens a stream, with `metadata` for the peer's `accept`: at most
-    /// [`METADATA_BYTES_MAX`](crate::METADATA_BYTES_MAX) bytes. Waits while as many streams are
-    /// open as the peer allows. There is no round trip.
+    /// Opens a stream, with at most [`METADATA_BYTES_MAX`](crate::METADATA_BYTES_MAX) bytes of
+    /// metadata for the peer. Waits while as many streams are open as the peer allows. Opening
+    /// takes no round trip.
     ///
     /// # Errors
-    /// Returns [`OpenError`] if it fails.
+    /// Returns [`OpenError`] if no stream was opened.
     pub fn open(&self, metadata: &[u8]) -> Result<Stream, OpenError> {
         self.open_until(metadata, None)
     }
 
-    /// As [`open`](Self::open), but only until `deadline`.
+    /// As [`open`](Self::open), but waits only until `deadline`.
     ///
     /// # Errors
-    /// [`OpenError::TimedOut`], and as `open`.
+    /// [`OpenError::TimedOut`] if the deadline passed; others as [`open`](Self::open).
     pub fn open_deadline(&self, metadata: &[u8], deadline: Instant) -> Result<Stream, OpenError> {
         self.open_until(metadata, Some(deadline))
     }
 
-    /// As [`open`](Self::open), if it needs no waiting.
+    /// As [`open`](Self::open) if a stream can be opened without waiting.
     ///
     /// # Errors
-    /// [`OpenError::WouldBlock`] if it does, and as `open`.
+    /// [`OpenError::WouldBlock`] if opening would have to wait; others as [`open`](Self::open).
     pub fn try_open(&self, metadata: &[u8]) -> Result<Stream, OpenError> {
         let mut opening = Opening::default();
         let opened = poll_once(|context| self.handle.poll_open(context, metadata, &mut opening));
         Ok(self.stream(opened.unwrap_or(Err(OpenError::WouldBlock))?))
     }
 
-    /// Waits for the next stream that the peer opens. `None` once the session has ended in good
-    /// order, closed by either side.
+    /// Waits for the next stream that the peer opens. Returns `None` once either side has closed
+    /// the session.
     ///
     /// # Errors
-    /// Returns [`SessionError`] if it fails.
+    /// Returns [`SessionError`], the reason why the session is over.
     pub fn accept(&self) -> Result<Option<Stream>, SessionError> {
         loop {
             if let Ok(accepted) = self.wait(None, |context| self.handle.poll_accept(context)) {
@@ -78,28 +79,31 @@ impl Session {
         }
     }
 
-    /// As [`accept`](Self::accept), but only until `deadline`.
+    /// As [`accept`](Self::accept), but waits only until `deadline`.
     ///
     /// # Errors
-    /// [`WaitError::TimedOut`], and as `accept`.
+    /// [`WaitError::TimedOut`] if the deadline passed; others as [`accept`](Self::accept).
     pub fn accept_deadline(&self, deadline: Instant) -> Result<Option<Stream>, WaitError> {
         let accepted = self.wait(Some(deadline), |context| self.handle.poll_accept(context))??;
         Ok(accepted.map(|halves| self.stream(halves)))
     }
 
-    /// The next stream if the peer has opened one by now. Never waits.
+    /// Returns the next stream that the peer has opened. Never waits.
     ///
     /// # Errors
-    /// [`WaitError::WouldBlock`] if it has not, and as [`accept`](Self::accept).
+    /// [`WaitError::WouldBlock`] if the peer has opened no further stream; others as
+    /// [`accept`](Self::accept).
     pub fn try_accept(&self) -> Result<Option<Stream>, WaitError> {
         let accepted = poll_once(|context| self.handle.poll_accept(context));
         Ok(accepted.ok_or(WaitError::WouldBlock)??.map(|halves| self.stream(halves)))
     }
 
-    /// How long the peer takes to answer: its session's driver, not its application.
+    /// Measures how long the peer takes to answer a PING. The driver of the peer's session answers,
+    /// not its application.
     ///
     /// # Errors
-    /// Returns [`WaitError`] if it fails.
+    /// [`WaitError::TimedOut`] if the deadline passes first; otherwise the reason why the session
+    /// is over.
     pub fn ping(&self, deadline: Option<Instant>) -> Result<Duration, WaitError> {
         let asked = Instant::now();
         let token = self.handle.ask()?;
@@ -107,52 +111,56 @@ impl Session {
         Ok(asked.elapsed())
     }
 
-    /// Asks the peer to open no more streams, and refuses those that it opens all the same. Open
-    /// streams go on; see [`drained`](Self::drained).
+    /// Asks the peer to open no more streams, and refuses streams that the peer opens nevertheless.
+    /// Open streams continue; see [`drained`](Self::drained).
     pub fn go_away(&self, code: u32) {
         self.handle.shared.go_away(code);
     }
 
-    /// Waits until the peer asks for no more streams. Returns its code.
+    /// Waits until the peer calls `go_away`, after which it accepts no more streams. Returns its
+    /// code.
     ///
     /// # Errors
-    /// [`WaitError::TimedOut`] if the deadline passes first, or why the session is over.
+    /// [`WaitError::TimedOut`] if the deadline passes first; otherwise the reason why the session
+    /// is over.
     pub fn going_away(&self, deadline: Option<Instant>) -> Result<u32, WaitError> {
         Ok(self.wait(deadline, |context| self.handle.poll_going_away(context))??)
     }
 
-    /// Waits until no stream is left.
+    /// Waits until every stream of the session has ended.
     ///
     /// # Errors
-    /// [`WaitError::TimedOut`] if the deadline passes first, or why the session is over.
+    /// [`WaitError::TimedOut`] if the deadline passes first; otherwise the reason why the session
+    /// is over.
     pub fn drained(&self, deadline: Option<Instant>) -> Result<(), WaitError> {
         Ok(self.wait(deadline, |context| self.handle.poll_drained(context))??)
     }
 
-    /// Ends the session at once, with all its streams. Messages that were sent are delivered if the
+    /// Ends the session immediately, with all its streams. Sent messages are still delivered if the
     /// peer receives them within [`Config::linger`](crate::Config::linger).
     ///
-    /// This side's operations report `code` and `reason`, in [`SessionError::ClosedHere`]. Neither
-    /// is transmitted: the peer learns only that the session ended in good order.
+    /// Later operations of this side report `code` and `reason`, in [`SessionError::ClosedHere`].
+    /// Neither is transmitted: the peer learns only that the session ended in good order.
     ///
     /// # Panics
-    /// If the code is one of the protocol's: 0xffffff00 or greater.
+    /// Panics if the code is reserved for the protocol: 0xffffff00 or greater.
     #[track_caller]
     pub fn close(&self, code: u32, reason: &str) {
         self.handle.close(code, reason);
     }
 
-    /// Waits until the session is over. Returns the reason.
+    /// Waits until the session is over. Returns the reason for its end.
     ///
     /// # Errors
-    /// [`WaitError::TimedOut`] if it is not by then.
+    /// [`WaitError::TimedOut`] if the deadline passes first.
     pub fn closed(&self, deadline: Option<Instant>) -> Result<SessionError, WaitError> {
         self.wait(deadline, |context| self.handle.poll_closed(context))
     }
 
-    /// Waits until the session is over and its thread has ended: sent messages and pending records
-    /// are written, or were given up after [`Config::linger`](crate::Config::linger). Then the
-    /// process may exit without losing any of it. It does not end the session by itself.
+    /// Waits until the session is over and its thread has ended. By then sent messages and pending
+    /// records are written, or were given up after [`Config::linger`](crate::Config::linger). The
+    /// process may then exit without losing any of them. `finished` does not end the session by
+    /// itself.
     ///
     /// ```
     /// # let directory = tempfile::tempdir()?;
@@ -168,43 +176,44 @@ impl Session {
     /// ```
     ///
     /// # Errors
-    /// [`WaitError::TimedOut`] if it has not by then.
+    /// [`WaitError::TimedOut`] if the deadline passes first.
     pub fn finished(&self, deadline: Option<Instant>) -> Result<(), WaitError> {
         self.wait(deadline, |context| self.handle.poll_finished(context))
     }
 
-    /// The reason why the session is over, if it is.
+    /// Returns the reason why the session is over, or `None` while it lives.
     #[must_use]
     pub fn close_reason(&self) -> Option<SessionError> {
         self.handle.shared.check().err()
     }
 
-    /// The peer process.
+    /// Returns the identity of the peer process.
     #[must_use]
     pub fn peer(&self) -> &Peer {
         &self.handle.shared.peer
     }
 
-    /// The session's transport, and the reason for it.
+    /// Returns the transport of the session; for a socket, with the reason why memory is not
+    /// shared.
     #[must_use]
     pub fn transport(&self) -> Transport {
         self.handle.shared.transport
     }
 
-    /// Number of streams, opened by either side.
+    /// Returns the number of open streams, opened by either side.
     #[must_use]
     pub fn streams(&self) -> usize {
         self.handle.shared.state().live
     }
 
-    /// Frees all memory for large messages that is not in use, as far as there is room to notify
-    /// the peer. Idle memory is also freed after
+    /// Frees all unused memory for large messages. Freeing needs room in the ring to notify the
+    /// peer, and stops when there is none. Unused memory is also freed after
     /// [`Config::idle_memory_timeout`](crate::Config::idle_memory_timeout).
     pub fn trim(&self) {
         self.handle.trim();
     }
 
-    /// Counters of what this side sends.
+    /// Returns the counters of everything that this side sends.
     #[must_use]
     pub fn stats(&self) -> SenderStats {
         self.handle.shared.outbox().stats()

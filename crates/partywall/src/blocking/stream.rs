@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A stream: messages in both directions, each with an end of its own.
+//! A stream of a session without a runtime: messages in two directions, each of which ends by
+//! itself.
 
 use super::io::StreamIo;
 use super::park::{poll_once, wait_for};
@@ -18,8 +19,9 @@ use std::time::{Duration, Instant};
 
 /// Both directions of a stream.
 ///
-/// Dropping it finishes the sending direction in good order (while unwinding: resets it), and stops
-/// receiving. The last handle of a session also waits, as [`Session`](super::Session) says.
+/// Dropping a stream finishes its sending direction in good order and stops receiving. If a panic
+/// drops the stream, the sending direction is reset instead. Dropping the last handle of a session
+/// also waits, as [`Session`](super::Session) says.
 ///
 /// ```
 /// # let directory = tempfile::tempdir()?;
@@ -68,53 +70,55 @@ impl Stream {
         }
     }
 
-    /// Splits the stream into its two directions, to be used by a thread each.
+    /// Splits the stream into its two directions, each of which a thread of its own may use.
     #[must_use]
     pub fn into_split(self) -> (SendStream, RecvStream) {
         (self.send, self.recv)
     }
 
-    /// Makes bytes of the stream: [`std::io::Read`] and [`std::io::Write`].
+    /// Converts the stream to bytes: [`std::io::Read`] and [`std::io::Write`].
     #[must_use]
     pub fn into_io(self) -> StreamIo {
         StreamIo::new(self.send, self.recv)
     }
 
-    /// Metadata with which the peer opened it; empty for a stream that this side opened.
+    /// Returns the metadata with which the peer opened the stream; empty if this side opened the
+    /// stream.
     #[must_use]
     pub fn metadata(&self) -> &[u8] {
         &self.recv.half.stream.metadata
     }
 
-    /// Its number within the session. Numbers are used again.
+    /// Returns the number of the stream within the session. A later stream may get the same number.
     #[must_use]
     pub fn number(&self) -> u32 {
         self.recv.half.stream.number
     }
 
-    /// The peer process.
+    /// Returns the identity of the peer process.
     #[must_use]
     pub fn peer(&self) -> &Peer {
         &self.recv.half.shared.peer
     }
 
-    /// The session's transport, and the reason for it.
+    /// Returns the transport of the session; for a socket, with the reason why memory is not
+    /// shared.
     #[must_use]
     pub fn transport(&self) -> Transport {
         self.recv.half.shared.transport
     }
 
-    /// The sending direction.
+    /// Returns the sending direction.
     pub const fn sender(&mut self) -> &mut SendStream {
         &mut self.send
     }
 
-    /// The receiving direction.
+    /// Returns the receiving direction.
     pub const fn receiver(&mut self) -> &mut RecvStream {
         &mut self.recv
     }
 
-    /// The same as [`SendStream::send`].
+    /// Sends a copy of `payload`, as [`SendStream::send`] does.
     ///
     /// # Errors
     /// Fails as [`send`](SendStream::send) does.
@@ -122,7 +126,7 @@ impl Stream {
         self.send.send(payload)
     }
 
-    /// The same as [`SendStream::send_deadline`].
+    /// Sends a copy of `payload` before `deadline`, as [`SendStream::send_deadline`] does.
     ///
     /// # Errors
     /// Fails as [`send_deadline`](SendStream::send_deadline) does.
@@ -134,7 +138,7 @@ impl Stream {
         self.send.send_deadline(payload, deadline)
     }
 
-    /// The same as [`SendStream::try_send`].
+    /// Sends a copy of `payload` without waiting, as [`SendStream::try_send`] does.
     ///
     /// # Errors
     /// Fails as [`try_send`](SendStream::try_send) does.
@@ -142,7 +146,7 @@ impl Stream {
         self.send.try_send(payload)
     }
 
-    /// The same as [`SendStream::reserve`].
+    /// Reserves memory for a message, as [`SendStream::reserve`] does.
     ///
     /// # Errors
     /// Fails as [`reserve`](SendStream::reserve) does.
@@ -150,7 +154,7 @@ impl Stream {
         self.send.reserve(len)
     }
 
-    /// The same as [`SendStream::reserve_deadline`].
+    /// Reserves memory before `deadline`, as [`SendStream::reserve_deadline`] does.
     ///
     /// # Errors
     /// Fails as [`reserve_deadline`](SendStream::reserve_deadline) does.
@@ -162,7 +166,7 @@ impl Stream {
         self.send.reserve_deadline(len, deadline)
     }
 
-    /// The same as [`RecvStream::recv`].
+    /// Receives the next message, as [`RecvStream::recv`] does.
     ///
     /// # Errors
     /// Fails as [`recv`](RecvStream::recv) does.
@@ -170,7 +174,7 @@ impl Stream {
         self.recv.recv()
     }
 
-    /// The same as [`RecvStream::recv_deadline`].
+    /// Receives a message before `deadline`, as [`RecvStream::recv_deadline`] does.
     ///
     /// # Errors
     /// Fails as [`recv_deadline`](RecvStream::recv_deadline) does.
@@ -178,7 +182,7 @@ impl Stream {
         self.recv.recv_deadline(deadline)
     }
 
-    /// The same as [`RecvStream::try_recv`].
+    /// Receives a message without waiting, as [`RecvStream::try_recv`] does.
     ///
     /// # Errors
     /// Fails as [`try_recv`](RecvStream::try_recv) does.
@@ -186,10 +190,10 @@ impl Stream {
         self.recv.try_recv()
     }
 
-    /// Answers the next request: receives a message, and sends the response that `respond` writes
-    /// in place. `respond` gets the request and `len_max` bytes of the response, and returns how
-    /// many of them it used. A large response is written in the very memory that the peer will
-    /// read.
+    /// Answers the next request: receives a message and sends the response that `respond` writes.
+    /// `respond` gets the request and a buffer of `len_max` bytes, and returns how many bytes it
+    /// has written. The buffer of a large response is shared memory, which the peer reads without a
+    /// copy.
     ///
     /// Returns `false` once the peer has finished, without calling `respond`.
     ///
@@ -217,10 +221,10 @@ impl Stream {
     /// ```
     ///
     /// # Errors
-    /// See [`ReplyError`]. A request whose response was not sent is lost.
+    /// Returns [`ReplyError`]. A received request is lost if its response was not sent.
     ///
     /// # Panics
-    /// If `respond` returns more than `len_max`.
+    /// Panics if `respond` returns more than `len_max`.
     pub fn reply_with(
         &mut self,
         len_max: usize,
@@ -229,13 +233,14 @@ impl Stream {
         self.reply_until(len_max, respond, None)
     }
 
-    /// As [`reply_with`](Self::reply_with), but only until `deadline`.
+    /// As [`reply_with`](Self::reply_with), but waits only until `deadline`.
     ///
     /// # Errors
-    /// As `reply_with`, with `TimedOut` of the direction in which the deadline passed.
+    /// Fails as [`reply_with`](Self::reply_with) does, or with `TimedOut` of the direction in which
+    /// the deadline passed.
     ///
     /// # Panics
-    /// Panics as `reply_with` does.
+    /// Panics as [`reply_with`](Self::reply_with) does.
     pub fn reply_with_deadline(
         &mut self,
         len_max: usize,
@@ -260,22 +265,23 @@ impl Stream {
         let used = respond(&request, &mut response);
         assert!(used <= len_max, "a response of {used} bytes in {len_max}");
         response.truncate(used);
-        // Its memory goes back to the peer before the response comes.
+        // The request's memory returns to the peer before the response is sent.
         drop(request);
         response.commit_until(deadline).map_err(ReplyError::Send)?;
         Ok(true)
     }
 
-    /// The same as [`SendStream::finish`]. A protocol without half-close transmits the end only
-    /// once receiving is over too: by [`RecvStream::stop`], or when the stream is dropped.
+    /// Finishes the sending direction, as [`SendStream::finish`] does. A protocol without
+    /// half-close transmits the end only after receiving has ended too: by [`RecvStream::stop`], or
+    /// when the stream is dropped.
     pub fn finish(&mut self) {
         self.send.finish();
     }
 
-    /// Resets both directions with a code for the peer.
+    /// Resets both directions; the peer gets `code`.
     ///
     /// # Panics
-    /// If the code is one of the protocol's: 0xffffff00 or greater.
+    /// Panics if the code is reserved for the protocol: 0xffffff00 or greater.
     #[track_caller]
     pub fn reset(&mut self, code: u32) {
         self.send.reset(code);
@@ -289,31 +295,32 @@ pub struct SendStream {
     half: SendHalf,
     wait: Wait,
     spinner: Spinner,
-    // Declared after the half, so that it is dropped after it.
+    // Declared after `half`, so that the half is dropped first and the thread can end.
     _thread: Arc<ThreadHandle>,
 }
 
 impl SendStream {
-    /// Sets how calls wait from now on.
+    /// Sets how calls of this direction wait from now on.
     pub const fn set_wait(&mut self, wait: Wait) {
         self.wait = wait;
     }
 
-    /// Sends a copy of `payload`, of any length up to the limits of both sides. Waits for credit of
-    /// this stream, and for room in the session.
+    /// Sends a copy of `payload`, which may have any length up to the limits of both sides. Waits
+    /// for credit of this stream and for room in the session's connection.
     ///
-    /// When this returns `Ok`, the message is committed.
+    /// When the call returns `Ok`, the message is committed: a living peer receives it even if this
+    /// process dies.
     ///
     /// # Errors
-    /// Returns [`StreamSendError`] if it fails.
+    /// Returns [`StreamSendError`] if the message was not sent.
     pub fn send(&mut self, payload: &[u8]) -> Result<(), StreamSendError> {
         self.send_until(payload, None)
     }
 
-    /// As [`send`](Self::send), but only until `deadline`.
+    /// As [`send`](Self::send), but waits only until `deadline`.
     ///
     /// # Errors
-    /// [`StreamSendError::TimedOut`] if it was not sent by then, and as `send`.
+    /// [`StreamSendError::TimedOut`] if the deadline passed first; others as [`send`](Self::send).
     pub fn send_deadline(
         &mut self,
         payload: &[u8],
@@ -325,7 +332,7 @@ impl SendStream {
     /// Sends a copy of `payload` if there is credit and room now. Never waits.
     ///
     /// # Errors
-    /// [`StreamSendError::Full`], and as [`send`](Self::send).
+    /// [`StreamSendError::Full`] if credit or room is lacking; others as [`send`](Self::send).
     pub fn try_send(&mut self, payload: &[u8]) -> Result<(), StreamSendError> {
         let guard = Guard::new(self);
         let half = &mut guard.stream.half;
@@ -333,22 +340,22 @@ impl SendStream {
         sent.unwrap_or(Err(StreamSendError::Full))
     }
 
-    /// Reserves memory for a message of `len` bytes, to be filled and committed. A large one is the
-    /// very memory that the receiver will read. Its first content is unspecified: zeros, or what
-    /// this process wrote before.
+    /// Reserves memory for a message of `len` bytes, which the caller fills and commits. The
+    /// receiver of a large message reads the same memory, without a copy. The memory contains
+    /// unspecified bytes at first: zeros, or bytes that this process wrote before.
     ///
     /// # Errors
-    /// As [`send`](Self::send).
+    /// Fails as [`send`](Self::send) does.
     pub fn reserve(&mut self, len: usize) -> Result<Reservation<'_>, StreamSendError> {
         let mut guard = Guard::new(self);
         guard.wait(None, |half, context| half.poll_reserve(context, len))?;
         Ok(Reservation { guard })
     }
 
-    /// As [`reserve`](Self::reserve), but only until `deadline`.
+    /// As [`reserve`](Self::reserve), but waits only until `deadline`.
     ///
     /// # Errors
-    /// [`StreamSendError::TimedOut`], and as `reserve`.
+    /// [`StreamSendError::TimedOut`] if the deadline passed; others as [`reserve`](Self::reserve).
     pub fn reserve_deadline(
         &mut self,
         len: usize,
@@ -359,9 +366,9 @@ impl SendStream {
         Ok(Reservation { guard })
     }
 
-    /// Ends this direction in good order: no more messages will come, and everything that was sent
-    /// is still delivered. The other direction goes on. A protocol without half-close transmits the
-    /// end only once receiving is over too.
+    /// Ends this direction in good order: no more messages follow, and every sent message is still
+    /// delivered. The other direction continues. A protocol without half-close transmits the end
+    /// only after receiving has ended too.
     pub fn finish(&mut self) {
         self.half.finish();
     }
@@ -369,17 +376,17 @@ impl SendStream {
     /// Resets the direction: the receiver gets `code` instead of an end in good order.
     ///
     /// # Panics
-    /// If the code is one of the protocol's: 0xffffff00 or greater.
+    /// Panics if the code is reserved for the protocol: 0xffffff00 or greater.
     #[track_caller]
     pub fn reset(&mut self, code: u32) {
         assert_application_code(code);
         self.half.reset(code);
     }
 
-    /// Waits until the peer receives no more of this stream. Returns the reason.
+    /// Waits until the peer stops receiving from this stream. Returns the reason.
     ///
     /// # Errors
-    /// [`WaitError::TimedOut`] if the peer still receives by then.
+    /// [`WaitError::TimedOut`] if the deadline passes first.
     pub fn stopped(&mut self, deadline: Option<Instant>) -> Result<StreamSendError, WaitError> {
         let Self { half, wait, spinner, .. } = self;
         let stopped = wait_for(*wait, spinner, deadline, |context| half.poll_stopped(context));
@@ -396,14 +403,14 @@ impl SendStream {
     }
 }
 
-/// A message on its way out, which returns what it holds when dropped.
+/// A message that is being sent. Dropping the guard frees the message's resources.
 struct Guard<'a> {
     stream: &'a mut SendStream,
 }
 
 impl<'a> Guard<'a> {
     fn new(stream: &'a mut SendStream) -> Self {
-        // A reservation may have been leaked instead of dropped.
+        // The caller may have leaked the previous reservation, so its resources are freed first.
         stream.half.give_back();
         Self { stream }
     }
@@ -431,55 +438,55 @@ pub struct RecvStream {
     half: RecvHalf,
     wait: Wait,
     spinner: Spinner,
-    /// Number of messages received.
+    /// Number of messages received on this stream.
     received: u64,
-    // Declared after the half, so that it is dropped after it.
+    // Declared after `half`, so that the half is dropped first and the thread can end.
     _thread: Arc<ThreadHandle>,
 }
 
 impl RecvStream {
-    /// Sets how calls wait from now on.
+    /// Sets how calls of this direction wait from now on.
     pub const fn set_wait(&mut self, wait: Wait) {
         self.wait = wait;
     }
 
-    /// Waits for the next message. `None` once the peer has finished its direction and everything
-    /// it sent was received.
+    /// Waits for the next message. Returns `None` once the peer has finished its direction and
+    /// every message was received.
     ///
     /// # Errors
-    /// Returns [`StreamRecvError`] if it fails.
+    /// Returns [`StreamRecvError`] if no message was received.
     pub fn recv(&mut self) -> Result<Option<Message>, StreamRecvError> {
         self.recv_until(None)
     }
 
-    /// As [`recv`](Self::recv), but only until `deadline`.
+    /// As [`recv`](Self::recv), but waits only until `deadline`.
     ///
     /// # Errors
-    /// [`StreamRecvError::TimedOut`] if none came by then, and as `recv`.
+    /// [`StreamRecvError::TimedOut`] if the deadline passed first; others as [`recv`](Self::recv).
     pub fn recv_deadline(&mut self, deadline: Instant) -> Result<Option<Message>, StreamRecvError> {
         self.recv_until(Some(deadline))
     }
 
-    /// The next message if one is there now. Never waits.
+    /// Returns the next message if one has arrived. Never waits.
     ///
     /// # Errors
-    /// [`StreamRecvError::Empty`] if none is, and as [`recv`](Self::recv).
+    /// [`StreamRecvError::Empty`] if no message has arrived; others as [`recv`](Self::recv).
     pub fn try_recv(&mut self) -> Result<Option<Message>, StreamRecvError> {
         let received = poll_once(|context| self.half.poll_recv(context));
         self.count(received.unwrap_or(Err(StreamRecvError::Empty)))
     }
 
-    /// Stops receiving: the sender gets `code`, and unread messages are dropped.
+    /// Stops receiving: the peer's sender gets `code`, and unread messages are dropped.
     ///
     /// # Panics
-    /// If the code is one of the protocol's: 0xffffff00 or greater.
+    /// Panics if the code is reserved for the protocol: 0xffffff00 or greater.
     #[track_caller]
     pub fn stop(&mut self, code: u32) {
         assert_application_code(code);
         self.half.stop(code);
     }
 
-    /// Number of messages received on this stream.
+    /// Returns the number of messages received on this stream.
     #[must_use]
     pub const fn received(&self) -> u64 {
         self.received
@@ -507,8 +514,8 @@ impl RecvStream {
     }
 }
 
-/// Memory of a message that is not sent yet: fill it, then [`commit`](Self::commit). Dropping it
-/// frees it.
+/// Reserved memory for one message: fill it, then [`commit`](Self::commit). Dropping the
+/// reservation frees the memory without sending.
 pub struct Reservation<'a> {
     guard: Guard<'a>,
 }
@@ -517,20 +524,20 @@ impl Reservation<'_> {
     /// Sends the message.
     ///
     /// # Errors
-    /// As [`SendStream::send`]; the message is then dropped.
+    /// Fails as [`SendStream::send`] does, and then drops the message.
     pub fn commit(self) -> Result<(), StreamSendError> {
         self.commit_until(None)
     }
 
-    /// As [`commit`](Self::commit), but only until `deadline`.
+    /// As [`commit`](Self::commit), but waits only until `deadline`.
     ///
     /// # Errors
-    /// [`StreamSendError::TimedOut`], and as `commit`.
+    /// [`StreamSendError::TimedOut`] if the deadline passed; others as [`commit`](Self::commit).
     pub fn commit_deadline(self, deadline: Instant) -> Result<(), StreamSendError> {
         self.commit_until(Some(deadline))
     }
 
-    /// Shortens the message to `len` bytes; does nothing if it is not longer.
+    /// Shortens the message to `len` bytes. Does nothing if the message is not longer than `len`.
     pub fn truncate(&mut self, len: usize) {
         self.guard.stream.half.truncate(len);
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The thread that drives a session: it receives while records come, then blocks.
+//! The thread that drives a session: handles records while they arrive, then blocks.
 //!
 //! ```text
 //!   turn ── busy ──▶ turn again
@@ -9,8 +9,7 @@
 //! ```
 //!
 //! Dropping the last handle of a session waits until the thread has ended. Otherwise a process that
-//! exits at once would lose what is still to be written. The driver bounds that time
-//! (`Config::linger`).
+//! exits immediately would lose unwritten records. The driver bounds the wait (`Config::linger`).
 
 use crate::config::Config;
 use crate::error::Fault;
@@ -27,7 +26,7 @@ use std::task::{Wake, Waker};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// Starts the thread of a session. The handle must be dropped before the `ThreadHandle`.
+/// Starts the thread of a session. The returned handle must be dropped before the `ThreadHandle`.
 pub(super) fn start(
     established: Established,
     config: &Config,
@@ -45,8 +44,9 @@ pub(super) fn start(
     Ok((handle, Arc::new(ThreadHandle { thread: Some(thread), guard })))
 }
 
-/// A session's thread, as its users hold it. Each user declares it after its handle: dropping the
-/// last handle ends the session, and dropping the last of these waits for the thread.
+/// A session's thread. Each user of the session has a `ThreadHandle`, declared after its session
+/// handle: dropping the last session handle ends the session, dropping the last `ThreadHandle`
+/// joins the thread.
 #[derive(Debug)]
 pub(super) struct ThreadHandle {
     thread: Option<JoinHandle<()>>,
@@ -57,17 +57,17 @@ impl Drop for ThreadHandle {
     fn drop(&mut self) {
         let Some(thread) = self.thread.take() else { return };
         if self.guard.is_child() {
-            // The thread runs in the parent, and does not exist here.
+            // In a forked child the thread does not exist: it runs in the parent.
             std::mem::forget(thread);
             return;
         }
-        // Never called on the thread itself: it holds no handle, and wakes no thread that does. A
-        // thread that panicked has closed the session while unwinding.
+        // The thread never joins itself, because it has no session handle and wakes no thread that
+        // drops one. A thread that panicked has closed the session while unwinding.
         let _ = thread.join();
     }
 }
 
-/// Wakes the thread from `poll`.
+/// A waker that ends the thread's `poll(2)` through a doorbell.
 struct ThreadWaker {
     doorbell: Doorbell,
 }
@@ -78,12 +78,12 @@ impl Wake for ThreadWaker {
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        // Notifying an eventfd that this process alone holds cannot fail.
+        // Only this process holds the eventfd, so a notification never fails for lack of space.
         let _ = self.doorbell.notify();
     }
 }
 
-/// The thread of a session.
+/// The state of a session's thread.
 struct DriverThread {
     driver: Driver,
     idle: IdlePolicy,
@@ -94,7 +94,8 @@ impl DriverThread {
     fn run(&mut self) {
         let waker = Waker::from(Arc::clone(&self.waker_target));
         loop {
-            // Registered before the turn: a later call wakes the thread.
+            // The waker is registered before the turn, so a call during the turn wakes the thread
+            // afterwards.
             self.driver.register(&waker);
             match self.driver.turn() {
                 Turn::Over => return,
@@ -119,7 +120,7 @@ impl DriverThread {
         }
     }
 
-    /// Blocks until there may be something to do.
+    /// Blocks until the driver may have something to do.
     fn sleep(&mut self, period: Option<Duration>) -> Result<(), Fault> {
         let sleeping = self.driver.arm(period.is_some())?;
         if sleeping == Sleep::No {

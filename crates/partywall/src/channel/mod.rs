@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! One duplex pipe of messages between two processes: the lowest latency, no multiplexing.
+//! A channel: one duplex pipe of messages between two processes. It has the lowest latency and does
+//! not multiplex; sessions do.
 //!
 //! ```text
 //!   Channel ─ split ─▶ Sender    one thread, no lock     ─ shared ─▶ SharedSender   any thread
@@ -7,7 +8,7 @@
 //! ```
 //!
 //! The two directions are independent: dropping the sender finishes its direction, and messages of
-//! the peer are still received. There is no hidden thread.
+//! the peer are still received. A channel starts no thread.
 
 mod receiver;
 mod reservation;
@@ -29,7 +30,7 @@ use crate::transport::Transport;
 use partywall_wait::Wait;
 use std::time::Instant;
 
-/// A connection: both directions.
+/// A channel to another process, with a sender and a receiver.
 ///
 /// Made by [`connect`](crate::connect) and [`Listener::accept`](crate::Listener::accept).
 #[derive(Debug)]
@@ -56,104 +57,105 @@ impl Channel {
         }
     }
 
-    /// Splits the channel into its two directions, which a thread each may use.
+    /// Splits the channel into its two directions, each of which a thread of its own may use.
     #[must_use]
     pub fn split(self) -> (Sender, Receiver) {
         (self.sender, self.receiver)
     }
 
-    /// The sending direction.
+    /// Returns the sending direction.
     pub const fn sender(&mut self) -> &mut Sender {
         &mut self.sender
     }
 
-    /// The receiving direction.
+    /// Returns the receiving direction.
     pub const fn receiver(&mut self) -> &mut Receiver {
         &mut self.receiver
     }
 
-    /// The process at the other end.
+    /// Returns the identity of the process at the other end.
     #[must_use]
     pub const fn peer(&self) -> &Peer {
         &self.peer
     }
 
-    /// The transport of this channel; with the socket, the reason why memory is not shared.
+    /// Returns the transport of this channel. [`Transport::Socket`] contains the reason why memory
+    /// is not shared.
     #[must_use]
     pub const fn transport(&self) -> Transport {
         self.transport
     }
 
-    /// Sets how both directions wait from now on.
+    /// Sets how the sender and the receiver of this channel wait from now on.
     pub fn set_wait(&mut self, wait: Wait) {
         self.sender.set_wait(wait);
         self.receiver.set_wait(wait);
     }
 
-    /// See [`Sender::send`].
+    /// Sends a copy of `payload`, as [`Sender::send`] does.
     ///
     /// # Errors
-    /// As there.
+    /// Fails as [`Sender::send`] does.
     #[inline]
     pub fn send(&mut self, payload: &[u8]) -> Result<(), SendError> {
         self.sender.send(payload)
     }
 
-    /// See [`Sender::try_send`].
+    /// Sends a copy of `payload` without blocking, as [`Sender::try_send`] does.
     ///
     /// # Errors
-    /// As there.
+    /// Fails as [`Sender::try_send`] does.
     #[inline]
     pub fn try_send(&mut self, payload: &[u8]) -> Result<(), TrySendError> {
         self.sender.try_send(payload)
     }
 
-    /// See [`Sender::send_deadline`].
+    /// Sends a copy of `payload` before `deadline`, as [`Sender::send_deadline`] does.
     ///
     /// # Errors
-    /// As there.
+    /// Fails as [`Sender::send_deadline`] does.
     pub fn send_deadline(&mut self, payload: &[u8], deadline: Instant) -> Result<(), SendError> {
         self.sender.send_deadline(payload, deadline)
     }
 
-    /// See [`Sender::reserve`].
+    /// Reserves memory for a message, as [`Sender::reserve`] does.
     ///
     /// # Errors
-    /// As there.
+    /// Fails as [`Sender::reserve`] does.
     pub fn reserve(&mut self, len: usize) -> Result<Reservation<'_>, SendError> {
         self.sender.reserve(len)
     }
 
-    /// See [`Receiver::recv`].
+    /// Receives the next message, as [`Receiver::recv`] does.
     ///
     /// # Errors
-    /// As there.
+    /// Fails as [`Receiver::recv`] does.
     #[inline]
     pub fn recv(&mut self) -> Result<Option<Message>, RecvError> {
         self.receiver.recv()
     }
 
-    /// See [`Receiver::try_recv`].
+    /// Receives a message without blocking, as [`Receiver::try_recv`] does.
     ///
     /// # Errors
-    /// As there.
+    /// Fails as [`Receiver::try_recv`] does.
     #[inline]
     pub fn try_recv(&mut self) -> Result<Option<Message>, TryRecvError> {
         self.receiver.try_recv()
     }
 
-    /// See [`Receiver::recv_deadline`].
+    /// Receives a message before `deadline`, as [`Receiver::recv_deadline`] does.
     ///
     /// # Errors
-    /// As there.
+    /// Fails as [`Receiver::recv_deadline`] does.
     pub fn recv_deadline(&mut self, deadline: Instant) -> Result<Option<Message>, RecvError> {
         self.receiver.recv_deadline(deadline)
     }
 
-    /// See [`Receiver::recv_ref`].
+    /// Borrows the next message, as [`Receiver::recv_ref`] does.
     ///
     /// # Errors
-    /// As there.
+    /// Fails as [`Receiver::recv_ref`] does.
     #[inline]
     pub fn recv_ref(&mut self) -> Result<Option<MessageRef<'_>>, RecvError> {
         self.receiver.recv_ref()

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Receiving: owned messages, or messages borrowed where they lie.
+//! The receiving direction of a channel: owned messages, and messages borrowed from the ring.
 
 use crate::config::Config;
 use crate::error::{Closed, Fault, RecvError, TryRecvError};
@@ -17,7 +17,7 @@ use std::time::Instant;
 
 /// The receiving direction of a channel.
 ///
-/// Dropping it closes the direction for the peer: its next `send` returns `Closed`.
+/// Dropping the receiver closes its direction: the peer's next `send` returns `Closed`.
 #[derive(Debug)]
 pub struct Receiver {
     end: AnyReceiver,
@@ -25,13 +25,14 @@ pub struct Receiver {
     spinner: Spinner,
 }
 
-/// Result of [`Receiver::arm`] and [`Sender::arm`](crate::Sender::arm).
+/// Whether a caller may block on the descriptor. Result of [`Receiver::arm`] and
+/// [`Sender::arm`](crate::Sender::arm).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Readiness {
-    /// There is something to do now: call `recv` or `send` before waiting on the descriptor.
+    /// There is something to do now: call `try_recv` or `try_send` before polling the descriptor.
     Ready,
-    /// There is nothing now; the descriptor becomes readable when there may be.
+    /// There is nothing to do now. The descriptor becomes readable when there may be.
     WillNotify,
 }
 
@@ -45,31 +46,32 @@ impl Receiver {
         self.wait = wait;
     }
 
-    /// Blocks until a message arrives, and returns it; `None` at the end: the sender has finished,
-    /// and every message it sent was received.
+    /// Blocks until a message arrives, and returns it. Returns `None` once the sender has finished
+    /// and every message that it sent was received.
     ///
     /// A short message is copied out of the ring; a long one is a view of the sender's memory.
     ///
     /// # Errors
-    /// [`RecvError::Disconnected`] if the peer died or hung up without finishing; what it had sent
-    /// was received before. [`RecvError::Fault`] if the channel is broken.
+    /// [`RecvError::Disconnected`] if the peer died or hung up without finishing; messages that it
+    /// had committed are received first. [`RecvError::Fault`] if the channel is broken.
     #[inline]
     pub fn recv(&mut self) -> Result<Option<Message>, RecvError> {
         self.recv_until(None)
     }
 
-    /// As [`recv`](Self::recv), but only until `deadline`.
+    /// As [`recv`](Self::recv), but blocks only until `deadline`.
     ///
     /// # Errors
-    /// [`RecvError::TimedOut`], and as `recv`.
+    /// [`RecvError::TimedOut`] if the deadline passed, and the errors of [`recv`](Self::recv).
     pub fn recv_deadline(&mut self, deadline: Instant) -> Result<Option<Message>, RecvError> {
         self.recv_until(Some(deadline))
     }
 
-    /// Returns the next message if there is one now, or `None` at the end. Never blocks.
+    /// Returns the next message if one has arrived, or `None` once the sender has finished. Never
+    /// blocks.
     ///
     /// # Errors
-    /// [`TryRecvError::Empty`] if there is no message now, and as [`recv`](Self::recv).
+    /// [`TryRecvError::Empty`] if no message has arrived, and the errors of [`recv`](Self::recv).
     #[inline]
     pub fn try_recv(&mut self) -> Result<Option<Message>, TryRecvError> {
         match self.end.find(false)? {
@@ -79,9 +81,11 @@ impl Receiver {
         }
     }
 
-    /// As [`recv`](Self::recv), but borrows the message where it lies, without any copy.
+    /// As [`recv`](Self::recv), but the result borrows the message in the ring or block, without a
+    /// copy.
     ///
-    /// The message borrows the receiver, and keeps its place in the ring until it is dropped.
+    /// The result borrows the receiver. The message keeps its space in the ring until the result is
+    /// dropped.
     ///
     /// # Errors
     /// As [`recv`](Self::recv).
@@ -90,10 +94,10 @@ impl Receiver {
         self.recv_ref_until(None)
     }
 
-    /// As [`recv_ref`](Self::recv_ref), but only until `deadline`.
+    /// As [`recv_ref`](Self::recv_ref), but blocks only until `deadline`.
     ///
     /// # Errors
-    /// [`RecvError::TimedOut`], and as `recv`.
+    /// [`RecvError::TimedOut`] if the deadline passed, and the errors of [`recv`](Self::recv).
     pub fn recv_ref_deadline(
         &mut self,
         deadline: Instant,
@@ -101,7 +105,7 @@ impl Receiver {
         self.recv_ref_until(Some(deadline))
     }
 
-    /// As [`recv_ref`](Self::recv_ref) if there is a message now. Never blocks.
+    /// As [`recv_ref`](Self::recv_ref) if a message has arrived. Never blocks.
     ///
     /// # Errors
     /// As [`try_recv`](Self::try_recv).
@@ -117,9 +121,10 @@ impl Receiver {
         }
     }
 
-    /// For an external event loop: call this before polling the descriptor ([`AsFd`]), and poll
-    /// only if it returns [`Readiness::WillNotify`]. When the descriptor is readable, receive with
-    /// [`try_recv`](Self::try_recv) until `Empty`, then call this again. Never read the descriptor.
+    /// Prepares the descriptor ([`AsFd`]) for an external event loop. Call `arm` before polling the
+    /// descriptor, and poll only if the result is [`Readiness::WillNotify`]. When the descriptor is
+    /// readable, call [`try_recv`](Self::try_recv) until `Empty`, then `arm` again. Never read from
+    /// the descriptor.
     ///
     /// # Errors
     /// [`Fault`] if the channel is broken.
@@ -127,13 +132,13 @@ impl Receiver {
         Ok(if self.end.arm(false)? { Readiness::Ready } else { Readiness::WillNotify })
     }
 
-    /// Counters of this direction.
+    /// Returns the counters of this direction.
     #[must_use]
     pub fn stats(&self) -> ReceiverStats {
         self.end.stats()
     }
 
-    /// The number of the message received last, from 0.
+    /// Returns the number of the last received message. The first message has the number 0.
     #[cfg(any(feature = "serde", feature = "zerocopy"))]
     pub(crate) fn last_number(&self) -> u64 {
         self.stats().messages.saturating_sub(1)
@@ -171,8 +176,8 @@ impl Receiver {
         }
     }
 
-    /// Nothing is there: a receiver that only ever tries checks now and then whether the sender
-    /// lives.
+    /// Handles `try_recv` without a message. Every so often it checks whether the sender lives,
+    /// because a receiver that never blocks would not notice its death.
     #[cold]
     fn try_recv_at_end(&mut self) -> Result<Option<Message>, TryRecvError> {
         if !self.end.notice_end()? {
@@ -186,7 +191,7 @@ impl Receiver {
     }
 }
 
-/// The end of a direction: the good one is `None`.
+/// Converts how the peer ended the direction: `None` if it finished, else an error.
 fn at_end<T>(closed: Closed) -> Result<Option<T>, Disconnected> {
     match closed {
         Closed::Finished => Ok(None),
@@ -210,7 +215,7 @@ impl From<Disconnected> for TryRecvError {
 }
 
 impl AsFd for Receiver {
-    /// A descriptor that becomes readable when there may be something to receive; see
+    /// Returns a descriptor that becomes readable when a message may have arrived; see
     /// [`arm`](Self::arm).
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.end.descriptor()
@@ -223,13 +228,14 @@ impl Drop for Receiver {
     }
 }
 
-/// A message borrowed where it lies. Dropping it consumes the message.
+/// A received message, borrowed from the ring or block that contains it. Dropping the reference
+/// consumes the message.
 pub struct MessageRef<'a> {
     receiver: &'a mut Receiver,
 }
 
 impl MessageRef<'_> {
-    /// Converts into an owned message: copied if it is short, without a copy if it is long.
+    /// Converts into an owned message. A short message is copied; a long one is not.
     #[must_use]
     pub fn into_message(self) -> Message {
         self.receiver.end.take()
@@ -264,8 +270,8 @@ impl fmt::Debug for MessageRef<'_> {
     }
 }
 
-/// The receiving end of one of the transports. The methods on the path of a message are dispatched
-/// statically, the others through the trait object that this derefs to.
+/// The receiving end of one transport. Methods on the path of a message are dispatched statically,
+/// all others through the trait object to which `AnyReceiver` derefs.
 #[derive(Debug)]
 pub(crate) enum AnyReceiver {
     SharedMemory(ShmReceiver),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Messages that are not sent yet: memory to write one in, and batches of several.
+//! Messages before they are sent: reserved memory for one message, and batches of several.
 //!
 //! ```text
 //!   reserve ─▶ Reservation ── write ──┬─ commit ──▶ sent
@@ -15,12 +15,12 @@ use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::time::Instant;
 
-/// Memory of a message that is not sent yet: fill it, then [`commit`](Self::commit).
+/// Reserved memory for one message: fill it, then [`commit`](Self::commit).
 ///
-/// Dropping it, or [`abort`](Self::abort), frees it; the receiver never learns of it.
+/// Dropping the reservation, or [`abort`](Self::abort), frees the memory without sending a message.
 ///
 /// # Panics
-/// Reading it or writing to it panics in a forked child.
+/// Reading or writing the memory panics in a forked child.
 pub struct Reservation<'a> {
     pub(crate) holder: Holder<'a>,
     pub(crate) memory: Option<Memory>,
@@ -28,10 +28,10 @@ pub struct Reservation<'a> {
 }
 
 impl Reservation<'_> {
-    /// Sends the message.
+    /// Sends the message in the reserved memory.
     ///
     /// # Errors
-    /// As [`Sender::send`]; the message is then dropped. To keep it, use
+    /// Fails as [`Sender::send`] does, and then drops the message. To keep the message, use
     /// [`try_commit`](Self::try_commit).
     pub fn commit(mut self) -> Result<(), SendError> {
         let (deadline, memory) = (self.deadline, &mut self.memory);
@@ -47,13 +47,14 @@ impl Reservation<'_> {
         }
     }
 
-    /// Sends the message if there is space in the ring now; gives the reservation back if not.
+    /// Sends the message if the ring has space now; otherwise returns the reservation. Never
+    /// blocks.
     ///
     /// # Errors
-    /// The reservation, and why: see [`TrySendError`].
+    /// Returns the reservation together with the reason: see [`TrySendError`].
     #[expect(clippy::result_large_err, reason = "the reservation is given back")]
     pub fn try_commit(mut self) -> Result<(), (Self, TrySendError)> {
-        // Private memory is sent as any copy is: whole or not at all.
+        // A reservation in private memory is sent by a copy: as a whole, or not at all.
         let attempt = |end: &mut AnySender, memory: &mut Option<Memory>| match memory {
             Some(Memory::Private(bytes)) => {
                 end.try_send(bytes)?;
@@ -124,9 +125,9 @@ impl fmt::Debug for Reservation<'_> {
     }
 }
 
-/// Messages that become visible to the receiver all at once.
+/// Several messages that become visible to the receiver all at once.
 ///
-/// Dropping it without [`commit`](Self::commit) sends none of them.
+/// Dropping the batch without [`commit`](Self::commit) sends none of its messages.
 #[derive(Debug)]
 pub struct Batch<'a> {
     sender: &'a mut Sender,
@@ -138,11 +139,11 @@ impl<'a> Batch<'a> {
         Self { sender, deadline }
     }
 
-    /// Adds a copy of `payload`.
+    /// Adds a message with a copy of `payload` to the batch.
     ///
     /// # Errors
-    /// [`SendError::TooLarge`] with [`Limit::Batch`](crate::Limit::Batch) if the batch is full: the
-    /// messages it has so far can be committed. And as [`Sender::send`].
+    /// [`SendError::TooLarge`] with [`Limit::Batch`](crate::Limit::Batch) if the batch is full; the
+    /// messages already in the batch can then be committed. Other errors as of [`Sender::send`].
     pub fn send(&mut self, payload: &[u8]) -> Result<(), SendError> {
         let waits = self.sender.policy != BackPressure::Error;
         self.sender.batch_open = true;
@@ -152,7 +153,7 @@ impl<'a> Batch<'a> {
     /// Sends all messages of the batch.
     ///
     /// # Errors
-    /// As [`Sender::send`]; none of them is then sent.
+    /// Fails as [`Sender::send`] does; then no message of the batch was sent.
     pub fn commit(self) -> Result<(), SendError> {
         let waits = self.sender.policy != BackPressure::Error;
         self.sender.drive(self.deadline, waits, |end| end.commit_batch())?;
@@ -160,8 +161,8 @@ impl<'a> Batch<'a> {
         if !waits {
             return Ok(());
         }
-        // Over a socket the kernel may not have taken all bytes. At the deadline the batch counts
-        // as sent, and the rest goes with the next call.
+        // Over a socket, the kernel may not have accepted all bytes when the deadline passes. The
+        // batch then counts as sent, and the next call of the sender writes the rest.
         match self.sender.flush(self.deadline) {
             Err(SendError::TimedOut) => Ok(()),
             other => other,
@@ -176,12 +177,12 @@ impl<'a> Batch<'a> {
 
 impl Drop for Batch<'_> {
     fn drop(&mut self) {
-        // Discards the open batch.
+        // `end` discards the messages of a batch that is still open.
         let _ = self.sender.end();
     }
 }
 
-/// The sender that a reservation belongs to.
+/// The sender from which the memory was reserved.
 #[derive(Debug)]
 pub(crate) enum Holder<'a> {
     Exclusive(&'a mut Sender),
@@ -189,7 +190,7 @@ pub(crate) enum Holder<'a> {
 }
 
 impl Holder<'_> {
-    /// Panics in a forked child, where shared memory is not mapped.
+    /// Panics in a forked child, because shared memory is not mapped there.
     #[inline]
     fn assert_owner(&self) {
         let is_inherited = match self {

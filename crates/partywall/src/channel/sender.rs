@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Sending from one thread, without a lock: copies, reservations, batches.
+//! The sending direction of a channel, for one thread, without a lock: copies, reservations,
+//! batches.
 //!
-//! Every call is an attempt first. Only if there is no space does it block, as [`Wait`] says, or
-//! act as the [`BackPressure`] policy says.
+//! Every call first attempts to send without blocking. If there is no space, the [`BackPressure`]
+//! policy decides whether the call blocks, in the way that [`Wait`] says.
 
 use super::receiver::Readiness;
 use super::reservation::{Batch, Holder, Reservation};
@@ -26,17 +27,17 @@ use std::time::Instant;
 
 /// The sending direction of a channel, for one thread.
 ///
-/// Dropping it finishes the direction: the receiver gets every message that was sent, then the end.
+/// Dropping the sender finishes its direction: the receiver gets every sent message, then `None`.
 #[derive(Debug)]
 pub struct Sender {
     pub(super) end: Option<AnySender>,
     pub(super) space: Arc<dyn SpaceWaiter>,
-    /// The snapshot before the last attempt that found no space: `arm` compares with it.
+    /// The progress snapshot before the last attempt that found no space, for comparison in `arm`.
     seen: ProgressSnapshot,
     wait: Wait,
     spinner: Spinner,
     pub(super) policy: BackPressure,
-    /// A batch has messages that were neither committed nor aborted.
+    /// Whether a batch has messages that were neither committed nor aborted.
     pub(super) batch_open: bool,
 }
 
@@ -59,29 +60,31 @@ impl Sender {
         self.wait = wait;
     }
 
-    /// The policy that decides what happens when there is no space.
+    /// Returns the policy for messages for which there is no space.
     #[must_use]
     pub const fn back_pressure(&self) -> BackPressure {
         self.policy
     }
 
-    /// Sends a copy of `payload`, of any length up to the limits of both sides.
+    /// Sends a copy of `payload`, which may have any length up to the limits of both sides.
     ///
-    /// When this returns `Ok`, the message is committed: the peer receives it if it lives, even if
-    /// this process dies at once.
+    /// When the call returns `Ok`, the message is committed: a living peer receives it even if this
+    /// process dies immediately afterwards.
     ///
     /// # Errors
-    /// [`SendError::Closed`] if the peer receives no more, [`SendError::TooLarge`] with the limit
-    /// and how to raise it, [`SendError::Full`] only under [`BackPressure::Error`].
+    /// [`SendError::Closed`] if the peer has stopped receiving. [`SendError::TooLarge`] if a limit
+    /// is exceeded; the error names the limit and how to raise it. [`SendError::Full`] only under
+    /// [`BackPressure::Error`].
     #[inline]
     pub fn send(&mut self, payload: &[u8]) -> Result<(), SendError> {
         self.send_until(payload, None)
     }
 
-    /// As [`send`](Self::send), but waits for space only until `deadline`.
+    /// As [`send`](Self::send), but blocks only until `deadline`.
     ///
     /// # Errors
-    /// [`SendError::TimedOut`] if there was none; the message was then not sent. And as `send`.
+    /// [`SendError::TimedOut`] if there was no space before the deadline; the message was then not
+    /// sent. Other errors as of [`send`](Self::send).
     pub fn send_deadline(&mut self, payload: &[u8], deadline: Instant) -> Result<(), SendError> {
         self.send_until(payload, Some(deadline))
     }
@@ -89,7 +92,7 @@ impl Sender {
     /// Sends a copy of `payload` if there is space now. Never blocks.
     ///
     /// # Errors
-    /// [`TrySendError::Full`] if there is no space now, and as [`send`](Self::send).
+    /// [`TrySendError::Full`] if there is no space now, and the errors of [`send`](Self::send).
     #[inline]
     pub fn try_send(&mut self, payload: &[u8]) -> Result<(), TrySendError> {
         match self.end()?.try_send(payload) {
@@ -98,14 +101,14 @@ impl Sender {
         }
     }
 
-    /// Sends a message of `len` bytes that `fill` writes where the receiver reads it: in the ring
-    /// if it is short, in shared memory if it is long. `fill` must write every byte. The memory it
-    /// finds is unspecified, though never of another process.
+    /// Sends a message of `len` bytes that `fill` writes directly into the ring if it is short, or
+    /// into a block of shared memory if it is long. `fill` must write every byte. The memory
+    /// contains unspecified bytes before, but never bytes of another process.
     ///
     /// This is the fastest way to send. If `fill` panics, nothing is sent.
     ///
     /// # Errors
-    /// As [`send`](Self::send); `fill` may then not have been called.
+    /// Fails as [`send`](Self::send) does; `fill` is then not always called.
     #[inline]
     pub fn send_with(&mut self, len: usize, fill: impl FnOnce(&mut [u8])) -> Result<(), SendError> {
         let waits = self.policy != BackPressure::Error;
@@ -123,15 +126,15 @@ impl Sender {
         reserved.commit()
     }
 
-    /// Allocates memory for a message of `len` bytes, to be written in place and committed. The
-    /// receiver of a large message reads this very memory.
+    /// Allocates memory for a message of `len` bytes, which the caller fills and commits. The
+    /// receiver of a large message reads the same memory, without a copy.
     ///
-    /// Its contents are unspecified at first: zeros, or bytes that this process wrote before. An
-    /// open reservation delays no other message: it has no place in the order until it is
-    /// committed.
+    /// The memory contains unspecified bytes at first: zeros, or bytes that this process wrote
+    /// before. An open reservation does not delay other messages: a message gets its place in the
+    /// order when it is committed.
     ///
     /// # Errors
-    /// As [`send`](Self::send).
+    /// Fails as [`send`](Self::send) does.
     ///
     /// # Examples
     /// ```no_run
@@ -145,11 +148,12 @@ impl Sender {
         self.reserve_until(len, None)
     }
 
-    /// As [`reserve`](Self::reserve), but waits for memory, and at `commit` for space, only until
-    /// `deadline`.
+    /// As [`reserve`](Self::reserve), but `deadline` limits how long the call waits for memory and
+    /// how long the later `commit` waits for space.
     ///
     /// # Errors
-    /// [`SendError::TimedOut`], and as `reserve`.
+    /// [`SendError::TimedOut`] if the deadline passed, and the errors of
+    /// [`reserve`](Self::reserve).
     pub fn reserve_deadline(
         &mut self,
         len: usize,
@@ -158,10 +162,10 @@ impl Sender {
         self.reserve_until(len, Some(deadline))
     }
 
-    /// As [`reserve`](Self::reserve), if there is memory now. Never blocks.
+    /// As [`reserve`](Self::reserve) if memory is free now. Never blocks.
     ///
     /// # Errors
-    /// As [`try_send`](Self::try_send).
+    /// Fails as [`try_send`](Self::try_send) does.
     pub fn try_reserve(&mut self, len: usize) -> Result<Reservation<'_>, TrySendError> {
         let memory = match self.end()?.reserve(len) {
             Err(NotSent::Full) => self.try_again(|end| end.reserve(len))?,
@@ -171,8 +175,8 @@ impl Sender {
         Ok(Reservation { holder, memory: Some(memory), deadline: None })
     }
 
-    /// Begins a batch: the receiver sees its messages all at once, or not at all, and is woken
-    /// once.
+    /// Begins a batch. The receiver sees the messages of a batch all at once or not at all, and is
+    /// notified once.
     ///
     /// # Examples
     /// ```no_run
@@ -188,32 +192,33 @@ impl Sender {
         Batch::new(self, None)
     }
 
-    /// As [`batch`](Self::batch), but waits for space only until `deadline`.
+    /// As [`batch`](Self::batch), but the calls of the batch block only until `deadline`.
     pub fn batch_deadline(&mut self, deadline: Instant) -> Batch<'_> {
         let _ = self.end();
         Batch::new(self, Some(deadline))
     }
 
-    /// Waits until the kernel has taken the bytes that were sent over a socket without waiting.
-    /// Over shared memory there are none.
+    /// Waits until the kernel has accepted all bytes of messages sent over a socket. Over shared
+    /// memory there are no such bytes, and the call returns at once.
     ///
     /// # Errors
-    /// As [`send`](Self::send).
+    /// Fails as [`send`](Self::send) does.
     pub fn flush(&mut self, deadline: Option<Instant>) -> Result<(), SendError> {
         self.drive(deadline, true, |end| end.flush())
     }
 
-    /// Gives all unused memory for large messages back to the system.
+    /// Returns all unused memory for large messages to the operating system.
     ///
     /// # Errors
-    /// As [`try_send`](Self::try_send).
+    /// Fails as [`try_send`](Self::try_send) does.
     pub fn trim(&mut self) -> Result<(), TrySendError> {
         Ok(self.end()?.trim(true)?)
     }
 
-    /// For an external event loop that waits for space: call this after `Full` and before polling
-    /// the descriptor ([`AsFd`]), and poll only if it returns [`Readiness::WillNotify`]. Try again
-    /// when the descriptor is readable. Never read it.
+    /// Prepares the descriptor ([`AsFd`]) for an external event loop that waits for space. Call
+    /// `arm` after `Full` and before polling the descriptor, and poll only if the result is
+    /// [`Readiness::WillNotify`]. When the descriptor is readable, try to send again. Never read
+    /// from the descriptor.
     ///
     /// # Errors
     /// [`Fault`] if the channel is broken.
@@ -221,13 +226,14 @@ impl Sender {
         let Some(end) = &mut self.end else { return Ok(Readiness::Ready) };
         end.drain()?;
         end.arm(false)?;
-        // Consumes events that would keep the descriptor readable, and finds a hang-up, which the
-        // next attempt then reports.
+        // `sleep` with a deadline of now consumes events that would keep the descriptor readable.
+        // It also detects a hang-up, which the next attempt to send reports.
         if self.space.sleep(Some(Instant::now())).map_err(waiting_failed)? {
             end.note_hang_up();
             return Ok(Readiness::Ready);
         }
-        // Compared with the snapshot *before* the attempt that failed: space freed since counts.
+        // `seen` was taken *before* the failed attempt, so space that was freed since then makes a
+        // difference.
         if self.space.snapshot() == self.seen {
             Ok(Readiness::WillNotify)
         } else {
@@ -243,25 +249,27 @@ impl Sender {
         SharedSender::new(end, Arc::clone(&self.space), self.wait, spinner, self.policy)
     }
 
-    /// Counters of this direction.
+    /// Returns the counters of this direction.
     #[must_use]
     pub fn stats(&self) -> SenderStats {
         self.end.as_ref().map(|end| end.stats()).unwrap_or_default()
     }
 
-    /// The end of the transport. It is missing only in a sender that became shared.
+    /// Returns the sending end of the transport. Only a sender converted by `shared` has none.
     #[inline]
     pub(super) fn end(&mut self) -> Result<&mut AnySender, NotSent> {
         let end = self.end.as_mut().ok_or(NotSent::Full)?;
         if self.batch_open {
-            // The batch was dropped, or leaked: it is not sent.
+            // The caller dropped or leaked the batch without committing it, so its messages are
+            // discarded.
             self.batch_open = false;
             end.abort_batch();
         }
         Ok(end)
     }
 
-    /// Repeats an attempt, with a snapshot before it that [`arm`](Self::arm) compares with.
+    /// Repeats an attempt that found no space, after taking the snapshot that [`arm`](Self::arm)
+    /// compares.
     #[cold]
     pub(super) fn try_again<T>(
         &mut self,
@@ -274,7 +282,7 @@ impl Sender {
     #[inline]
     fn send_until(&mut self, payload: &[u8], deadline: Option<Instant>) -> Result<(), SendError> {
         let mut progress = Progress::NONE;
-        // The first attempt stands alone: nearly always it is the only one.
+        // The first attempt is outside the loop of `drive`, because it nearly always succeeds.
         match self.end()?.send_on(payload, &mut progress) {
             Ok(()) => return Ok(()),
             Err(NotSent::Full) => {}
@@ -285,7 +293,8 @@ impl Sender {
         self.settle(sent, payload, &progress)
     }
 
-    /// Settles a message of which a part may have gone: it counts as sent, or is given up in order.
+    /// Settles a message that may have been sent in part: it counts as sent, or is aborted in
+    /// order.
     pub(super) fn settle(
         &mut self,
         sent: Result<(), SendError>,
@@ -311,7 +320,7 @@ impl Sender {
         Ok(Reservation { holder: Holder::Exclusive(self), memory: Some(memory), deadline })
     }
 
-    /// Repeats an attempt until it succeeds, and waits for space in between.
+    /// Repeats an attempt until it succeeds. Waits for space between attempts if `waits` is true.
     pub(super) fn drive<T>(
         &mut self,
         deadline: Option<Instant>,
@@ -338,7 +347,7 @@ impl Sender {
 }
 
 impl AsFd for Sender {
-    /// A descriptor that becomes readable when there may be space; see [`arm`](Self::arm).
+    /// Returns a descriptor that becomes readable when there may be space; see [`arm`](Self::arm).
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.space.descriptor()
     }
@@ -352,8 +361,8 @@ impl Drop for Sender {
     }
 }
 
-/// The sending end of one of the transports. The methods on the path of a message are dispatched
-/// statically, the others through the trait object that this derefs to.
+/// The sending end of one transport. Methods on the path of a message are dispatched statically,
+/// all others through the trait object to which `AnySender` derefs.
 #[derive(Debug)]
 #[expect(clippy::large_enum_variant, reason = "one per channel; a box would cost every send")]
 pub(crate) enum AnySender {
@@ -385,8 +394,8 @@ impl AnySender {
         }
     }
 
-    /// Whether a message of `len` bytes can now be sent with [`send_inline`](Self::send_inline).
-    /// Only shared memory sends messages so.
+    /// Whether [`send_inline`](Self::send_inline) can now send a message of `len` bytes. Only the
+    /// shared memory transport sends inline messages.
     #[inline]
     fn prepare_inline(&mut self, len: usize) -> Result<bool, NotSent> {
         match self {
@@ -395,12 +404,12 @@ impl AnySender {
         }
     }
 
-    /// Sends an inline message that `fill` writes in place.
+    /// Sends an inline message, which `fill` writes directly into the ring.
     #[inline]
     fn send_inline(&mut self, len: usize, fill: impl FnOnce(&mut [u8])) -> Result<(), NotSent> {
         match self {
             Self::SharedMemory(end) => end.send_inline(len, fill),
-            // Not reached: `prepare_inline` returned `false`.
+            // Unreachable, because `prepare_inline` returned `false` for these transports.
             Self::Socket(_) | Self::Protocol(_) => Err(NotSent::Full),
         }
     }

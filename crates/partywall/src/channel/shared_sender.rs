@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Sending from any thread: a sender behind a lock that is private to this process.
+//! The sending direction of a channel for several threads: a sender behind a lock of this process.
 //!
 //! ```text
 //!   thread A ── lock ── attempt: Full ── waiter: sleeps until there is space, without the lock
@@ -7,8 +7,9 @@
 //!   A wakes, or times out ─▶ A stops waiting; all that queue try again, one of them waits next
 //! ```
 //!
-//! One thread at a time waits on the doorbell; if it gives up, another one waits. A message that
-//! goes in pieces keeps other threads from sending until its last piece went.
+//! One thread at a time waits on the doorbell; if it stops waiting, another thread waits instead.
+//! While one thread sends a message in pieces, other threads cannot send until its last piece was
+//! sent.
 
 use super::reservation::{Holder, Reservation};
 use super::sender::AnySender;
@@ -20,8 +21,8 @@ use partywall_wait::{Spinner, Wait};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
-/// The sending direction of a channel, for any number of threads; clones send through the same
-/// channel, and dropping the last tells the receiver that no more will come.
+/// The sending direction of a channel, for any number of threads. All clones send through the same
+/// channel. Dropping the last clone finishes the direction.
 #[derive(Clone, Debug)]
 pub struct SharedSender {
     shared: Arc<Shared>,
@@ -37,14 +38,15 @@ struct Shared {
 
 #[derive(Debug)]
 struct State {
-    /// Missing only if the sender was converted before.
+    /// The sending end. It is `None` only if `shared` had been called on the original sender
+    /// before.
     end: Option<AnySender>,
     wait: Wait,
-    /// Taken by the thread that waits on the doorbell, if one does.
+    /// The spinner, which a thread takes out while it waits on the doorbell.
     spinner: Option<Spinner>,
-    /// A message goes in pieces: no other thread may send.
+    /// Whether a thread is sending a message in pieces. Then no other thread may send.
     in_pieces: bool,
-    /// How often reserved memory was freed unsent.
+    /// Number of times that reserved memory was freed without being sent.
     returned: u64,
 }
 
@@ -66,65 +68,71 @@ impl SharedSender {
         self.shared.lock().wait = wait;
     }
 
-    /// See [`Sender::send`](crate::Sender::send).
+    /// Sends a copy of `payload`, as [`Sender::send`](crate::Sender::send) does.
     ///
     /// # Errors
-    /// As there.
+    /// Fails as [`Sender::send`](crate::Sender::send) does.
     pub fn send(&self, payload: &[u8]) -> Result<(), SendError> {
         self.send_until(payload, None)
     }
 
-    /// See [`Sender::send_deadline`](crate::Sender::send_deadline).
+    /// Sends a copy of `payload` before `deadline`, as
+    /// [`Sender::send_deadline`](crate::Sender::send_deadline) does.
     ///
     /// # Errors
-    /// As there.
+    /// Fails as [`Sender::send_deadline`](crate::Sender::send_deadline) does.
     pub fn send_deadline(&self, payload: &[u8], deadline: Instant) -> Result<(), SendError> {
         self.send_until(payload, Some(deadline))
     }
 
-    /// See [`Sender::try_send`](crate::Sender::try_send). Does not wait for another thread either.
+    /// Sends a copy of `payload` without blocking, as [`Sender::try_send`](crate::Sender::try_send)
+    /// does. The call never waits for another thread either.
     ///
     /// # Errors
-    /// [`TrySendError::Busy`] while another thread sends, and as there.
+    /// [`TrySendError::Busy`] while another thread sends, and the errors of
+    /// [`Sender::try_send`](crate::Sender::try_send).
     pub fn try_send(&self, payload: &[u8]) -> Result<(), TrySendError> {
         self.attempt(|end| end.try_send(payload))
     }
 
-    /// Sends messages that the receiver sees all at once, or not at all.
+    /// Sends several messages, which the receiver sees all at once or not at all.
     ///
     /// # Errors
     /// As [`Batch::send`](crate::Batch::send) and [`Batch::commit`](crate::Batch::commit).
     pub fn send_batch<P: AsRef<[u8]>>(&self, payloads: &[P]) -> Result<(), SendError> {
-        // Before the lock is taken, because `as_ref` is code of the caller.
+        // `as_ref` is code of the caller, so it runs before the lock is taken.
         let payloads: Vec<&[u8]> = payloads.iter().map(AsRef::as_ref).collect();
         self.drive(None, &mut Progress::default(), |end, _| {
             let added = payloads.iter().try_for_each(|payload| end.add_to_batch(payload));
             let sent = added.and_then(|()| end.commit_batch());
             if sent.is_err() {
-                // No part of the batch may stay while other threads send.
+                // The part of the batch that was added is discarded, so that no other thread
+                // commits it.
                 end.abort_batch();
             }
             sent
         })?;
-        // Over a socket the kernel may not have taken all bytes.
+        // Over a socket, the kernel may not have accepted all bytes of the batch yet. `flush` waits
+        // for that.
         match self.shared.policy {
             BackPressure::Error => Ok(()),
             _ => self.flush(None),
         }
     }
 
-    /// See [`Sender::reserve`](crate::Sender::reserve).
+    /// Reserves memory for a message, as [`Sender::reserve`](crate::Sender::reserve) does.
     ///
     /// # Errors
-    /// As there.
+    /// Fails as [`Sender::reserve`](crate::Sender::reserve) does.
     pub fn reserve(&self, len: usize) -> Result<Reservation<'_>, SendError> {
         self.reserve_until(len, None)
     }
 
-    /// See [`Sender::reserve_deadline`](crate::Sender::reserve_deadline).
+    /// Reserves memory before `deadline`, as
+    /// [`Sender::reserve_deadline`](crate::Sender::reserve_deadline) does.
     ///
     /// # Errors
-    /// As there.
+    /// Fails as [`Sender::reserve_deadline`](crate::Sender::reserve_deadline) does.
     pub fn reserve_deadline(
         &self,
         len: usize,
@@ -133,32 +141,35 @@ impl SharedSender {
         self.reserve_until(len, Some(deadline))
     }
 
-    /// See [`Sender::try_reserve`](crate::Sender::try_reserve).
+    /// Reserves memory without blocking, as [`Sender::try_reserve`](crate::Sender::try_reserve)
+    /// does.
     ///
     /// # Errors
-    /// [`TrySendError::Busy`] while another thread sends, and as there.
+    /// [`TrySendError::Busy`] while another thread sends, and the errors of
+    /// [`Sender::try_reserve`](crate::Sender::try_reserve).
     pub fn try_reserve(&self, len: usize) -> Result<Reservation<'_>, TrySendError> {
         let memory = self.attempt(|end| end.reserve(len))?;
         Ok(Reservation { holder: Holder::Shared(self), memory: Some(memory), deadline: None })
     }
 
-    /// See [`Sender::trim`](crate::Sender::trim).
+    /// Frees unused memory, as [`Sender::trim`](crate::Sender::trim) does.
     ///
     /// # Errors
-    /// [`TrySendError::Busy`] while another thread sends, and as there.
+    /// [`TrySendError::Busy`] while another thread sends, and the errors of
+    /// [`Sender::trim`](crate::Sender::trim).
     pub fn trim(&self) -> Result<(), TrySendError> {
         self.attempt(|end| end.trim(true))
     }
 
-    /// See [`Sender::flush`](crate::Sender::flush).
+    /// Writes the unsent bytes of a socket, as [`Sender::flush`](crate::Sender::flush) does.
     ///
     /// # Errors
-    /// As there.
+    /// Fails as [`Sender::flush`](crate::Sender::flush) does.
     pub fn flush(&self, deadline: Option<Instant>) -> Result<(), SendError> {
         self.drive(deadline, &mut Progress::default(), |end, _| end.flush())
     }
 
-    /// Counters of this direction.
+    /// Returns the counters of this direction.
     #[must_use]
     pub fn stats(&self) -> SenderStats {
         self.shared.lock().end.as_ref().map(|end| end.stats()).unwrap_or_default()
@@ -168,7 +179,7 @@ impl SharedSender {
         self.shared.space.is_inherited()
     }
 
-    /// Makes one attempt, unless another thread sends at this moment.
+    /// Attempts to send once. Returns `Busy` if another thread is sending at this moment.
     pub(crate) fn attempt<T>(
         &self,
         attempt: impl FnOnce(&mut AnySender) -> Result<T, NotSent>,
@@ -185,7 +196,7 @@ impl SharedSender {
         Ok(attempt(end)?)
     }
 
-    /// Frees reserved memory.
+    /// Frees reserved memory without sending it.
     pub(crate) fn release(&self, memory: Memory) {
         let mut state = self.shared.lock();
         if let Some(end) = &mut state.end {
@@ -193,7 +204,8 @@ impl SharedSender {
         }
         state.returned += 1;
         if state.spinner.is_none() {
-            // A thread waits for space, and the receiver does not notify it of this.
+            // A thread is waiting for space. The receiver did not free this memory and sends no
+            // notification, so this thread notifies the waiting one.
             self.shared.space.notify_self();
         }
     }
@@ -226,7 +238,7 @@ impl SharedSender {
         Ok(Reservation { holder: Holder::Shared(self), memory: Some(memory), deadline })
     }
 
-    /// Settles a message of which a part may have gone, and lets other threads send.
+    /// Settles a message that may have been sent in part, and lets other threads send again.
     fn settle(
         &self,
         sent: Result<(), SendError>,
@@ -249,7 +261,7 @@ impl SharedSender {
         settled
     }
 
-    /// Repeats an attempt until it succeeds, and waits for space in between.
+    /// Repeats an attempt until it succeeds, and waits for space between attempts.
     fn drive<T>(
         &self,
         deadline: Option<Instant>,
@@ -275,7 +287,8 @@ impl SharedSender {
                 other => return other.map_err(SendError::from),
             }
             let Some(mut spinner) = state.spinner.take() else {
-                // Another thread waits on the doorbell already.
+                // Another thread waits on the doorbell, so this thread waits on the condition
+                // variable.
                 state = shared.queue(state, deadline)?;
                 continue;
             };
@@ -286,15 +299,16 @@ impl SharedSender {
                     let mut state = shared.lock();
                     let done = state.end.as_mut().map_or(Ok(()), |end| with(&mut **end));
                     if state.returned != returned {
-                        // Memory was freed between the attempt and now; arming consumed its
-                        // notification.
+                        // Another thread freed memory after this thread's attempt. Arming consumed
+                        // the notification for it, so it is repeated.
                         shared.space.notify_self();
                     }
                     done
                 });
             state = shared.lock();
             state.spinner = Some(spinner);
-            // The threads that queued try again; one of them waits next if need be.
+            // The threads on the condition variable try again; if there is no space, one of them
+            // waits on the doorbell next.
             shared.changed.notify_all();
             if waited? == Waited::TimedOut {
                 return Err(SendError::TimedOut);
@@ -308,7 +322,8 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Blocks until another thread changed something.
+    /// Blocks on the condition variable until another thread has sent, freed memory or stopped
+    /// waiting.
     fn queue<'a>(
         &self,
         state: MutexGuard<'a, State>,
@@ -335,7 +350,7 @@ impl Drop for Shared {
     }
 }
 
-/// A shared sender may be moved to another thread and used from several.
+/// Compile-time check: a shared sender can be sent to other threads and used by several at a time.
 const _: fn() = || {
     fn is_send_and_sync<T: Send + Sync>() {}
     is_send_and_sync::<SharedSender>();

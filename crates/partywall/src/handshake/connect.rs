@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Connects to a listener.
+//! Connects to a listener, within the handshake timeout.
 
 use super::Established;
 use super::pending::Pending;
@@ -21,8 +21,8 @@ use std::time::Instant;
 /// Connects to the listener at `address`, with the default [`Config`].
 ///
 /// # Errors
-/// Returns [`ConnectError`] if it fails. Connecting takes at most
-/// [`handshake_timeout`](Config::handshake_timeout), 5 s.
+/// Returns [`ConnectError`] if connecting fails or takes longer than
+/// [`handshake_timeout`](Config::handshake_timeout), by default 5 s.
 ///
 /// # Examples
 /// ```no_run
@@ -41,11 +41,11 @@ where
 
 /// Connects to the listener at `address`.
 ///
-/// The handshake timeout covers everything but the lookup of a host name: the system's resolver has
-/// time limits of its own. If the name has several addresses, all are tried.
+/// The handshake timeout covers everything except the lookup of a host name, for which the system's
+/// resolver has its own time limits. If the name has several addresses, `connect_with` tries all.
 ///
 /// # Errors
-/// Returns [`ConnectError`] if it fails.
+/// Returns [`ConnectError`] if no address can be connected within the timeout.
 pub fn connect_with<A>(address: A, config: &Config) -> Result<Channel, ConnectError>
 where
     A: TryInto<Address>,
@@ -55,8 +55,8 @@ where
     Ok(establish(&address, config, SERVICE_CHANNEL, None)?.into_channel(config))
 }
 
-/// Connects and performs the handshake of a channel or a session: in our own protocol, or in
-/// `protocol`, which has sessions only.
+/// Connects and performs the handshake of a channel or a session, in Partywall's own protocol or in
+/// `protocol`. Other protocols have sessions only.
 pub(crate) fn establish(
     address: &Address,
     config: &Config,
@@ -66,7 +66,7 @@ pub(crate) fn establish(
     let geometry = config.geometry()?;
     let mut config = config.clone();
     if let Address::Abstract(_) = address {
-        // An abstract name has no permissions: any process could have taken it.
+        // An abstract name has no permissions, so any process could have bound it.
         config.admission.get_or_insert_with(Admission::own_user);
     }
     let deadline = deadline_after(config.handshake_timeout);
@@ -95,8 +95,8 @@ fn reach(address: &Address, deadline: Instant) -> Result<Socket, ConnectError> {
     })
 }
 
-/// Tries the addresses of a name one by one; each has its share of the time that is left. Returns
-/// the error of the last.
+/// Tries the addresses of a host name in order. Each attempt gets an equal share of the time until
+/// the deadline. Returns the error of the last attempt if all fail.
 fn reach_one_of(
     addresses: &[SocketAddr],
     deadline: Instant,
@@ -125,7 +125,7 @@ mod tests {
 
     #[test]
     fn every_address_of_a_name_is_tried() {
-        // A port that was free a moment ago may be bound by another process by now.
+        // Port 1 is privileged: a freed port could be bound by another process before the connect.
         let gone = SocketAddr::from(([127, 0, 0, 1], 1));
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let here = listener.local_addr().unwrap();

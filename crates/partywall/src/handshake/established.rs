@@ -14,7 +14,7 @@ pub(crate) struct Established {
     pub peer: Peer,
     pub transport: Transport,
     pub is_acceptor: bool,
-    /// The stream terms in the peer's HELLO.
+    /// The limits for streams that the peer stated in its HELLO.
     pub peer_streams: StreamTerms,
 }
 
@@ -25,12 +25,12 @@ impl Established {
     }
 }
 
-/// Stream terms in the HELLO of one side (SPEC 2.2).
+/// Limits for streams in the HELLO of one side (SPEC 2.2).
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct StreamTerms {
-    /// Credit of each new stream towards this side, in bytes.
+    /// Credit of each new stream for messages to the side that sent the HELLO, in bytes.
     pub window: u64,
-    /// How many streams of its peer the side accepts at a time.
+    /// Most streams that the other side may have open at a time.
     pub streams_max: u32,
     /// Whether the side may open streams.
     pub opens: bool,

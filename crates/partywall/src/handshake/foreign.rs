@@ -7,9 +7,9 @@
 //!   connect_with_protocol ────────────────────▶ admitted? ─▶ Protocol::connect ─┘
 //! ```
 //!
-//! The rules of our own protocol hold here, too: admission, trust, and the deadline. A protocol's
-//! peer proves nothing about itself, so it is trusted only if the kernel reports its process, and
-//! that process lives in our namespaces.
+//! Admission, trust and deadline apply to other protocols as to Partywall's own. A peer of another
+//! protocol sends no proof of its identity. So this side trusts the peer only if the kernel reports
+//! its process and that process lives in the namespaces of this side.
 
 use super::pending::{Foreign, Pending};
 use super::{Established, StreamTerms};
@@ -25,12 +25,12 @@ use partywall_sys::socket::Family;
 use std::sync::Arc;
 
 impl Pending {
-    /// Whether these may be the first bytes of a protocol that this listener serves.
+    /// Whether `found` may be the first bytes of a protocol that this listener serves.
     pub(super) fn may_be_foreign(&self, found: &[u8]) -> bool {
         self.is_acceptor && self.recognition(found).is_some()
     }
 
-    /// The protocol of these bytes; `Some(None)` if more of them are needed.
+    /// Returns the protocol that begins with these bytes, or `Some(None)` if more bytes are needed.
     fn recognition(&self, found: &[u8]) -> Option<Option<Arc<dyn Protocol>>> {
         let mut is_open = false;
         for protocol in &self.protocols {
@@ -43,7 +43,8 @@ impl Pending {
         is_open.then_some(None)
     }
 
-    /// Handles first bytes of a protocol, or bytes that may become those: then more are read.
+    /// Begins the handshake of the protocol whose first bytes were received. If the bytes do not
+    /// yet decide which protocol that is, does nothing, so that more bytes are read.
     pub(super) fn listen_on(&mut self, found: Vec<u8>) -> Result<(), HandshakeError> {
         let Some(Some(protocol)) = self.recognition(&found) else { return Ok(()) };
         self.begin_foreign(&*protocol, found)
@@ -65,14 +66,16 @@ impl Pending {
     ) -> Result<(), HandshakeError> {
         let name = protocol.name();
         self.admit()?;
-        // The process is known by number only, and may be gone: then the connection is gone, too.
+        // The kernel reports only the peer's process number, which may have been reused. In that
+        // case the peer has died, and its connection is closed as well.
         let known = self.credentials.filter(|who| who.is_pid_visible());
         let process = known.and_then(|who| PidFd::of_pid(who.pid).ok());
         let trust = decide_trust(self.config.trust, self.credentials.as_ref(), process.as_ref());
         let driver_waker =
             DriverWaker::new().map_err(|error| self.system("creating a doorbell", error))?;
         if self.socket.family() == Family::Tcp {
-            // A protocol's wake-ups are a few bytes each, and must not wait for one another.
+            // The wake-ups of a protocol are a few bytes each; Nagle's algorithm would delay one
+            // until the previous one is acknowledged.
             let _ = self.socket.set_nodelay(true);
         }
         let handshake = Handshake {
@@ -126,7 +129,8 @@ impl Pending {
             peer,
             transport,
             is_acceptor,
-            // The protocol has no limit of streams, so the peer is assumed to have ours.
+            // The protocol states no limit of streams, so this side's own limit is taken for the
+            // peer's.
             peer_streams: StreamTerms { window: WINDOW, streams_max, opens },
         }))
     }
@@ -136,11 +140,11 @@ impl Pending {
         HandshakeError::Protocol { peer: self.peer_name(), protocol, reason }
     }
 
-    /// The error for a peer whose first bytes belong to no protocol that is served here.
+    /// Makes the error for a peer whose first bytes belong to no protocol that this side serves.
     #[cold]
     pub(super) fn not_partywall(&self, found: &[u8]) -> HandshakeError {
         let advice = match (is_shmipc(found), self.is_acceptor) {
-            // Bytes of shmipc, which this listener does not serve.
+            // The peer sent the first bytes of shmipc, which this listener does not serve.
             (true, true) if self.protocols.is_empty() => SHMIPC_CAME,
             (true, false) => SHMIPC_ANSWERED,
             _ => "is this the right address?",
@@ -149,7 +153,7 @@ impl Pending {
         HandshakeError::NotPartywall { peer, found, advice }
     }
 
-    /// A possible reason why the peer sends nothing, or hangs up.
+    /// Returns a possible reason why the peer sent nothing or hung up, for the error text.
     pub(super) fn hint(&self) -> &'static str {
         let is_session = self.own_hello.service.get() == SERVICE_SESSION;
         match (self.is_acceptor, !self.protocols.is_empty()) {
@@ -160,19 +164,20 @@ impl Pending {
     }
 }
 
-/// Whether these are the first bytes of a message of shmipc: a possible length, and its magic.
+/// Whether `found` are the first bytes of a shmipc message: a possible length, then the magic
+/// number.
 fn is_shmipc(found: &[u8]) -> bool {
     found.starts_with(&[0, 0]) && found.get(4..6) == Some(SHMIPC_MAGIC)
 }
 
-/// The first bytes of an unknown peer, as text.
+/// Returns the first 16 bytes of an unknown peer as printable text.
 fn printable(bytes: &[u8]) -> String {
     let text: String =
         bytes.iter().take(16).flat_map(|byte| byte.escape_ascii()).map(char::from).collect();
     format!("\"{text}\"")
 }
 
-/// In each message of shmipc, after its length.
+/// The magic number that follows the length in each shmipc message.
 const SHMIPC_MAGIC: &[u8] = &[0x77, 0x58];
 const SHMIPC_CAME: &str =
     "it uses shmipc: give the listener of sessions that protocol (with_protocol)";
@@ -180,5 +185,5 @@ const SHMIPC_ANSWERED: &str = "it uses shmipc: use connect_with_protocol";
 const PERHAPS_SHMIPC: &str = "; if it is a server of shmipc, use connect_with_protocol";
 const NO_PROTOCOL: &str =
     "; if it is a listener of Partywall, use connect_with or give it the protocol";
-/// Number of bytes that must suffice to recognise a protocol.
+/// Number of first bytes within which every protocol must be recognised.
 const RECOGNISED_BYTES: usize = 8;

@@ -7,10 +7,10 @@
 //!             ◀── timer             ─▶ handshakes behind their deadline are refused
 //! ```
 //!
-//! The caller of `accept` drives all handshakes: there is no thread, and a peer that stalls delays
-//! no other. Neither do many peers that connect and send nothing: if all places are taken and a new
-//! connection waits, the oldest silent handshake is refused (SPEC 2.7). A peer that has sent a byte
-//! keeps its place until its deadline.
+//! The caller of `accept` drives all handshakes; the listener has no thread. A peer that stalls
+//! delays no other peer. Neither do many peers that connect and send nothing: if all places are
+//! taken and a new connection waits, the oldest silent handshake is refused (SPEC 2.7). A peer that
+//! has sent a byte keeps its place until its deadline.
 
 use super::Established;
 use super::pending::Pending;
@@ -35,13 +35,13 @@ use std::time::{Duration, Instant};
 
 const LISTENING: u64 = u64::MAX;
 const TIMER: u64 = u64::MAX - 1;
-/// Most new connections in one round; handshakes under way make progress before the next.
+/// Most connections that the listener accepts in one round, before it drives handshakes under way.
 const ADMITTED_MAX: usize = 64;
 
-/// Accepts connections.
+/// Accepts connections at an address.
 ///
-/// Dropping it removes its socket file. A file that a dead process left does not stop the next
-/// `bind`.
+/// Dropping the listener removes its socket file. A file that a dead process left does not stop the
+/// next `bind`.
 ///
 /// # Examples
 /// ```
@@ -67,7 +67,7 @@ pub struct Listener {
     address: Address,
     service: u32,
     config: Config,
-    /// Other protocols that are served at the same address.
+    /// Other protocols that the listener serves at the same address.
     protocols: Vec<Arc<dyn Protocol>>,
     geometry: Geometry,
     pending: Vec<Option<Underway>>,
@@ -78,10 +78,11 @@ pub struct Listener {
     events: Vec<Ready>,
 }
 
-/// Time for the first byte of a peer, however many connections wait: a busy machine is not silent.
+/// Time that each peer has for its first byte, however many connections wait: the process of a
+/// silent peer may just be waiting for a busy processor.
 const SILENCE_MIN: Duration = Duration::from_millis(100);
 
-/// A handshake, its deadline, and the time from which a silent one can be refused for another.
+/// A handshake, its deadline, and the time before which no waiting connection may replace it.
 struct Underway {
     pending: Pending,
     deadline: Instant,
@@ -92,7 +93,7 @@ impl Listener {
     /// Listens at `address`, with the default [`Config`].
     ///
     /// # Errors
-    /// Returns [`BindError`] if it fails.
+    /// Returns [`BindError`] if the address cannot be bound.
     pub fn bind<A>(address: A) -> Result<Self, BindError>
     where
         A: TryInto<Address>,
@@ -101,10 +102,10 @@ impl Listener {
         Self::bind_with(address, &Config::default())
     }
 
-    /// Listens at `address`. `config` applies to every channel that is accepted.
+    /// Listens at `address`. `config` applies to every accepted channel.
     ///
     /// # Errors
-    /// Returns [`BindError`] if it fails.
+    /// Returns [`BindError`] if `config` is impossible or the address cannot be bound.
     pub fn bind_with<A>(address: A, config: &Config) -> Result<Self, BindError>
     where
         A: TryInto<Address>,
@@ -113,7 +114,7 @@ impl Listener {
         Self::bind_service(address.try_into().map_err(AddressError::from)?, config, SERVICE_CHANNEL)
     }
 
-    /// Listens at `address` for peers that ask for `service`.
+    /// Listens at `address` for peers that ask for the service with the number `service`.
     pub(crate) fn bind_service(
         address: Address,
         config: &Config,
@@ -126,7 +127,7 @@ impl Listener {
                 partywall_sys::Listener::listen_unix_path(path, config.socket_mode, config.backlog)?
             }
             Address::Abstract(name) => {
-                // An abstract name has no permissions: any process could connect.
+                // An abstract name has no permissions, so any process could connect.
                 config.admission.get_or_insert_with(Admission::own_user);
                 partywall_sys::Listener::listen_unix_abstract(name, config.backlog)?
             }
@@ -162,30 +163,31 @@ impl Listener {
         })
     }
 
-    /// Also serves peers that speak `protocol`: for listeners of sessions.
+    /// Makes the listener also serve peers that speak `protocol`; only listeners of sessions do.
     pub(crate) fn add_protocol(&mut self, protocol: Arc<dyn Protocol>) {
         self.protocols.push(protocol);
     }
 
-    /// The address, with the port that the system chose if 0 was asked for.
+    /// Returns the bound address. For a port of 0 it contains the port that the system chose.
     #[must_use]
     pub const fn local_address(&self) -> &Address {
         &self.address
     }
 
-    /// Waits for the next channel.
+    /// Blocks until the next channel is established, and returns it.
     ///
-    /// A peer whose handshake fails is no error here: it is refused, counted
+    /// A peer whose handshake fails causes no error of `accept`: it is refused, counted
     /// ([`refused`](Self::refused)), and reported to [`Config::on_refused`].
     ///
     /// # Errors
-    /// Returns [`AcceptError`] if it fails. The listener goes on after each; at the descriptor
-    /// limit, wait a little.
+    /// Returns [`AcceptError`] if accepting fails. The listener stays usable after each error. At
+    /// the descriptor limit, wait until some are closed before accepting again. limit, wait a
+    /// little.
     pub fn accept(&mut self) -> Result<Channel, AcceptError> {
         self.accept_channel(None)
     }
 
-    /// As [`accept`](Self::accept), but only until `deadline`.
+    /// As [`accept`](Self::accept), but blocks only until `deadline`.
     ///
     /// # Errors
     /// [`AcceptError::TimedOut`], and as `accept`.
@@ -193,16 +195,17 @@ impl Listener {
         self.accept_channel(Some(deadline))
     }
 
-    /// The next channel if there is one now. It also drives the handshakes under way, and never
-    /// waits.
+    /// Returns the next channel if one is established now. Also drives the handshakes under way,
+    /// and never blocks.
     ///
     /// # Errors
-    /// [`AcceptError::TimedOut`] if there is none now, and as [`accept`](Self::accept).
+    /// [`AcceptError::TimedOut`] if no channel is established now; others as
+    /// [`accept`](Self::accept).
     pub fn try_accept(&mut self) -> Result<Channel, AcceptError> {
         self.accept_channel(Some(Instant::now()))
     }
 
-    /// Number of connections that were refused.
+    /// Returns the number of connections that this listener refused.
     #[must_use]
     pub const fn refused(&self) -> u64 {
         self.refused
@@ -213,7 +216,7 @@ impl Listener {
         Ok(established.into_channel(&self.config))
     }
 
-    /// The configuration of every connection.
+    /// Returns the configuration of the accepted connections.
     pub(crate) const fn config(&self) -> &Config {
         &self.config
     }
@@ -235,7 +238,8 @@ impl Listener {
             let was_empty = events.is_empty();
             self.events = events;
             served?;
-            // Other peers may keep this loop busy without end: the deadline holds all the same.
+            // Events of other peers could keep this loop busy for ever, so the deadline is checked
+            // in each round, not only when no event came.
             if self.ready.is_empty() && (was_empty || has_passed(deadline)) {
                 return Err(AcceptError::TimedOut);
             }
@@ -258,8 +262,8 @@ impl Listener {
         result
     }
 
-    /// Takes new connections, up to the limit of handshakes, and not without end if each fails at
-    /// once.
+    /// Accepts waiting connections, up to the limit of handshakes. The number per call is bounded,
+    /// because connections whose handshakes fail at once never reach that limit.
     fn admit(&mut self) -> Result<(), AcceptError> {
         for _ in 0..ADMITTED_MAX {
             let silent = if self.is_full() { self.oldest_silent() } else { None };
@@ -283,7 +287,8 @@ impl Listener {
             let spared_until = Instant::now() + SILENCE_MIN;
             self.pending[index] = Some(Underway { pending, deadline, spared_until });
             self.under_way += 1;
-            // The first frame of a fast peer is there already.
+            // The first frame of a fast peer may have arrived before the socket joined the epoll
+            // set.
             self.drive(index);
         }
         Ok(())
@@ -301,7 +306,7 @@ impl Listener {
                 let was_untouched = underway.pending.is_untouched();
                 self.finish(index);
                 // A peer that connects and leaves without a byte only checked whether the listener
-                // lives.
+                // lives: no refusal.
                 if !(was_untouched && matches!(error, HandshakeError::HungUp { .. })) {
                     self.tell(&error);
                 }
@@ -311,7 +316,8 @@ impl Listener {
 
     fn finish(&mut self, index: usize) {
         if let Some(underway) = self.pending.get_mut(index).and_then(Option::take) {
-            // The channel holds a duplicate, which would keep the socket in the set.
+            // The channel holds a duplicate of the socket's descriptor, so closing this one would
+            // not remove the socket from the epoll set.
             let _ = self.set.remove(&underway.pending);
             self.under_way -= 1;
         }
@@ -330,7 +336,7 @@ impl Listener {
         Ok(())
     }
 
-    /// Refuses a handshake that did not finish in time.
+    /// Refuses a handshake that did not finish in time, with `text` as the reason for its peer.
     fn give_up(&mut self, index: usize, text: &str) {
         let Some(Some(underway)) = self.pending.get(index) else { return };
         let error = underway.pending.timed_out();
@@ -339,7 +345,8 @@ impl Listener {
         self.tell(&error);
     }
 
-    /// The handshake that has been silent for longest, if that is long enough.
+    /// Returns the handshake whose peer has been silent for longest, if `SILENCE_MIN` has passed
+    /// for it.
     fn oldest_silent(&mut self) -> Option<usize> {
         let now = Instant::now();
         loop {
@@ -347,7 +354,8 @@ impl Listener {
             if spared_until > now {
                 return None;
             }
-            // Bytes that it sent in the meantime are read first.
+            // The peer may have sent bytes since the last event: reads them before calling it
+            // silent.
             self.drive(index);
             if self.silent().any(|(_, other)| other == index) {
                 return Some(index);
@@ -355,7 +363,8 @@ impl Listener {
         }
     }
 
-    /// Handshakes without a byte, and the time until which each is spared.
+    /// Returns each handshake whose peer has sent no byte, with the time before which it is not
+    /// refused.
     fn silent(&self) -> impl Iterator<Item = (Instant, usize)> {
         let under_way = self.pending.iter().enumerate();
         under_way.filter_map(|(index, underway)| {
@@ -374,8 +383,8 @@ impl Listener {
         self.timer.set(deadlines.chain(next_place.map(|(spared_until, _)| spared_until)).min())
     }
 
-    /// While the limit of handshakes is reached and none can be refused, new connections wait in
-    /// the backlog.
+    /// Stops polling the listening socket while the limit of handshakes is reached and none can be
+    /// refused; new connections then wait in the backlog. Resumes polling afterwards.
     fn pause_or_resume(&mut self) -> std::io::Result<()> {
         let now = Instant::now();
         let must_pause = self.is_full() && self.silent().all(|(until, _)| until > now);
@@ -396,8 +405,8 @@ impl Listener {
 }
 
 impl AsFd for Listener {
-    /// A descriptor that becomes readable when [`try_accept`](Self::try_accept) has something to
-    /// do.
+    /// Returns a descriptor that becomes readable when the caller should call
+    /// [`try_accept`](Self::try_accept).
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.set.as_fd()
     }
@@ -413,7 +422,7 @@ impl fmt::Debug for Listener {
 }
 
 impl Listener {
-    /// The bound TCP address, if it is one.
+    /// Returns the bound address as a `SocketAddr`, or `None` if it is a Unix address.
     #[must_use]
     pub fn local_socket_addr(&self) -> Option<SocketAddr> {
         self.socket.local_addr().ok().flatten()

@@ -7,15 +7,15 @@
 //!                    └── REJECT in place of any frame ──▶ refused
 //! ```
 //!
-//! It asks for exactly the bytes of the next frame, so bytes after READY stay in the socket for the
-//! transport. It decides nothing: its user admits the peer, or refuses it.
+//! The machine asks for exactly the bytes of the next frame, so bytes after READY stay in the
+//! socket for the transport. The machine decides nothing: its caller admits or refuses the peer.
 
 use partywall_layout::hello::{
     self, FRAME_BYTES_MAX, Frame, HELLO_TAG, Hello, Offer, PREAMBLE_BYTES, Ready,
 };
 use partywall_layout::{Refusal, Violation};
 
-/// The frame that must come next.
+/// The kind of frame that must come next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Awaiting {
     Hello,
@@ -24,7 +24,7 @@ pub(crate) enum Awaiting {
     Nothing,
 }
 
-/// A frame that was received.
+/// A frame that the machine received and checked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Received {
     Hello(Box<Hello>),
@@ -37,13 +37,13 @@ pub(crate) enum Received {
 /// Why the received bytes are invalid.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Misread {
-    /// These are not the first bytes of Partywall.
+    /// The bytes do not begin with a tag of Partywall.
     NotPartywall(Vec<u8>),
-    /// An impossible frame, or one out of order.
+    /// The frame has impossible contents, or came out of order.
     Violation(Violation),
 }
 
-/// Assembles frames and checks their order.
+/// Assembles received bytes to frames, and checks the order of the frames.
 #[derive(Debug)]
 pub(crate) struct Machine {
     awaiting: Awaiting,
@@ -64,23 +64,24 @@ impl Machine {
         self.awaiting
     }
 
-    /// Whether not a single byte has come yet.
+    /// Whether the peer has not sent a single byte.
     pub(crate) fn is_untouched(&self) -> bool {
         self.is_first && self.frame.is_empty()
     }
 
-    /// Number of bytes missing to the end of the frame, or of its preamble; never 0 while a frame
-    /// is awaited.
+    /// Returns the number of bytes missing to the end of the current frame, or of its preamble. The
+    /// number is never 0 while a frame is awaited.
     pub(crate) fn missing(&self) -> usize {
         let wanted = match self.frame.first_chunk::<PREAMBLE_BYTES>() {
             None => PREAMBLE_BYTES,
-            // The length was checked when the preamble came.
+            // `feed` checked the length when the preamble was complete.
             Some(preamble) => hello::frame_length(preamble).unwrap_or(PREAMBLE_BYTES),
         };
         wanted.saturating_sub(self.frame.len())
     }
 
-    /// Takes at most [`missing`](Self::missing) bytes. Returns the frame once it is complete.
+    /// Takes at most [`missing`](Self::missing) received bytes. Returns the frame once it is
+    /// complete.
     pub(crate) fn feed(&mut self, bytes: &[u8]) -> Result<Option<Received>, Misread> {
         self.frame.extend_from_slice(bytes);
         if self.is_first && !begins_like_ours(&self.frame) {
@@ -97,7 +98,7 @@ impl Machine {
         received.map(Some).map_err(Misread::Violation)
     }
 
-    /// Checks that the frame is the expected one, and expects the next.
+    /// Checks that the frame is of the awaited kind, and moves on to the next kind.
     fn turn(&mut self, frame: &Frame<'_>) -> Result<Received, Violation> {
         let (received, next) = match (self.awaiting, frame) {
             (Awaiting::Hello, Frame::Hello(hello)) => {
@@ -127,7 +128,7 @@ impl Machine {
     }
 }
 
-/// Whether `bytes` can be the beginning of HELLO, or of a refusal in its place.
+/// Whether `bytes` can be the beginning of HELLO or of REJECT.
 fn begins_like_ours(bytes: &[u8]) -> bool {
     let len = bytes.len().min(HELLO_TAG.len());
     bytes[..len] == HELLO_TAG[..len] || bytes[..len] == hello::REJECT_TAG[..len]
@@ -139,7 +140,7 @@ mod tests {
     use partywall_layout::hello::{Hello, Offer, TRANSPORT_SHM, TRANSPORT_SOCKET};
     use zerocopy::IntoBytes;
 
-    /// Feeds byte by byte, as a slow peer would.
+    /// Feeds the bytes one by one, as if a slow peer had sent them.
     fn drip(machine: &mut Machine, bytes: &[u8]) -> Result<Vec<Received>, Misread> {
         let mut received = Vec::new();
         for byte in bytes {

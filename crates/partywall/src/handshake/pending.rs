@@ -6,10 +6,10 @@
 //!            ─▶ not yet │ Established │ an error
 //! ```
 //!
-//! A listener drives many of these at a time, a connecting side one; both enforce the deadline.
-//! Nothing is allocated for a peer before its credentials were admitted, and everything it sends is
-//! checked (SPEC 2.2, 2.8, 3.1). If a lack of means prevents shared memory, both sides learn why
-//! and use the socket.
+//! A listener drives many pending handshakes at a time, a connecting side one; both enforce the
+//! deadline. Nothing is allocated for a peer before its credentials were admitted, and everything
+//! it sends is checked (SPEC 2.2, 2.8, 3.1). If memory or descriptors for shared memory are
+//! lacking, both sides learn the reason and use the socket.
 
 use super::established::{Established, StreamTerms};
 use super::machine::{Awaiting, Machine, Misread, Received};
@@ -35,7 +35,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use zerocopy::IntoBytes;
 
-/// A handshake under way.
+/// The handshake of one connection, until it succeeds or fails.
 pub(crate) struct Pending {
     pub(super) socket: Socket,
     pub(super) guard: ForkGuard,
@@ -45,21 +45,21 @@ pub(crate) struct Pending {
     pub(super) label: String,
     machine: Machine,
     pub(super) own_hello: Hello,
-    /// Descriptors that came with the frame being read.
+    /// Descriptors that came with the bytes of the current frame.
     descriptors: Vec<OwnedFd>,
-    /// Whether descriptors were lost on the way.
+    /// Whether the kernel dropped descriptors of the peer, because this process could hold no more.
     is_truncated: bool,
     pub(super) credentials: Option<Credentials>,
-    /// Whether we have sent READY and no frame is pending: the peer may be running.
+    /// Whether this side has sent READY. From then on the peer may be running.
     is_ready_sent: bool,
     known: Option<Known>,
-    /// Other protocols: those that an acceptor serves, or the one that a connector speaks.
+    /// Other protocols: all that an acceptor serves, or the one that a connector speaks.
     pub(super) protocols: Vec<Arc<dyn Protocol>>,
-    /// Whether another protocol is spoken.
+    /// The handshake of another protocol, if the connection speaks one.
     pub(super) foreign: Option<Foreign>,
 }
 
-/// A handshake of another protocol.
+/// A handshake of another protocol under way.
 pub(super) struct Foreign {
     pub protocol: &'static str,
     pub negotiation: Box<dyn Negotiation>,
@@ -67,33 +67,33 @@ pub(super) struct Foreign {
     pub peer: Peer,
 }
 
-/// The peer's state after its HELLO.
+/// The state of a handshake after the peer's HELLO was checked.
 struct Known {
     hello: Hello,
     process: Option<PidFd>,
     trust: Trust,
     limits: Limits,
     session_id: [u8; 16],
-    /// Our offer.
+    /// The region that this side offered, or why it offered none.
     offered: Result<Offered, FallbackReason>,
-    /// Whether both offers are shared memory.
+    /// Whether both sides offered shared memory.
     is_shm_offered: bool,
-    /// The result of the peer's offer.
+    /// The peer's accepted region and doorbells, or why they cannot be used.
     accepted: Result<(PeerRegion, Doorbells), FallbackReason>,
 }
 
-/// Our region, ready to be used.
+/// The region and the doorbells that this side offers.
 struct Offered {
     region: OwnRegion,
     doorbells: (Doorbell, Doorbell),
     doorbells_attached: bool,
 }
 
-/// No frame brings more descriptors: a region and two doorbells (SPEC 2.2).
+/// Most descriptors that one frame may bring: a region and two doorbells (SPEC 2.2).
 const DESCRIPTORS_MAX: usize = 3;
 
 impl Pending {
-    /// Begins the acceptor's handshake on a new connection. Peers may also speak one of
+    /// Begins the acceptor's handshake on a new connection, whose peer may also speak one of
     /// `protocols`.
     pub(crate) fn accepting(
         socket: Socket,
@@ -105,7 +105,7 @@ impl Pending {
         Self::new(socket, config, geometry, true, service, protocols)
     }
 
-    /// Begins the connector's handshake on a new connection, and sends first.
+    /// Begins the connector's handshake on a new connection: sends HELLO, or starts `protocol`.
     pub(crate) fn connecting(
         socket: Socket,
         config: &Config,
@@ -150,13 +150,14 @@ impl Pending {
         }
     }
 
-    /// Whether the peer has not sent a byte: perhaps it only checked whether the listener lives.
+    /// Whether the peer has not sent a byte. Such a peer may only be checking that the listener
+    /// lives.
     pub(crate) fn is_untouched(&self) -> bool {
         self.foreign.is_none() && self.machine.is_untouched()
     }
 
-    /// Goes on as far as the socket allows without waiting. Returns the connection once both sides
-    /// are ready.
+    /// Drives the handshake as far as possible without blocking. Returns the connection once both
+    /// sides are ready.
     pub(crate) fn progress(&mut self) -> Result<Option<Established>, HandshakeError> {
         let mut buffer = [0; 256];
         loop {
@@ -177,7 +178,7 @@ impl Pending {
             }
             self.descriptors.extend(received.fds);
             if self.descriptors.len() > DESCRIPTORS_MAX {
-                // Each byte of a frame could bring some.
+                // A hostile peer could attach descriptors to each byte of a frame.
                 let (what, found) = ("number of descriptors", self.descriptors.len() as u64);
                 return Err(self.violation(Violation::Frame { what, found }));
             }
@@ -201,7 +202,8 @@ impl Pending {
         }
     }
 
-    /// The first piece of HELLO names its sender. Another process cannot send the rest (SPEC 2.2).
+    /// Takes the credentials of the first received bytes for those of the peer. The rest of HELLO
+    /// must come from the same process (SPEC 2.2).
     fn note_sender(&mut self, who: Option<Credentials>) -> Result<(), HandshakeError> {
         if self.machine.is_untouched() {
             self.credentials = who;
@@ -278,7 +280,7 @@ impl Pending {
         Ok(())
     }
 
-    /// Identifies the peer's process by the descriptor that it sent of itself.
+    /// Identifies the peer's process by the pidfd of itself that the peer sent.
     fn identify(&self, mut descriptors: Vec<OwnedFd>) -> Result<Option<PidFd>, HandshakeError> {
         if descriptors.len() > 1 {
             let found = descriptors.len() as u64;
@@ -289,13 +291,14 @@ impl Pending {
             return Ok(None);
         };
         if !who.is_pid_visible() {
-            // Another pid namespace: there is nothing to compare with.
+            // The peer is in another pid namespace, so this process knows no process number to
+            // compare with the pidfd.
             return Ok(None);
         }
         match PidFd::from_peer(descriptor, who.pid) {
             Ok(process) => Ok(Some(process)),
-            // It cannot be checked, or its process is not visible here: only the socket reports its
-            // death.
+            // The pidfd cannot be checked, or its process is not visible in this namespace. Then
+            // only the socket reports the peer's death.
             Err(PidFdError::Unverifiable { .. }) => Ok(None),
             Err(PidFdError::OtherProcess { actual: 0, .. }) => Ok(None),
             Err(error) if error.is_violation() => Err(self.bad_descriptor(error.to_string())),
@@ -378,14 +381,15 @@ impl Pending {
         self.assemble(known, peer, theirs)
     }
 
-    /// The socket goes to the transport. A duplicate descriptor stays here until this is dropped.
+    /// Duplicates the socket for the transport. The original descriptor stays open until `self` is
+    /// dropped.
     pub(super) fn take_socket(&self) -> Result<Socket, HandshakeError> {
         self.socket.try_clone().map_err(|error| self.system("duplicating the socket", error))
     }
 
     fn send_hello(&self) -> Result<(), HandshakeError> {
         let is_unix = self.socket.family() == Family::Unix;
-        // Without a pidfd, only the socket reports our death.
+        // If no pidfd can be made, the peer learns of this process's death only from the socket.
         let process = if is_unix { PidFd::of_self().ok() } else { None };
         let descriptors: Vec<_> = process.iter().map(AsFd::as_fd).collect();
         self.send(self.own_hello.as_bytes(), &descriptors, is_unix)
@@ -418,17 +422,18 @@ impl Pending {
     ) -> Result<(), HandshakeError> {
         match self.socket.send(&[IoSlice::new(frame)], descriptors, credentials, true) {
             Ok(count) if count == frame.len() => Ok(()),
-            // All frames of a side together are smaller than any socket buffer.
+            // All frames of one side together are smaller than any socket buffer, so a partial
+            // write is an error.
             Ok(_) => Err(self.system("sending", io::ErrorKind::WriteZero.into())),
-            // The peer may have refused before it hung up: reading will show it.
+            // The peer may have sent a refusal before it hung up; the next read shows it.
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
             Err(error) if error.kind() == io::ErrorKind::ConnectionReset => Ok(()),
             Err(error) => Err(self.system("sending", error)),
         }
     }
 
-    /// Sends the reason of the refusal, unless the peer may be running already: then it hangs up
-    /// (SPEC 2.2). The peer may be gone, which does not matter.
+    /// Sends the reason of the refusal. If this side has sent READY, the peer may be running, so
+    /// this side hangs up instead (SPEC 2.2). Errors are ignored: the peer may be gone.
     pub(crate) fn reject(&self, refusal: Refusal, text: &str) {
         if self.is_ready_sent || self.foreign.is_some() {
             let _ = self.socket.shutdown_both();
@@ -443,10 +448,11 @@ impl Pending {
         let _ = self.socket.write(&parts, true);
     }
 
-    /// The peer as text: its process and user, as far as the kernel reports them, and its address.
+    /// Returns the peer as text: its process and user, as far as the kernel reports them, and its
+    /// address.
     pub(super) fn peer_name(&self) -> String {
-        // For a connecting process, the socket knows the credentials before HELLO does. On the
-        // other side it would name the process that called `listen`.
+        // Before HELLO came, the socket of an acceptor knows the credentials of the connecting
+        // process. The socket of a connector would name the process that called `listen`.
         let of_socket = || self.socket.peer_credentials().filter(|_| self.is_acceptor);
         let credentials = self.credentials.or_else(of_socket);
         Peer::new(credentials, Trust::Untrusted, self.label.clone()).to_string()
@@ -474,7 +480,7 @@ impl Pending {
         HandshakeError::HungUp { peer: self.peer_name(), hint: self.hint() }
     }
 
-    /// Checks the peer's offer. Returns the reason if shared memory cannot be used.
+    /// Checks the peer's offer. The inner `Err` is the reason why shared memory cannot be used.
     fn judge_offer(
         &self,
         offer: &Offer,
@@ -523,7 +529,8 @@ impl Pending {
                 records: self.doorbell(records)?,
                 space: self.doorbell(space)?,
             },
-            // One side does not trust the other: wake-ups go over the socket.
+            // At least one side does not trust the other, so each notifies the other over the
+            // socket.
             _ => Doorbells::Byte,
         };
         Ok(Ok((peer_region, doorbells)))
@@ -563,7 +570,8 @@ impl Pending {
         })
     }
 
-    /// Chooses shared memory if both sides can have it, else the socket, if both allow it.
+    /// Builds the transport: shared memory if both sides can have it, else the socket if both allow
+    /// it.
     fn assemble(
         &self,
         known: Known,
@@ -579,8 +587,8 @@ impl Pending {
         let fallback = match (known.offered, known.accepted, theirs) {
             (Ok(mut offered), Ok((peer_region, doorbells)), None) => {
                 if offered.doorbells_attached && matches!(doorbells, Doorbells::Byte) {
-                    // Our doorbells were sent in vain: their holder could make notifying them
-                    // block.
+                    // The peer has this side's doorbells but they will not be used. The peer could
+                    // make notifying them block, so new ones replace them.
                     let doorbell =
                         || Doorbell::new().map_err(|error| self.system("making a doorbell", error));
                     offered.doorbells = (doorbell()?, doorbell()?);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The limits that two HELLOs agree on (SPEC 2.3, 2.4): pure functions of both HELLOs.
+//! The limits that both sides derive from their two HELLOs (SPEC 2.3, 2.4), as pure functions.
 
 use crate::config::{Config, TransportPolicy};
 use crate::transport::shm::Limits;
@@ -10,17 +10,18 @@ use partywall_sys::nonce;
 use partywall_sys::socket::Family;
 use zerocopy::little_endian::{U32, U64};
 
-/// Slab tables are private memory, allocated at once. However many blocks a peer offers to hold,
-/// ours are as many as this, or as we offer to hold ourselves.
+/// Default bound of this side's blocks in flight. The tables about blocks are private memory that
+/// is allocated at once, so the peer's offer alone must not determine their size.
 const BLOCKS: u64 = 1024;
-/// An upper bound, whatever both sides offer.
+/// Upper bound of this side's blocks in flight, whatever both sides offer.
 const BLOCKS_MAX: u64 = 1 << 16;
-/// A bound that fits any arithmetic, however much a peer offers to map.
+/// Upper bound of shared memory in bytes, however much a peer offers to map; sums of it cannot
+/// overflow.
 const BYTES_MAX: u64 = 1 << 46;
 
 const _: () = assert!(BLOCKS_MAX <= RELEASE_ENTRIES_MAX);
 
-/// The HELLO of this side. `fallback_reason` is `None` if this side can share memory.
+/// Makes this side's HELLO. `fallback_reason` is `None` if this side can share memory.
 pub(super) fn own_hello(
     config: &Config,
     service: u32,
@@ -50,7 +51,7 @@ pub(super) fn own_hello(
     }
 }
 
-/// Checks whether a HELLO is possible (SPEC 2.3).
+/// Checks that the values in the peer's HELLO are possible (SPEC 2.3).
 pub(super) fn check(theirs: &Hello) -> Result<(), Violation> {
     let entries = theirs.peer_blocks_max.get();
     let can_share = theirs.features.get() & FEATURE_SHM != 0;
@@ -62,7 +63,7 @@ pub(super) fn check(theirs: &Hello) -> Result<(), Violation> {
     Ok(())
 }
 
-/// Why this side cannot share memory over a connection of this family, if it cannot.
+/// Returns why this side cannot share memory over a socket of this family, or `None` if it can.
 pub(super) fn own_obstacle(config: &Config, family: Family) -> Option<FallbackReason> {
     match (config.transport, family) {
         (TransportPolicy::Socket, _) => Some(FallbackReason::Policy),
@@ -71,7 +72,7 @@ pub(super) fn own_obstacle(config: &Config, family: Family) -> Option<FallbackRe
     }
 }
 
-/// Why the two sides cannot share memory, as far as their HELLOs show.
+/// Returns why the two sides cannot share memory, as far as their HELLOs show.
 pub(super) fn obstacle(own: &Hello, theirs: &Hello, region_bytes: u64) -> Option<FallbackReason> {
     let said = |hello: &Hello| {
         if hello.features.get() & FEATURE_SHM != 0 {
@@ -86,18 +87,19 @@ pub(super) fn obstacle(own: &Hello, theirs: &Hello, region_bytes: u64) -> Option
     said(own).or_else(|| said(theirs)).or(limits)
 }
 
-/// Whether both sides allow the socket.
+/// Whether both sides allow the socket as the transport.
 pub(super) fn socket_suits(own: &Hello, theirs: &Hello) -> bool {
     own.features.get() & theirs.features.get() & FEATURE_SOCKET != 0
 }
 
-/// The limits of each side from now on.
+/// Returns the limits of this side for the connection.
 pub(super) fn limits(config: &Config, theirs: &Hello, region_bytes: u64) -> Limits {
     let own = config.memory_max.min(BYTES_MAX);
     let mapped = if theirs.segments_max.get() == 0 { 0 } else { theirs.map_max.get() };
     let mapped = mapped.min(BYTES_MAX).saturating_sub(region_bytes);
     let whole_grains = |bytes: u64| bytes / GRAIN_BYTES * GRAIN_BYTES;
-    // Our own limit may be odd. It is rounded up, so that a message of exactly that length fits.
+    // The configured limit need not be a multiple of the grain. Rounding up lets a message of
+    // exactly that length fit.
     let own_memory = own.next_multiple_of(GRAIN_BYTES).min(whole_grains(mapped));
     let blocks_max = config.peer_blocks_max.clamp(BLOCKS, BLOCKS_MAX);
     #[expect(clippy::cast_possible_truncation, reason = "at most BLOCKS_MAX")]

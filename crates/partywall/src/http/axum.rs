@@ -48,7 +48,8 @@ impl Listener for Incoming {
         Self::accept(self).await
     }
 
-    /// Not supported: a listener is no caller. Ask [`Incoming::local_address`] before serving.
+    /// Always fails: the address type is [`ConnectInfo`], and a listener has no caller. Call
+    /// [`Incoming::local_address`] before serving.
     fn local_addr(&self) -> io::Result<ConnectInfo> {
         let advice = "ask Incoming::local_address before it is served";
         Err(io::Error::new(io::ErrorKind::Unsupported, advice))

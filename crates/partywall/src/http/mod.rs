@@ -6,7 +6,7 @@
 //!   hyper/     serve, and a Connector for clients     below      tokio/: Incoming, Pool, StreamIo
 //! ```
 //!
-//! The frameworks are used as they are: no adapter repeats what a framework does.
+//! An adapter only connects a framework to streams; it implements nothing that a framework does.
 
 #[cfg(feature = "axum")]
 pub mod axum;

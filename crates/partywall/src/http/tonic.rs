@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! gRPC over streams, with tonic: [`Incoming`] goes to `serve_with_incoming`, [`Connector`] to
-//! `connect_with_connector`; a request's extensions hold its [`ConnectInfo`].
+//! gRPC over streams, with tonic. [`Incoming`] is the argument of `serve_with_incoming`,
+//! [`Connector`] that of `connect_with_connector`. The extensions of each request contain its
+//! [`ConnectInfo`].
 //!
 //! ```
 //! # #[tokio::main(flavor = "current_thread")]
@@ -48,7 +49,7 @@ impl Connected for StreamIo {
     }
 }
 
-/// The streams that are accepted, one after the other, without end.
+/// Yields the accepted streams one after the other, without end.
 impl Stream for Incoming {
     type Item = Result<StreamIo, Infallible>;
 

@@ -11,8 +11,8 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Wakes a session's driver from any thread: there may be an event to receive, or memory was freed
-/// that the protocol waits for.
+/// Wakes a session's driver from any thread of the process. A protocol calls it when an event can
+/// be received, or when memory was freed for which the driver waits.
 #[derive(Clone, Debug)]
 pub struct DriverWaker {
     inner: Arc<Shared>,
@@ -21,7 +21,7 @@ pub struct DriverWaker {
 #[derive(Debug)]
 struct Shared {
     doorbell: Doorbell,
-    /// The driver sleeps, or is about to sleep.
+    /// Whether the driver sleeps or is about to sleep.
     is_asleep: AtomicBool,
 }
 
@@ -31,19 +31,20 @@ impl DriverWaker {
         Ok(Self { inner: Arc::new(Shared { doorbell, is_asleep: AtomicBool::new(false) }) })
     }
 
-    /// Wakes the driver if it sleeps. The caller has written the event before.
+    /// Wakes the driver if it sleeps. The caller must have written the event before.
     pub fn wake(&self) {
-        // ORDER: SeqCst on both sides. Either this swap reads `true`, or the driver, which checks
-        // for events after its store in `arm`, sees the event written before this call.
+        // ORDER: SeqCst here and in `arm`. Either this swap reads `true`, or the driver, which
+        // checks for events after its store in `arm`, sees the event written before this call.
         if self.inner.is_asleep.swap(false, Ordering::SeqCst) {
-            // An eventfd that only this process holds always accepts a notification.
+            // Only this process holds the eventfd, so a notification never fails for lack of space.
             let _ = self.inner.doorbell.notify();
         }
     }
 
-    /// The driver is about to sleep: it checks for events once more after this.
+    /// Announces that the driver is about to sleep. The driver must check for events once more
+    /// afterwards.
     pub(crate) fn arm(&self) {
-        // ORDER: see `call`.
+        // ORDER: pairs with the swap in `wake`, which describes the order.
         self.inner.is_asleep.store(true, Ordering::SeqCst);
     }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Other protocols behind the same sessions: the traits that such a protocol implements.
+//! The traits that another protocol implements, so that sessions and streams can run over it.
 //!
 //! ```text
 //!   listener ── first bytes ─▶ Protocol::recognise ── yes ─▶ accept ┐
@@ -10,19 +10,20 @@
 //! ```
 //!
 //! A protocol knows its frames, its memory and its quirks. It does *not* know sessions. It reports
-//! that a stream was opened, received a message, or was closed; `transport/protocol/` derives
-//! credit, the end of each direction and the reuse of stream numbers from that. A protocol starts
-//! no thread and never blocks.
+//! that a stream was opened, received a message, or was closed. From these events
+//! `transport/protocol/` derives credit, the end of each direction and the reuse of stream numbers.
+//! A protocol starts no thread and never blocks.
 //!
 //! [`Listener::with_protocol`](crate::blocking::Listener::with_protocol) adds a protocol to a
-//! listener. [`connect_with_protocol`](crate::blocking::connect_with_protocol) speaks one instead
-//! of ours.
+//! listener. [`connect_with_protocol`](crate::blocking::connect_with_protocol) speaks another
+//! protocol instead of Partywall's own.
 //!
 //! # What a protocol does not support
 //!
-//! - **Half-close.** A stream is closed as a whole. When we finish sending, the close is sent only
-//!   after we have stopped receiving as well. When the peer closes, its messages are received, then
-//!   `None`; sending fails with [`Stopped`](crate::StreamSendError::Stopped) and code 0.
+//! - **Half-close.** A stream is closed as a whole. When this side finishes sending, it sends the
+//!   close only after it has stopped receiving as well. When the peer closes, its messages are
+//!   received, then `None`; sending fails with [`Stopped`](crate::StreamSendError::Stopped) and
+//!   code 0.
 //! - **Codes, metadata, pings.** The code of a reset is lost. Opening with metadata fails, and so
 //!   does a ping.
 //! - **Credit.** The protocol's own memory bounds the unread bytes, for all streams together.
@@ -45,50 +46,52 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 pub use stream_id::{StreamIdHasher, StreamIdMap, StreamIdSecrets};
 
-/// A protocol other than our own.
+/// A protocol other than Partywall's own, for connections of sessions.
 pub trait Protocol: fmt::Debug + Send + Sync {
-    /// Its name, for error texts and logs.
+    /// Returns the name of the protocol, for error texts and logs.
     fn name(&self) -> &'static str;
 
-    /// Whether a connection that begins with these bytes uses this protocol.
+    /// Whether a connection whose first bytes are `first` uses this protocol.
     fn recognise(&self, first: &[u8]) -> Recognition;
 
     /// Begins the server's handshake. The peer connected and sent `handshake.first`.
     ///
     /// # Errors
-    /// See [`ProtocolError`]; the connection is closed then.
+    /// Returns [`ProtocolError`] if the protocol refuses the connection, which the listener then
+    /// closes.
     fn accept(&self, handshake: Handshake) -> Result<Box<dyn Negotiation>, ProtocolError>;
 
-    /// Begins the client's handshake. Nothing has been sent on the connection yet.
+    /// Begins the client's handshake, on a connection over which nothing has been sent.
     ///
     /// # Errors
-    /// See [`ProtocolError`].
+    /// Returns [`ProtocolError`] if the protocol failed.
     fn connect(&self, handshake: Handshake) -> Result<Box<dyn Negotiation>, ProtocolError>;
 }
 
-/// What the first bytes of a connection say about its protocol.
+/// Whether the first bytes of a connection belong to a protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Recognition {
-    /// It is this protocol.
+    /// The connection uses this protocol.
     Yes,
-    /// It is another protocol.
+    /// The connection uses another protocol.
     No,
-    /// More bytes are needed. Never returned for 8 bytes or more.
+    /// More bytes are needed to decide. A protocol never returns this for 8 bytes or more.
     Incomplete,
 }
 
-/// A fresh connection, before the two sides have agreed on anything.
+/// A new connection, before the two sides have agreed on anything.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Handshake {
-    /// The connection's socket. Each of its calls takes whether it may block; a protocol never lets
-    /// it block.
+    /// The connection's socket. Each call of the socket takes a flag that says whether it may
+    /// block; a protocol never lets a call block.
     pub socket: Socket,
     /// The bytes that were already read from the socket.
     pub first: Vec<u8>,
-    /// The peer's credentials, if the kernel reports them. The peer was admitted.
+    /// The peer's credentials, if the kernel reports them. The admission rule has accepted the
+    /// peer.
     pub credentials: Option<Credentials>,
-    /// How far the peer is trusted.
+    /// How far this side trusts the peer.
     pub trust: Trust,
     /// The application's configuration.
     pub config: Config,
@@ -96,59 +99,60 @@ pub struct Handshake {
     pub driver_waker: DriverWaker,
 }
 
-/// A handshake in progress. The owner of the connection enforces the deadline.
+/// A handshake in progress. Its caller enforces the deadline.
 pub trait Negotiation: fmt::Debug + Send {
-    /// Continues as far as possible without blocking; returns the connection once both sides are
-    /// ready. The owner calls it again whenever the socket is readable.
+    /// Continues as far as possible without blocking. Returns the connection once both sides are
+    /// ready. The caller calls `progress` again whenever the socket is readable.
     ///
     /// # Errors
-    /// See [`ProtocolError`]. The handshake has failed; dropping it releases what it allocated.
+    /// Returns [`ProtocolError`] if the handshake has failed; dropping it frees its resources.
     fn progress(&mut self) -> Result<Option<Connection>, ProtocolError>;
 }
 
-/// An established connection.
+/// A connection of another protocol, after its handshake.
 #[derive(Debug)]
 pub struct Connection {
-    /// The sending end.
+    /// The sending end of the connection.
     pub sender: Box<dyn ConnectionSender>,
-    /// The receiving end.
+    /// The receiving end of the connection.
     pub receiver: Box<dyn ConnectionReceiver>,
-    /// The most streams that we may have open at a time; 0 if only the peer opens streams.
+    /// The most streams that this side may have open at a time; 0 if only the peer opens streams.
     pub streams_max: u32,
-    /// Whether the peer may open streams. If not, accepting one is an error.
+    /// Whether the peer may open streams. If not, an application that accepts a stream gets an
+    /// error.
     pub peer_opens: bool,
-    /// The variant of the protocol, as [`Transport::Protocol`](crate::Transport::Protocol) displays
-    /// it: `"shmipc v3, memfd"`.
+    /// The variant of the protocol, such as `"shmipc v3, memfd"`. It is the text of
+    /// [`Transport::Protocol`](crate::Transport::Protocol).
     pub description: &'static str,
 }
 
-/// The sending end of a connection. One thread at a time calls it; no call blocks.
+/// The sending end of a connection. Threads call it one at a time; no call blocks.
 pub trait ConnectionSender: fmt::Debug + Send {
-    /// Opens a stream; returns the protocol's id of it, which no open stream of this connection
-    /// has.
+    /// Opens a stream and returns the protocol's id of it. No other open stream of the connection
+    /// has this id.
     ///
     /// # Errors
-    /// See [`TrySendError`].
+    /// Returns [`TrySendError`] if the connection did not accept the operation.
     fn open(&mut self) -> Result<u32, TrySendError>;
 
-    /// Sends a whole message of at least one byte, or nothing of it. Bytes that the system does not
-    /// accept at once are buffered and written by [`flush`](Self::flush).
+    /// Sends a whole message of at least one byte. On an error, no byte of it was sent. Bytes that
+    /// the kernel does not accept at once are buffered, and [`flush`](Self::flush) writes them.
     ///
     /// # Errors
-    /// See [`TrySendError`].
+    /// Returns [`TrySendError`] if the connection did not accept the operation.
     fn send(&mut self, stream: u32, payload: &[u8]) -> Result<(), TrySendError>;
 
-    /// Shared memory for a message of `len` bytes, at least 1; `None` if the message will be
-    /// copied.
+    /// Reserves shared memory for a message of `len` bytes, at least 1. Returns `None` if messages
+    /// of this length are copied instead.
     ///
     /// # Errors
-    /// See [`TrySendError`].
+    /// Returns [`TrySendError`] if the connection did not accept the operation.
     fn reserve(&mut self, len: usize) -> Result<Option<Box<dyn SendBuffer>>, TrySendError>;
 
-    /// Sends the message in `buffer`, and takes the buffer on success.
+    /// Sends the message in `buffer`, and sets `buffer` to `None` on success.
     ///
     /// # Errors
-    /// See [`TrySendError`]: `buffer` still holds the memory then.
+    /// Returns [`TrySendError`] if nothing was sent; `buffer` then still holds the memory.
     fn commit(
         &mut self,
         stream: u32,
@@ -158,144 +162,145 @@ pub trait ConnectionSender: fmt::Debug + Send {
     /// Closes a stream that the peer has not closed.
     ///
     /// # Errors
-    /// See [`TrySendError`].
+    /// Returns [`TrySendError`] if the connection did not accept the operation.
     fn close(&mut self, stream: u32) -> Result<(), TrySendError>;
 
-    /// Writes the bytes that earlier calls have buffered.
+    /// Writes the bytes that earlier calls left buffered.
     ///
     /// # Errors
-    /// See [`TrySendError`]: `Full` if some are still buffered.
+    /// Returns [`TrySendError`], which is `Full` if some bytes are still buffered.
     fn flush(&mut self) -> Result<(), TrySendError>;
 
-    /// Whether bytes are buffered for the socket.
+    /// Whether bytes are buffered that the socket has not accepted.
     fn keeps(&self) -> bool;
 
-    /// The session ends, and nothing more is sent: announces that to the peer, if the peer needs it
-    /// before it takes the rest. Called repeatedly until [`is_taken`](Self::is_taken).
+    /// Announces to the peer that nothing more will be sent, if the peer needs that before it takes
+    /// the rest. An ending session calls it repeatedly until [`is_taken`](Self::is_taken) returns
+    /// `true`.
     fn finish(&mut self) {}
 
-    /// Whether the peer has taken everything that was sent, as far as can be known. A session that
-    /// ends waits for that, up to [`Config::linger`](crate::Config::linger).
+    /// Whether the peer has taken every sent byte, as far as this side can know. An ending session
+    /// waits until then, at most for [`Config::linger`](crate::Config::linger).
     fn is_taken(&self) -> bool {
         true
     }
 
-    /// Prepares for a sleep until there is room: from now on [`ConnectionSpace::descriptor`]
-    /// becomes readable.
+    /// Prepares for a sleep until there is room. From now on [`ConnectionSpace::descriptor`]
+    /// becomes readable when there may be room.
     ///
     /// # Errors
-    /// Those of the system calls.
+    /// Returns the error of a failed system call.
     fn arm(&mut self) -> io::Result<()>;
 
     /// Ends the sleep that [`arm`](Self::arm) prepared.
     fn disarm(&mut self);
 
-    /// Where to wait for room without holding the sender.
+    /// Returns the object on which a thread waits for room without holding the sender.
     fn room(&self) -> Arc<dyn ConnectionSpace>;
 
-    /// The session has ended: closes everything of ours that the peer can see.
+    /// Closes everything that the peer can see of this side, because the session has ended.
     fn hang_up(&mut self);
 
-    /// Counters of this end.
+    /// Returns the counters of this end.
     fn stats(&self) -> SenderStats;
 }
 
-/// Where a sender waits for room.
+/// The object on which a sender waits for room.
 pub trait ConnectionSpace: fmt::Debug + Send + Sync {
-    /// Numbers that differ once there is more room. They may be read from memory that the peer
+    /// Returns numbers that differ once there is more room. They may come from memory that the peer
     /// writes.
     fn snapshot(&self) -> [u64; 3];
 
-    /// Whether the system reports that there is room, or that there never will be any. The snapshot
-    /// does not include that.
+    /// Whether the kernel reports that the socket accepts bytes, or that it never will again. The
+    /// snapshot does not cover the socket.
     fn is_writable(&self) -> bool;
 
-    /// Becomes readable when there may be room. If the protocol has no notification for that, it
-    /// becomes readable when it is time to check again.
+    /// Returns a descriptor that becomes readable when there may be room. If the protocol does not
+    /// notify about room, the descriptor becomes readable when it is time to poll.
     fn descriptor(&self) -> BorrowedFd<'_>;
 }
 
 /// The receiving end of a connection.
 pub trait ConnectionReceiver: fmt::Debug + Send {
-    /// The next event, if there is one. Each stream yields `Opened` (if the peer opened it),
-    /// messages, then `Closed`, and no further event under that id.
+    /// Returns the next event. Each stream yields `Opened` if the peer opened it, then its
+    /// messages, then `Closed`; its id has no later event.
     ///
     /// # Errors
-    /// See [`ProtocolError`]: the connection is unusable then.
+    /// Returns [`ProtocolError`] if the connection failed and is unusable.
     fn find(&mut self) -> Result<ConnectionEvent, ProtocolError>;
 
-    /// Prepares for a sleep: from now on [`descriptor`](Self::descriptor) becomes readable when an
-    /// event arrives. Returns `true` if there is one already. A `quiet` driver also polls by
-    /// itself.
+    /// Prepares for a sleep. From now on [`descriptor`](Self::descriptor) becomes readable when an
+    /// event arrives. Returns `true` if an event is there already. A driver that is `quiet` polls
+    /// at intervals as well.
     ///
     /// # Errors
-    /// See [`ProtocolError`].
+    /// Returns [`ProtocolError`] if the protocol failed.
     fn arm(&mut self, quiet: bool) -> Result<bool, ProtocolError>;
 
-    /// Becomes readable when an event arrives.
+    /// Returns a descriptor that becomes readable when an event arrives.
     fn descriptor(&self) -> BorrowedFd<'_>;
 
-    /// Whether to poll the descriptor now. `false` while the unread bytes exceed their bound; then
-    /// the protocol calls [`DriverWaker::wake`].
+    /// Whether the driver should poll the descriptor now. `false` while the unread bytes exceed
+    /// their bound. Once they no longer do, the protocol calls [`DriverWaker::wake`].
     fn listens(&self) -> bool {
         true
     }
 
-    /// For a driver that only polls: checks from time to time whether the peer has gone. `true` if
-    /// there may be an event.
+    /// Checks whether the peer has gone. A driver that only polls calls it at intervals. Returns
+    /// `true` if there may be an event.
     ///
     /// # Errors
-    /// See [`ProtocolError`].
+    /// Returns [`ProtocolError`] if the protocol failed.
     fn notice_end(&mut self) -> Result<bool, ProtocolError>;
 
-    /// The session receives no more.
+    /// Announces that the session will receive no more.
     fn close(&mut self);
 
-    /// Counters of this end.
+    /// Returns the counters of this end.
     fn stats(&self) -> ReceiverStats;
 }
 
-/// An event of a connection.
+/// An event on a connection of another protocol; the number is the id of a stream.
 #[derive(Debug)]
 pub enum ConnectionEvent {
     /// The peer opened a stream.
     Opened(u32),
-    /// A message, or bytes of a stream without message boundaries; never empty.
+    /// A message of a stream, or some bytes of a stream without message boundaries; never empty.
     Message(u32, Message),
-    /// The peer closed a stream, after everything that it sent on it.
+    /// The peer closed a stream. All messages that it sent on the stream were returned before.
     Closed(u32),
-    /// An event inside the protocol: call [`find`](ConnectionReceiver::find) again.
+    /// The protocol handled an event of its own: call [`find`](ConnectionReceiver::find) again.
     Internal,
-    /// There is no event now.
+    /// No event has arrived.
     Nothing,
-    /// There will be no further event; all earlier ones were returned.
+    /// The connection has ended; all earlier events were returned.
     End(Closed),
 }
 
-/// Shared memory for a message that the application writes. Dropped before it was sent, it is
-/// freed.
+/// Shared memory for a message that the application writes. Dropping an unsent buffer frees its
+/// memory.
 pub trait SendBuffer: fmt::Debug + Send + Sync + std::any::Any {
-    /// The bytes.
+    /// Returns the bytes of the message.
     fn as_slice(&self) -> &[u8];
 
-    /// The bytes, to be written.
+    /// Returns the bytes of the message, for the application to write.
     fn as_mut_slice(&mut self) -> &mut [u8];
 
-    /// Shortens it to `len` bytes.
+    /// Shortens the message to `len` bytes.
     fn truncate(&mut self, len: usize);
 
-    /// Converts it, so that the protocol can downcast to its own type.
+    /// Converts the buffer, so that the protocol can downcast it to the protocol's own type.
     fn into_any(self: Box<Self>) -> Box<dyn std::any::Any>;
 }
 
 /// Why a call of [`ConnectionSender`] sent nothing.
 #[derive(Debug)]
 pub enum TrySendError {
-    /// There is no room now. Try again when there may be some; nothing was changed.
+    /// There is no room now, and nothing was changed. Try again when there may be room.
     Full,
-    /// The peer will not receive it.
+    /// The peer has closed the stream or the connection, so the message cannot arrive.
     Closed(Closed),
-    /// The message never fits; the value is the most bytes that do.
+    /// The message never fits. The value is the length of the longest possible message in bytes.
     TooLarge(u64),
     /// The connection is broken.
     Broken(ProtocolError),

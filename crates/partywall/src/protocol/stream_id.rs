@@ -1,26 +1,26 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Hash tables by a protocol's stream ids.
+//! Hash tables whose keys are the stream ids of another protocol.
 //!
-//! The peer chooses the ids, so they are mixed with a secret. Every message looks one up, so mixing
-//! is cheap.
+//! The peer chooses the ids, so the hash mixes each id with a secret of the table. Each message
+//! looks up one id, so the hash must be cheap.
 //!
 //! ```text
-//!   id ─ xor secret ─ times secret ─▶ 128 bits ─ xor of its 64-bit halves ─▶ 64; all of it twice
+//!   id ─ xor secret ─ times secret ─▶ 128 bits ─ xor of its 64-bit halves ─▶ 64 bits; two rounds
 //! ```
 //!
-//! It is done twice because one secret in a hundred has too few bits in some places: after one
-//! round, ids at equal distances may share few buckets. After the second round no such secret is
-//! known.
+//! The hash has two such rounds. After one round, a secret in a hundred is weak: ids at equal
+//! distances may share few buckets. After two rounds no weak secret is known.
 //!
-//! Without the secrets nobody can choose ids that collide. It is *not* meant for other keys.
+//! A peer that does not know the secrets cannot choose ids that collide. The hash is *not* meant
+//! for other keys.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, Hasher, RandomState};
 
-/// A hash table by stream id.
+/// A hash table whose keys are stream ids.
 pub type StreamIdMap<V> = HashMap<u32, V, StreamIdSecrets>;
 
-/// The secrets of one table.
+/// The random secrets of one hash table.
 #[derive(Clone, Debug)]
 pub struct StreamIdSecrets {
     added: u64,
@@ -30,7 +30,7 @@ pub struct StreamIdSecrets {
 impl Default for StreamIdSecrets {
     fn default() -> Self {
         let random = RandomState::new();
-        // Odd, so that the multiplication is a bijection.
+        // An odd factor makes the multiplication a bijection.
         Self { added: random.hash_one(0), factor: random.hash_one(1) | 1 }
     }
 }
@@ -43,7 +43,7 @@ impl BuildHasher for StreamIdSecrets {
     }
 }
 
-/// Hashes one stream id.
+/// The hasher of one stream id.
 #[derive(Clone, Debug)]
 pub struct StreamIdHasher {
     secrets: StreamIdSecrets,
@@ -85,7 +85,8 @@ mod tests {
 
     #[test]
     fn sequential_ids_and_ids_that_differ_in_high_bits_do_not_collide() {
-        // A weak secret, one in a hundred, would be among so many.
+        // About one secret in a hundred would be weak with a single round, so 1,000 tables would
+        // show it.
         for _ in 0..1000 {
             let secrets = StreamIdSecrets::default();
             for step in [1_u32, 1 << 8, 1 << 16] {
@@ -95,7 +96,7 @@ mod tests {
         }
     }
 
-    /// The distinct buckets of 128 ids in a table of 256 buckets with tags of 7 bits.
+    /// Counts the distinct places of 128 ids in a table of 256 buckets with tags of 7 bits.
     fn places(secrets: &StreamIdSecrets, step: u32) -> usize {
         let mixed = |index: u32| secrets.hash_one(index.wrapping_mul(step));
         let places = (0..128).map(|index| (mixed(index) & 0xff, mixed(index) >> 57));

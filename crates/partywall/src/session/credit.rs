@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! How many bytes of a stream may be unread: the counters of both ends of one direction (SPEC
-//! 11.4).
+//! Credit of one direction of a stream: the counters with which sender and receiver bound its
+//! unread bytes (SPEC 11.4).
 //!
 //! ```text
 //!   sender      sent ─────────────── credited      begin c:  sent + c − credited ≤ window
@@ -8,20 +8,21 @@
 //!   receiver    received ── taken ── reported      report:   taken − reported ≥ window / 2
 //! ```
 //!
-//! Pure arithmetic over absolute totals. `reported` is never behind `credited`, so a receiver
-//! refuses nothing that an honest sender may begin. Bytes are reported by half windows, so a sender
-//! whose messages were all taken may begin any message.
+//! The counters are totals since the stream was opened; the module only computes. The receiver's
+//! `reported` is never behind the sender's `credited`, so a receiver never refuses a message that
+//! an honest sender may begin. The receiver reports at least every half window, so a sender whose
+//! messages were all taken may begin any message.
 
 use partywall_layout::Violation;
 use partywall_layout::record_ring::footprint;
 
-/// Cost of a message of `len` bytes.
+/// Returns the cost in credit of a message of `len` bytes: its footprint in a ring.
 #[inline]
 pub(crate) const fn cost(len: usize) -> u64 {
     footprint(len as u64)
 }
 
-/// The counters of the sender.
+/// The counters of the sender, in bytes of cost.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct SendCredit {
     window: u64,
@@ -34,11 +35,11 @@ impl SendCredit {
         Self { window, sent: 0, credited: 0 }
     }
 
-    /// Charges a message of this cost if it may begin.
+    /// Charges a message of this cost if credit lets it begin. Returns whether it may begin.
     #[inline]
     pub(crate) const fn charge(&mut self, cost: u64) -> bool {
-        // A hostile receiver can credit bytes that were charged and then refunded. The loss is its
-        // own.
+        // A hostile receiver can credit a message that was charged and later refunded, so
+        // `credited` may exceed `sent`. Only that receiver's own window suffers.
         let may_begin = fits(self.window, self.sent.saturating_sub(self.credited), cost);
         if may_begin {
             self.sent += cost;
@@ -46,12 +47,12 @@ impl SendCredit {
         may_begin
     }
 
-    /// Refunds a message that was charged and never began.
+    /// Refunds the cost of a message that was charged but never began.
     pub(crate) const fn refund(&mut self, cost: u64) {
         self.sent -= cost;
     }
 
-    /// The receiver has taken `credited` bytes in all.
+    /// Handles CREDIT: the receiver has taken `credited` bytes of cost in all.
     pub(crate) const fn received(&mut self, stream: u32, credited: u64) -> Result<(), Violation> {
         if credited < self.credited || credited > self.sent {
             return Err(Violation::Credit { stream, found: credited, max: self.sent });
@@ -61,7 +62,7 @@ impl SendCredit {
     }
 }
 
-/// The counters of the receiver.
+/// The counters of the receiver, in bytes of cost.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct RecvCredit {
     window: u64,
@@ -75,7 +76,7 @@ impl RecvCredit {
         Self { window, received: 0, taken: 0, reported: 0 }
     }
 
-    /// A message of this cost begins to arrive.
+    /// Counts a message whose first bytes arrived. Fails if the sender had no credit for it.
     #[inline]
     pub(crate) const fn arrived(&mut self, stream: u32, cost: u64) -> Result<(), Violation> {
         if !fits(self.window, self.received - self.reported, cost) {
@@ -86,32 +87,33 @@ impl RecvCredit {
         Ok(())
     }
 
-    /// The application took a message of this cost. Returns whether to report it to the sender.
+    /// Counts a message that the application took. Returns whether to report CREDIT to the sender.
     #[inline]
     pub(crate) const fn took(&mut self, cost: u64) -> bool {
         self.taken += cost;
         self.is_due()
     }
 
-    /// Whether a report to the sender is due.
+    /// Whether half the window was taken since the last report, so that a report is due.
     #[inline]
     const fn is_due(&self) -> bool {
         let unreported = self.taken - self.reported;
         unreported > 0 && unreported >= self.window / 2
     }
 
-    /// Whether the report must not wait for a message of the other direction.
+    /// Whether so much was taken since the last report that it must not wait for a message to carry
+    /// it.
     #[inline]
     pub(crate) const fn is_overdue(&self) -> bool {
         self.taken - self.reported > self.window / 4 * 3
     }
 
-    /// The total to report.
+    /// Returns the total of taken bytes, for the next report.
     pub(crate) const fn due(&self) -> u64 {
         self.taken
     }
 
-    /// The total was reported.
+    /// Notes that the total `credited` was reported to the sender.
     pub(crate) const fn report(&mut self, credited: u64) {
         self.reported = credited;
     }
@@ -127,8 +129,9 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// However messages, credits and their delays interleave: no honest sender is refused, the
-        /// unread bytes are bounded, and a sender whose messages were all taken is never stuck.
+        /// However messages, credits and their delays interleave: an honest sender is never
+        /// refused, the unread bytes are bounded, and a sender whose messages were all taken may
+        /// always send another.
         #[test]
         fn honest_senders_are_neither_refused_nor_stuck(
             window in 0u64..2000,

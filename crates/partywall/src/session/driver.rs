@@ -8,8 +8,9 @@
 //!                 └─ the end ────────▶ every waiter is woken
 //! ```
 //!
-//! It never blocks (SPEC 11.7). A front calls `turn` while it is busy, then `arm`, and blocks. A
-//! task drives it on tokio, and a thread without a runtime.
+//! The driver never blocks (SPEC 11.7). A front calls `turn` until it returns `Idle`, then `arm`,
+//! and then blocks until a descriptor is readable. The `tokio` front runs the driver in a task, the
+//! `blocking` front in a thread.
 
 use super::error::SessionError;
 use super::routing::Slot;
@@ -26,52 +27,53 @@ use std::sync::Arc;
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
-/// Receives for a session.
+/// The receiving end of a session.
 #[derive(Debug)]
 pub(crate) struct Driver {
     pub(super) shared: Arc<SessionShared>,
     pub(super) wire: AnyReceiver,
     room: Arc<dyn SpaceWaiter>,
-    /// Streams by index: those that this side opened, and those that the peer opened.
+    /// Tables of streams by index: `own` for those that this side opened, `theirs` for the peer's.
     pub(super) own: Vec<Slot>,
     pub(super) theirs: Vec<Slot>,
     pub(super) message_max: u64,
-    /// Set once the session is over here and pending records found no room: how long they may wait.
+    /// When an ended session drops the records that it could not send; `None` while the session
+    /// lives.
     linger_until: Option<Instant>,
     linger: Duration,
-    /// Whether the next turn calls `service`: a user needs the driver for something that is no
+    /// Whether the next turn calls `service`: a user woke the driver for something other than a
     /// record.
     is_service_due: bool,
     is_over: bool,
 }
 
-/// Result of a turn.
+/// The result of one `Driver::turn`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Turn {
-    /// Records were handled, and there may be more.
+    /// The turn handled records, and more may have arrived.
     Busy,
-    /// There is no record now.
+    /// No record has arrived.
     Idle,
     /// The session is over, and every waiter was woken.
     Over,
 }
 
-/// Result of `arm`.
+/// Result of `Driver::arm`: whether the driver may block, and on which descriptors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sleep {
-    /// A record or room is there already.
+    /// The driver must not block, because a record or room is there already.
     No,
-    /// Block until records come.
+    /// Block until records arrive.
     ForRecords,
-    /// Block until records or room come.
+    /// Block until records arrive or the ring has room.
     ForBoth,
 }
 
-/// Most records in one turn: other tasks need the thread, too.
+/// Most records that one turn handles, so that other tasks get the thread.
 const TURN_RECORDS: usize = 256;
 
 impl Driver {
-    /// A session over a new connection.
+    /// Makes a session over a new connection: the part that users share, and the driver.
     pub(crate) fn new(established: Established, config: &Config) -> (Arc<SessionShared>, Self) {
         let room = established.sender.space();
         let (shared, wire) = SessionShared::new(established, config);
@@ -90,12 +92,12 @@ impl Driver {
         (shared, driver)
     }
 
-    /// Registers the waker by which users wake the driver.
+    /// Registers the waker with which users of the session wake the driver.
     pub(crate) fn register(&mut self, waker: &Waker) {
         self.is_service_due |= self.shared.register_driver(waker);
     }
 
-    /// Handles the records that are there, at most `TURN_RECORDS`.
+    /// Handles the records that have arrived, at most `TURN_RECORDS`.
     pub(crate) fn turn(&mut self) -> Turn {
         if self.is_over {
             return Turn::Over;
@@ -118,15 +120,15 @@ impl Driver {
             self.service();
             if self.shared.check().is_err() || self.shared.is_abandoned() {
                 let left = self.leave();
-                // A peer that sends without pause and never reads must not keep the thread from
-                // other tasks.
+                // `Busy` lets the front run other tasks in between: a peer that sends without pause
+                // and never reads must not occupy the thread until the linger time has passed.
                 return if left == Turn::Idle && count > 0 { Turn::Busy } else { left };
             }
         }
         if count > 0 {
             return Turn::Busy;
         }
-        // A driver that never blocks learns of the peer's death only by this check.
+        // A driver that never blocks would otherwise not learn of the peer's death.
         match self.wire.notice_end() {
             Ok(false) => Turn::Idle,
             Ok(true) => Turn::Busy,
@@ -134,7 +136,7 @@ impl Driver {
         }
     }
 
-    /// Handles the next record; `false` if there is none.
+    /// Handles the next record. Returns `false` if no record has arrived.
     #[inline]
     fn step(&mut self) -> Result<bool, SessionError> {
         match self.wire.find(false)? {
@@ -154,7 +156,8 @@ impl Driver {
         }
     }
 
-    /// Discards the next record, so that the peer finds room for its own last ones.
+    /// Discards the next record of an ended session, so that the peer has room for its own last
+    /// records.
     fn discard_next(&mut self) -> Result<bool, SessionError> {
         match self.wire.find(false)? {
             Found::Message => drop(self.wire.take()),
@@ -165,7 +168,7 @@ impl Driver {
         Ok(true)
     }
 
-    /// Declares that the driver is about to block. A `quiet` one polls again by itself.
+    /// Prepares for blocking. A driver that is `quiet` also polls at intervals.
     pub(crate) fn arm(&mut self, quiet: bool) -> Result<Sleep, Fault> {
         if self.wire.arm(quiet)? {
             return Ok(Sleep::No);
@@ -174,19 +177,18 @@ impl Driver {
         if !outbox.wants_room() {
             return Ok(Sleep::ForRecords);
         }
-        // A user that waits for room may not have woken the driver yet, so the next turn checks in
-        // any case. Otherwise a front that turns and arms would find room here, and the user would
-        // not be woken.
+        // A user that waits for room may not have called `wake_driver` yet. Without this flag, the
+        // driver would find the room, not block, and never wake that user.
         self.is_service_due |= !seeded_fault("no_look_for_uncalled");
         Ok(if outbox.arm()? { Sleep::No } else { Sleep::ForBoth })
     }
 
-    /// Sends pending records, and wakes the waiters for room.
+    /// Sends pending records, and wakes the users that wait for room.
     pub(crate) fn found_room(&mut self) {
         let mut outbox = self.shared.outbox();
         outbox.disarm();
-        // Taken before the attempt: what still finds no room registers for room that comes from
-        // here on.
+        // The waiters are taken before records are sent. A user whose next attempt fails registers
+        // again, and then waits for room that is freed later.
         let wakers = outbox.take_waiters();
         let flushed = outbox.drain();
         self.shared.leave_outbox(outbox);
@@ -196,23 +198,24 @@ impl Driver {
         }
     }
 
-    /// The latest time of the next turn.
+    /// Returns the deadline for sending the last records of an ended session; the driver must turn
+    /// by then.
     pub(crate) const fn linger_until(&self) -> Option<Instant> {
         self.linger_until
     }
 
-    /// The descriptor that becomes readable when records come.
+    /// Returns the descriptor that becomes readable when records arrive.
     pub(crate) fn records_descriptor(&self) -> BorrowedFd<'_> {
         self.wire.descriptor()
     }
 
-    /// The descriptor that becomes readable when room comes.
+    /// Returns the descriptor that becomes readable when the ring or socket has room.
     pub(crate) fn room_descriptor(&self) -> BorrowedFd<'_> {
         self.room.descriptor()
     }
 
-    /// Whether dropping the driver may block: on a socket, bytes that the kernel has not taken wait
-    /// for room.
+    /// Whether dropping the driver may block. On a socket, dropping waits for the kernel to accept
+    /// bytes.
     #[cfg(feature = "tokio")]
     pub(crate) fn may_linger(&self) -> bool {
         matches!(self.shared.transport, crate::transport::Transport::Socket(_))
@@ -223,7 +226,7 @@ impl Driver {
         self.finish(SessionError::from(fault))
     }
 
-    /// Wakes the waiters for room if there may be some.
+    /// Wakes the users that wait for room if there may be some.
     fn service(&mut self) {
         let outbox = self.shared.outbox();
         self.is_service_due = outbox.wants_room();
@@ -234,8 +237,8 @@ impl Driver {
         }
     }
 
-    /// Ends the session in good order: pending records are sent as soon as there is room. A peer
-    /// that lives and never reads delays this by at most `Config::linger`.
+    /// Ends the session in good order, after sending pending records as room allows. A living peer
+    /// that never reads delays the end by at most `Config::linger`.
     fn leave(&mut self) -> Turn {
         if self.shared.check().is_ok() {
             self.shared.end(SessionError::closed_here());
@@ -263,7 +266,7 @@ impl Driver {
         Turn::Over
     }
 
-    /// Ends all streams with the reason why the session is over.
+    /// Ends all streams with the reason for which the session is over.
     fn end_streams(&mut self) {
         let Err(error) = self.shared.check() else { return };
         let slots =
@@ -277,11 +280,11 @@ impl Driver {
 }
 
 impl Drop for Driver {
-    /// Runs also when the front's task is aborted or its thread panics, so that every waiter is
-    /// woken.
+    /// Runs also when the front's task is aborted or its thread panics, so every waiter is woken in
+    /// any case.
     fn drop(&mut self) {
         if !self.is_over {
-            // One attempt without waiting: there is no further turn.
+            // Attempts once to send pending records: after the drop no turn could repeat it.
             let mut outbox = self.shared.outbox();
             let _ = outbox.drain();
             self.shared.leave_outbox(outbox);
@@ -319,7 +322,7 @@ mod tests {
         }
     }
 
-    /// The shared parts and the drivers of both sides.
+    /// Makes two connected sessions: the shared part and the driver of each side.
     fn pair(policy: TransportPolicy) -> [(Arc<SessionShared>, Driver); 2] {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let config = Config::default().ring_bytes(4096).inline_max(512).transport(policy);
@@ -339,7 +342,7 @@ mod tests {
         [Driver::new(connected, &config), Driver::new(accepted, &config)]
     }
 
-    /// Fills the ring, so that there is no room.
+    /// Sends records until the ring or socket has no room.
     fn fill(outbox: &mut Outbox) {
         let body = GoAwayBody { code: U32::new(1), zero: U32::new(0) };
         let unsent = loop {
@@ -350,7 +353,8 @@ mod tests {
         assert!(matches!(unsent, NotSent::Full), "{unsent:?}");
     }
 
-    /// Its pending records would keep the driver for ever.
+    /// A peer that never reads leaves no room for the last records. With a linger time of 0, the
+    /// driver must end in its next turn instead of waiting.
     #[test]
     fn peer_that_never_reads_is_not_waited_for_after_the_end() {
         for policy in [TransportPolicy::SharedMemory, TransportPolicy::Socket] {
@@ -365,8 +369,8 @@ mod tests {
         }
     }
 
-    /// A record of a stream that the driver does not know yet comes between the end and the next
-    /// turn.
+    /// The peer resets a stream that is not in the driver's table yet, and the session ends before
+    /// the driver's next turn.
     #[test]
     fn closing_right_after_opening_is_no_violation() {
         for policy in [TransportPolicy::SharedMemory, TransportPolicy::Socket] {
@@ -390,8 +394,8 @@ mod tests {
         }
     }
 
-    /// A waiter for room unlocks the outbox before it wakes the driver. A driver that finds the
-    /// room in between wakes the waiter, and does not turn for ever.
+    /// A waiter for room unlocks the outbox before it wakes the driver. A driver that finds room
+    /// between the two steps must wake the waiter, instead of turning for ever.
     #[test]
     fn waiter_for_room_is_woken_before_it_wakes_the_driver() {
         for policy in [TransportPolicy::SharedMemory, TransportPolicy::Socket] {
@@ -413,8 +417,8 @@ mod tests {
         }
     }
 
-    /// A stream was opened, and its answer is there, when the session is closed. The driver has not
-    /// noticed the end yet, and must not take the answer for a violation.
+    /// The session is closed while an answer of the peer waits to be received. The driver has not
+    /// noticed the close yet, and must not take the answer for a violation.
     #[test]
     fn answer_during_close_is_no_violation() {
         for policy in [TransportPolicy::SharedMemory, TransportPolicy::Socket] {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Errors of a session and its streams, one small enum per operation, and the codes in them.
+//! The errors of sessions and streams, one small enum per operation, and the codes in the errors.
 
 use crate::error::{Closed, Fault, TooLarge};
 use partywall_layout::stream::{DROPPED, REFUSED, RESERVED_CODES};
@@ -11,8 +11,8 @@ use std::sync::Arc;
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SessionError {
-    /// This side closed it, by [`close`](crate::blocking::Session::close) or by dropping its last
-    /// handle, which closes with code 0 and no reason.
+    /// This side called [`close`](crate::blocking::Session::close) or dropped its last handle.
+    /// Dropping closes with code 0 and an empty reason.
     #[error("this side closed the session{}", Reason(*code, reason))]
     ClosedHere {
         /// The code given to `close`.
@@ -20,34 +20,34 @@ pub enum SessionError {
         /// The reason given to `close`.
         reason: Arc<str>,
     },
-    /// The peer closed it, or its connection is gone.
+    /// The peer closed the session, or its connection was lost.
     #[error(transparent)]
     Closed(Closed),
-    /// The session is broken.
+    /// The session is broken: the peer violated the protocol, or a system call failed.
     #[error(transparent)]
     Fault(Arc<Fault>),
-    /// The session's protocol has no equivalent of the operation. The session goes on.
+    /// The session's protocol has no equivalent of the operation. The session continues.
     #[error("this protocol has no {what}: see partywall::protocol")]
     Unsupported {
-        /// The missing feature.
+        /// The missing operation, as text.
         what: &'static str,
     },
 }
 
 impl SessionError {
-    /// The end of a session that this side closed without code or reason.
+    /// Makes the error of a session that this side closed without code or reason.
     pub(crate) fn closed_here() -> Self {
         Self::ClosedHere { code: 0, reason: "".into() }
     }
 
-    /// Whether the session ended in good order: one of the two sides closed it.
+    /// Whether one of the two sides closed the session, as opposed to a fault or a lost connection.
     #[must_use]
     pub const fn is_good_end(&self) -> bool {
         matches!(self, Self::ClosedHere { .. } | Self::Closed(Closed::Finished))
     }
 }
 
-/// Code and reason as the tail of a sentence; empty if neither was given.
+/// The code and reason of `close`, which `Display` writes as the end of a sentence.
 struct Reason<'a>(u32, &'a str);
 
 impl fmt::Display for Reason<'_> {
@@ -60,17 +60,17 @@ impl fmt::Display for Reason<'_> {
     }
 }
 
-/// Why an event of a session was not waited for to the end, or has not happened yet.
+/// Why waiting for an event of a session stopped before the event.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum WaitError {
-    /// The deadline passed before the event. The session goes on.
+    /// The deadline passed before the event. The session continues.
     #[error("timed out: the deadline passed before the event")]
     TimedOut,
-    /// The event has not happened yet; only from `try_` calls. The session goes on.
+    /// The event has not happened yet; only `try_` calls return this error. The session continues.
     #[error("the operation would block")]
     WouldBlock,
-    /// The session is over.
+    /// The session is over, for the contained reason.
     #[error(transparent)]
     Session(#[from] SessionError),
 }
@@ -79,16 +79,16 @@ pub enum WaitError {
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {
-    /// The peer asked for no more streams (`go_away`), with this code. Open the stream elsewhere.
+    /// The peer sent `go_away` and accepts no more streams. Open the stream over another session.
     #[error("the peer takes no more streams (code {code:#x}): open it over another session")]
     GoingAway {
-        /// The code of the peer's `go_away`.
+        /// The code that the peer gave to `go_away`.
         code: u32,
     },
-    /// The peer allows no stream at all.
+    /// The peer never allows this side to open a stream.
     #[error("the peer allows no streams: raise Config::streams_max there")]
     NoStreams,
-    /// More metadata than a stream can be opened with.
+    /// The metadata is longer than the metadata of a stream can be.
     #[error(
         "{len} bytes of metadata exceed the limit of {max}: send the rest as the first message"
     )]
@@ -98,25 +98,26 @@ pub enum OpenError {
         /// Longest possible metadata in bytes.
         max: usize,
     },
-    /// The deadline passed before the peer allowed another stream, or before there was room.
+    /// The deadline passed before the peer allowed another stream, or before there was room to open
+    /// it.
     #[error("timed out: no stream could be opened before the deadline")]
     TimedOut,
-    /// Opening would have to wait; only from `try_open`.
+    /// Opening would have to wait; only `try_open` returns this error.
     #[error("opening a stream would block: the peer allows no more now, or there is no room")]
     WouldBlock,
-    /// The session is over.
+    /// The session is over, for the contained reason.
     #[error(transparent)]
     Session(#[from] SessionError),
 }
 
-/// Why a request was not answered.
+/// Why a request was not received and answered.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReplyError {
-    /// No request was received.
+    /// No request was received, so there is none to answer.
     #[error("no request was received: {0}")]
     Recv(StreamRecvError),
-    /// A request was received, and its response was not sent.
+    /// A request was received, but its response was not sent.
     #[error("the response was not sent: {0}")]
     Send(StreamSendError),
 }
@@ -125,25 +126,27 @@ pub enum ReplyError {
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StreamSendError {
-    /// The peer receives no more of this stream, and gave this code.
+    /// The peer has stopped receiving from this stream.
     #[error("the peer receives no more of this stream (code {code:#x}{})", code_name(*code))]
     Stopped {
-        /// The code of the peer; [`DROPPED`](super::DROPPED) if it dropped the stream.
+        /// The code that the peer gave; [`DROPPED`](super::DROPPED) if it dropped its end of the
+        /// stream.
         code: u32,
     },
-    /// This side finished or reset its sending direction before.
+    /// This side has already finished or reset its sending direction.
     #[error("this side has finished or reset the stream")]
     ClosedHere,
-    /// There is no room, and the policy is [`BackPressure::Error`](crate::BackPressure::Error).
+    /// Credit or room is lacking, and the policy is
+    /// [`BackPressure::Error`](crate::BackPressure::Error).
     #[error("no credit or room now")]
     Full,
     /// The deadline passed before there was credit and room. Nothing of the message was sent.
     #[error("timed out: no room before the deadline")]
     TimedOut,
-    /// The message can never be sent over this session.
+    /// The message is longer than this session can ever send.
     #[error("{0}")]
     TooLarge(TooLarge),
-    /// The session is over.
+    /// The session is over, for the contained reason.
     #[error(transparent)]
     Session(#[from] SessionError),
 }
@@ -152,28 +155,28 @@ pub enum StreamSendError {
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StreamRecvError {
-    /// The peer reset its direction, with this code. Messages that it sent before were received.
+    /// The peer reset its sending direction. Messages that it had sent before were received.
     #[error("the peer has reset the stream (code {code:#x}{})", code_name(*code))]
     Reset {
-        /// The code of the peer; [`DROPPED`](super::DROPPED) if the stream was dropped while
-        /// unwinding.
+        /// The code that the peer gave; [`DROPPED`](super::DROPPED) if a panic dropped its end of
+        /// the stream.
         code: u32,
     },
-    /// There is no message now; only from `try_recv`.
+    /// No message has arrived; only `try_recv` returns this error.
     #[error("no message is there now")]
     Empty,
     /// The deadline passed before a message came.
     #[error("timed out: no message before the deadline")]
     TimedOut,
-    /// This side stopped receiving before.
+    /// This side has already stopped receiving from the stream.
     #[error("this side has stopped receiving from the stream")]
     StoppedHere,
-    /// The session is over, and the peer had not finished the stream.
+    /// The session ended before the peer had finished the stream.
     #[error(transparent)]
     Session(#[from] SessionError),
 }
 
-/// A fault of the session's connection ends the session.
+/// Any fault of the connection ends the session.
 impl From<Fault> for SessionError {
     fn from(fault: Fault) -> Self {
         Self::Fault(Arc::new(fault))
@@ -243,7 +246,7 @@ impl From<StreamRecvError> for io::Error {
     }
 }
 
-/// Asserts that the application may use this code.
+/// Panics if `code` is reserved for the protocol, so that the application may not use it.
 #[track_caller]
 pub(crate) fn assert_application_code(code: u32) {
     assert!(
@@ -252,7 +255,7 @@ pub(crate) fn assert_application_code(code: u32) {
     );
 }
 
-/// A name for a code of the protocol, as the tail of a sentence; empty for other codes.
+/// Names a code that is reserved for the protocol, as the end of a sentence; empty for other codes.
 const fn code_name(code: u32) -> &'static str {
     match code {
         REFUSED => ", refused: it was never accepted, and may be opened elsewhere",

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The two directions of a stream, as users hold them. The fronts wrap these.
+//! The two directions of a stream, without a runtime. The fronts `tokio` and `blocking` wrap them.
 //!
 //! ```text
 //!   SendHalf  charge credit ─▶ outbox ─▶ wire       dropped: CLOSE_WRITE (RESET while panicking)
 //!   RecvHalf  queue ─▶ message ─▶ credit            dropped: RESET {receiving}
 //! ```
 //!
-//! Every `poll_` may be called again after `Pending`, or not. A message on its way out keeps what
-//! it holds in its half, and [`SendHalf::give_back`] returns it.
+//! After `Pending`, the caller of a `poll_` method may call it again or give up. The direction
+//! keeps the resources of an unsent message until [`SendHalf::give_back`] frees them.
 
 use super::DROPPED;
 use super::credit::cost;
@@ -25,7 +25,7 @@ use partywall_layout::seeded_fault;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-/// Makes both directions of a stream.
+/// Makes the sending and the receiving direction of a stream.
 pub(super) fn halves(
     shared: &Arc<SessionShared>,
     stream: &Arc<StreamShared>,
@@ -47,17 +47,17 @@ pub(super) fn halves(
 pub(crate) struct SendHalf {
     pub(crate) shared: Arc<SessionShared>,
     pub(crate) stream: Arc<StreamShared>,
-    /// The message on its way out; there is at most one.
+    /// The message that is being sent; a direction sends one at a time.
     outgoing: Outgoing,
-    /// The buffer of the last short reservation, for the next one.
+    /// The empty buffer of the last short reservation, which the next one uses again.
     spare: Vec<u8>,
 }
 
-/// Resources of a message on its way out. It is never moved: that would cost more than the rest of
-/// a reservation.
+/// The resources of a message that is being sent. It stays in its `SendHalf`: moving it would cost
+/// more time than the rest of a reservation.
 #[derive(Debug, Default)]
 struct Outgoing {
-    /// The cost that was charged.
+    /// The cost of the message, once it was charged against credit.
     charged: Option<u64>,
     progress: Progress,
     ticket: Option<u64>,
@@ -65,21 +65,22 @@ struct Outgoing {
 }
 
 impl SendHalf {
-    /// Ends the direction in good order: no more messages will come.
+    /// Finishes the direction in good order: no more messages follow.
     pub(crate) fn finish(&self) {
         self.stream.note_sending_over();
         self.stream.lock().lifecycle.finish();
         self.shared.send_pending(&self.stream);
     }
 
-    /// Resets the direction: the peer gets `code`.
+    /// Resets the direction: the peer gets `code` and need not wait for further messages.
     pub(crate) fn reset(&self, code: u32) {
         self.stream.note_sending_over();
         self.stream.lock().lifecycle.reset(code);
         self.shared.send_pending(&self.stream);
     }
 
-    /// Ready when the peer receives no more, this side sends no more, or the session is over.
+    /// Completes when the peer stops receiving, this side ends the direction, or the session is
+    /// over.
     pub(crate) fn poll_stopped(&self, context: &Context<'_>) -> Poll<StreamSendError> {
         if let Err(error) = self.shared.check_process() {
             return Poll::Ready(error.into());
@@ -106,24 +107,24 @@ impl Drop for SendHalf {
 }
 
 impl SendHalf {
-    /// The reserved memory.
+    /// Returns the reserved memory for reading.
     pub(crate) fn memory(&self) -> &[u8] {
         self.outgoing.memory.as_ref().map_or(&[], Memory::as_slice)
     }
 
-    /// The reserved memory, to be filled.
+    /// Returns the reserved memory for writing.
     pub(crate) fn memory_mut(&mut self) -> &mut [u8] {
         self.outgoing.memory.as_mut().map_or(&mut [], Memory::as_mut_slice)
     }
 
-    /// Shortens the reservation.
+    /// Shortens the reserved message to `len` bytes.
     pub(crate) fn truncate(&mut self, len: usize) {
         if let Some(memory) = &mut self.outgoing.memory {
             memory.truncate(len);
         }
     }
 
-    /// Sends a copy of `payload`.
+    /// Sends a copy of `payload`, which must be the same in each call until the result is ready.
     pub(crate) fn poll_send(
         &mut self,
         context: &Context<'_>,
@@ -135,7 +136,8 @@ impl SendHalf {
         self.outgoing.done(sent)
     }
 
-    /// Sends a copy of `payload` whole, or nothing of it. After `Pending`, the payload may change.
+    /// Sends a copy of `payload` as a whole, never in fragments. After `Pending`, the next call may
+    /// pass another payload.
     pub(crate) fn poll_send_whole(
         &mut self,
         context: &Context<'_>,
@@ -152,7 +154,7 @@ impl SendHalf {
         Poll::Pending
     }
 
-    /// Reserves memory for a message of `len` bytes, to be filled before `poll_commit`.
+    /// Reserves memory for a message of `len` bytes. The caller fills it before `poll_commit`.
     pub(crate) fn poll_reserve(
         &mut self,
         context: &Context<'_>,
@@ -166,7 +168,8 @@ impl SendHalf {
             return Poll::Ready(Ok(()));
         }
         if len <= self.shared.inline_max {
-            // A short message is copied on commit, so its buffer is private.
+            // A short message is copied into the ring on commit, so it is written to a private
+            // buffer first.
             let mut bytes = std::mem::take(&mut self.spare);
             bytes.resize(len, 0);
             self.outgoing.memory = Some(Memory::Private(bytes));
@@ -175,7 +178,7 @@ impl SendHalf {
         self.poll_wire(context, None, |wire, outgoing| wire.reserve_into(&mut outgoing.memory, len))
     }
 
-    /// Sends the reserved message.
+    /// Sends the message in the reserved memory.
     pub(crate) fn poll_commit(
         &mut self,
         context: &Context<'_>,
@@ -184,7 +187,7 @@ impl SendHalf {
         let sent = ready!(self.poll_wire(context, Some(cost), |wire, outgoing| {
             let Outgoing { memory, progress, .. } = outgoing;
             match memory {
-                // The buffer stays here for the next message.
+                // Private bytes are only borrowed, so that their buffer can serve the next message.
                 Some(Memory::Private(bytes)) => wire.send_on(bytes, progress),
                 _ => wire.commit(memory, progress),
             }
@@ -192,7 +195,7 @@ impl SendHalf {
         self.outgoing.done(sent)
     }
 
-    /// Returns what a message held that was sent, or will not be.
+    /// Frees the resources of a message that was sent or that will not be sent.
     #[inline]
     pub(crate) fn give_back(&mut self) {
         if let Some(Memory::Private(bytes)) = &mut self.outgoing.memory {
@@ -207,7 +210,7 @@ impl SendHalf {
         }
     }
 
-    /// Gives up a message of which nothing, or only fragments, were sent.
+    /// Frees the resources of a message of which nothing or only some fragments were sent.
     #[cold]
     fn give_up(&mut self) {
         let outgoing = std::mem::take(&mut self.outgoing);
@@ -226,8 +229,8 @@ impl SendHalf {
         super::state::wake(wakers.unwrap_or_default());
     }
 
-    /// Attempts an operation of the wire until there is room. The `cost` of a message is charged
-    /// before, once; without credit the message waits.
+    /// Attempts an operation of the transport until there is room. The `cost` of a message is
+    /// charged once before the first attempt; without credit the message waits.
     #[inline]
     fn poll_wire(
         &mut self,
@@ -238,20 +241,22 @@ impl SendHalf {
         let Self { shared, stream, outgoing, .. } = self;
         if let Err(end) = shared.check() {
             shared.check_process()?;
-            // The end of the stream says more than the end of the session.
+            // The reason for the end of the stream is more specific than the reason for the end of
+            // the session.
             check_sending(&stream.lock())?;
             return Poll::Ready(Err(end.into()));
         }
         let is_early = seeded_fault("credit_before_lock");
         let early = if is_early { stream.lock().take_credit() } else { None };
         let mut outbox = shared.outbox();
-        // First, because a pending record may be of this stream: newer credit, or its end.
+        // Pending records are flushed first: one of them may be newer credit of this stream, or its
+        // end.
         let flushed = outbox.flush();
         let mut credit = early;
         if let Some(cost) = cost {
-            // CREDIT and END are written under this lock: an older value must not follow a newer
-            // one, and after END the number may belong to another stream. From here on no other
-            // record is pending.
+            // The thread that holds the stream's lock writes CREDIT and END of the stream. So an
+            // older credit cannot follow a newer one, and nothing can follow END, when the number
+            // may belong to another stream. After the flush no other record is pending.
             let mut state = stream.lock();
             if let Some(unready) = charge(&mut state, shared, context, outgoing, cost) {
                 drop(state);
@@ -270,12 +275,12 @@ impl SendHalf {
         let mut attempted = flushed
             .and_then(|()| outbox.send(stream.number, credit, |wire| attempt(wire, outgoing)));
         if credit.is_some() && attempted.is_err() {
-            // The peer's credit must not wait for our message.
+            // The credit for the peer must not wait until the message can be sent.
             stream.lock().credit_pending = true;
             outbox.list(stream);
             if matches!(attempted, Err(NotSent::TooLarge(_))) {
-                // Waiting would not help: the credit goes alone, and takes no more of the message's
-                // room.
+                // More room would not make the message fit. So the credit is sent in a record of
+                // its own, where it takes none of the message's room.
                 attempted = outbox.send(stream.number, None, |wire| attempt(wire, outgoing));
             }
         }
@@ -289,8 +294,8 @@ impl SendHalf {
     }
 }
 
-/// Handles an attempt that failed: waits for room, unless that would not help or the policy forbids
-/// it.
+/// Handles a failed attempt to send. Waits for room, unless room would not help or the policy
+/// forbids waiting.
 #[cold]
 fn unsent(
     (shared, stream): (&SessionShared, &Arc<StreamShared>),
@@ -302,8 +307,8 @@ fn unsent(
     let is_full = matches!(error, NotSent::Full);
     let must_wait = is_full && (outgoing.progress.started || shared.policy != BackPressure::Error);
     if must_wait {
-        // First: another attempt would take a new snapshot, and miss the room that came before
-        // ours.
+        // The waiter registers before the flush. Otherwise the attempt to flush would take a new
+        // progress snapshot, which hides room that was freed since this message's attempt.
         outbox.await_room(&mut outgoing.ticket, context);
         outbox.list(stream);
         let _ = outbox.flush();
@@ -325,8 +330,8 @@ fn unsent(
     }))
 }
 
-/// Charges a message its cost, once. Returns the result for the caller if the message may not go
-/// now.
+/// Charges the cost of a message against credit, once. If the message may not be sent now, returns
+/// the result for the caller.
 #[inline]
 fn charge(
     state: &mut StreamState,
@@ -352,7 +357,7 @@ fn charge(
     None
 }
 
-/// Checks that messages may be sent on a stream.
+/// Checks that this side may still send messages on the stream.
 fn check_sending(state: &StreamState) -> Result<(), StreamSendError> {
     match (state.lifecycle.sending(), &state.end) {
         (lifecycle::Sending::Open, None) => Ok(()),
@@ -379,7 +384,8 @@ pub(crate) struct RecvHalf {
 }
 
 impl RecvHalf {
-    /// The next message; `None` once the peer has finished and everything was received.
+    /// Returns the next message, or `None` once the peer has finished and every message was
+    /// received.
     #[inline]
     pub(crate) fn poll_recv(
         &self,
@@ -388,11 +394,12 @@ impl RecvHalf {
         self.shared.check_process()?;
         let mut state = self.stream.lock();
         if let Some(message) = state.queue.pop_front() {
-            // Reported along with the next message of the other direction, or before this side
-            // waits.
+            // The credit is reported along with the next message of the other direction, or before
+            // this side waits.
             state.credit_pending |= state.recv_credit.took(cost(message.len()));
             let is_overdue = state.credit_pending && state.recv_credit.is_overdue();
-            // END waits until the last message is taken.
+            // The pending END of the stream may be written once the application has taken the last
+            // message.
             let must_report =
                 is_overdue || (state.queue.is_empty() && state.lifecycle.pending().is_some());
             drop(state);
@@ -420,7 +427,7 @@ impl RecvHalf {
         }))
     }
 
-    /// Stops receiving. Unread messages are dropped, and their memory returns to the peer.
+    /// Stops receiving. Unread messages are dropped, which returns their memory to the peer.
     pub(crate) fn stop(&self, code: u32) {
         let mut state = self.stream.lock();
         state.lifecycle.stop(code);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The session as its users hold it: opens and accepts streams, pings, and closes.
+//! A session for its users, without a runtime: opens and accepts streams, pings, and closes.
 //!
-//! Every `poll_` may be called again after `Pending`, or not. A stream that is being opened keeps
-//! what it holds in its [`Opening`], which returns it when dropped.
+//! After `Pending`, the caller of a `poll_` method may call it again or give up. An [`Opening`]
+//! keeps the resources of a stream that is being opened, and frees them when it is dropped.
 
 use super::METADATA_BYTES_MAX;
 use super::error::{OpenError, SessionError, assert_application_code};
@@ -13,7 +13,7 @@ use super::stream::StreamShared;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-/// A user of the session; clones are further users.
+/// A user of the session. Each clone counts as another user.
 #[derive(Debug)]
 pub(crate) struct Handle {
     pub(crate) shared: Arc<SessionShared>,
@@ -32,7 +32,7 @@ impl Drop for Handle {
     }
 }
 
-/// A stream that is being opened.
+/// The resources of a stream that is being opened.
 #[derive(Debug, Default)]
 pub(crate) struct Opening {
     stream: Option<(Arc<SessionShared>, Arc<StreamShared>)>,
@@ -51,12 +51,12 @@ impl Drop for Opening {
 }
 
 impl Handle {
-    /// For the first handle, whose user is counted already.
+    /// Makes the first handle of a session. The session counts its first user from the beginning.
     pub(crate) const fn new(shared: Arc<SessionShared>) -> Self {
         Self { shared }
     }
 
-    /// Opens a stream.
+    /// Opens a stream with this metadata.
     pub(crate) fn poll_open(
         &self,
         context: &Context<'_>,
@@ -80,7 +80,8 @@ impl Handle {
             .map_or(Poll::Pending, |(shared, stream)| Poll::Ready(Ok(halves(&shared, &stream))))
     }
 
-    /// The next stream that the peer opens; `None` once the session ended in good order.
+    /// Returns the next stream that the peer opens, or `None` once the session has ended in good
+    /// order.
     pub(crate) fn poll_accept(
         &self,
         context: &Context<'_>,
@@ -92,7 +93,7 @@ impl Handle {
         })
     }
 
-    /// Sends a PING. Returns its token, for `poll_answer`.
+    /// Sends PING. Returns the token by which `poll_answer` recognises the answer.
     pub(crate) fn ask(&self) -> Result<u64, SessionError> {
         self.shared.check_supported("pings")?;
         Ok(self.shared.ask())
@@ -106,19 +107,19 @@ impl Handle {
         self.shared.poll_until(context, |state| state.pings.answered >= token)
     }
 
-    /// Ready when no stream is left.
+    /// Completes when no stream is open.
     pub(crate) fn poll_drained(&self, context: &Context<'_>) -> Poll<Result<(), SessionError>> {
         self.shared.poll_until(context, |state| state.live == 0)
     }
 
-    /// Ready with the code when the peer has sent GO_AWAY.
+    /// Completes with the peer's code when the peer has sent GO_AWAY.
     pub(crate) fn poll_going_away(&self, context: &Context<'_>) -> Poll<Result<u32, SessionError>> {
         ready!(self.shared.poll_until(context, |state| state.going_away.is_some()))?;
         let code = self.shared.state().going_away;
         Poll::Ready(Ok(code.unwrap_or_default()))
     }
 
-    /// Ready with the reason when the session is over.
+    /// Completes with the reason when the session is over.
     pub(crate) fn poll_closed(&self, context: &Context<'_>) -> Poll<SessionError> {
         match ready!(self.shared.poll_until(context, |_| false)) {
             Err(error) => Poll::Ready(error),
@@ -126,7 +127,8 @@ impl Handle {
         }
     }
 
-    /// Ready when the driver has ended; in a forked child at once, because none runs there.
+    /// Completes when the driver has ended. In a forked child, where no driver runs, it completes
+    /// at once.
     pub(crate) fn poll_finished(&self, context: &Context<'_>) -> Poll<()> {
         if self.shared.check_process().is_err() {
             return Poll::Ready(());
@@ -141,8 +143,8 @@ impl Handle {
         Poll::Pending
     }
 
-    /// Frees all memory for large messages that is not in use, as far as there is room to notify
-    /// the peer.
+    /// Frees all unused memory for large messages. Freeing needs room in the ring to notify the
+    /// peer, and stops when there is none.
     pub(crate) fn trim(&self) {
         let mut outbox = self.shared.outbox();
         let trimmed = outbox.trim();
@@ -150,7 +152,7 @@ impl Handle {
         self.shared.settle(trimmed);
     }
 
-    /// Ends the session at once, for all its streams.
+    /// Ends the session immediately, with all its streams.
     #[track_caller]
     pub(crate) fn close(&self, code: u32, reason: &str) {
         assert_application_code(code);
@@ -158,7 +160,7 @@ impl Handle {
     }
 }
 
-/// Checks the length of metadata.
+/// Checks that the metadata is not longer than the limit.
 const fn check_metadata(metadata: &[u8]) -> Result<(), OpenError> {
     if metadata.len() > METADATA_BYTES_MAX {
         let (len, max) = (metadata.len(), METADATA_BYTES_MAX);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! How a stream ends: its two directions, their pending records, and when its number is free (SPEC
-//! 11.3, 11.5).
+//! How a stream ends: the states of its two directions, its pending records, and when its number is
+//! free (SPEC 11.3, 11.5).
 //!
 //! ```text
 //!   sending     Open ──finish─▶ Closed            receiving   Open ──CLOSE_WRITE──▶ Finished
@@ -11,71 +11,71 @@
 //!               the opener waits for END; then the number is free
 //! ```
 //!
-//! A pure state machine: calls of the application and received records go in; pending records come
-//! out, one at a time and in an order that both sides can follow. The tests walk through every
-//! state that two of them, joined by two queues, can reach.
+//! A pure state machine. Its inputs are calls of the application and received records. Its outputs
+//! are pending records, one at a time, in an order that is valid for both sides. The tests visit
+//! every state that two machines, joined by two queues of records, can reach.
 
 use partywall_layout::Violation;
 use partywall_layout::stream::{RECEIVING, SENDING};
 
-/// Our sending direction.
+/// State of the direction in which this side sends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Sending {
     Open,
-    /// Everything was sent, except perhaps CLOSE_WRITE.
+    /// The application sent everything. CLOSE_WRITE may still be pending.
     Closed,
-    /// This side gave up sending.
+    /// This side reset the direction.
     Reset,
-    /// The peer receives no more, and gave this code.
+    /// The peer stopped receiving, with this code.
     Stopped(u32),
 }
 
-/// Our receiving direction.
+/// State of the direction in which this side receives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Receiving {
     Open,
-    /// Everything was received.
+    /// The peer finished; everything that it sent has arrived.
     Finished,
-    /// The peer gave up sending, with this code.
+    /// The peer reset the direction, with this code.
     Reset(u32),
-    /// This side receives no more. `is_over_there` says whether the peer has ended the direction,
-    /// too.
+    /// This side stopped receiving. `is_over_there` is whether the peer has ended the direction as
+    /// well.
     Stopped {
         is_over_there: bool,
     },
 }
 
-/// Whether a message that arrives is kept.
+/// Whether to keep or to drop a message that arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Arrival {
     Keep,
-    /// It was under way when this side stopped.
+    /// Drop the message: the peer sent it before it learned that this side stopped receiving.
     Drop,
 }
 
-/// A record that must be written.
+/// A control record that must be written for a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum PendingControl {
-    /// FRAGMENT_ABORT.
+    /// FRAGMENT_ABORT, for a message that will not be completed.
     Abort,
-    /// RESET, with code and directions.
+    /// RESET, with its code and the directions that it ends.
     Reset(u32, u32),
     CloseWrite,
     End,
 }
 
-/// One side's view of a stream. The fields that every message reads come first.
+/// One side's state of a stream. Fields that every message reads come first, in one cache line.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[repr(C)]
 pub(crate) struct Lifecycle {
     receiving: Receiving,
-    /// END was written, or received.
+    /// Whether END was written by the answerer, or received by the opener.
     has_ended: bool,
     is_opener: bool,
     abort_pending: bool,
     close_pending: bool,
     sending: Sending,
-    /// Codes of the directions for which RESET is pending.
+    /// Codes of the pending RESET records, one for each direction.
     reset_pending: Option<u32>,
     stop_pending: Option<u32>,
 }
@@ -104,17 +104,17 @@ impl Lifecycle {
         self.receiving
     }
 
-    /// Whether no record of this stream is sent or received any more.
+    /// Whether this side sends and receives no more records of the stream.
     pub(crate) const fn has_ended(&self) -> bool {
         self.has_ended
     }
 
-    /// Whether CREDIT may still be sent.
+    /// Whether this side may still send CREDIT.
     pub(crate) const fn wants_credit(&self) -> bool {
         matches!(self.receiving, Receiving::Open)
     }
 
-    /// The application has sent everything.
+    /// Handles that the application has finished sending.
     pub(crate) fn finish(&mut self) {
         if self.sending == Sending::Open {
             self.sending = Sending::Closed;
@@ -122,7 +122,7 @@ impl Lifecycle {
         }
     }
 
-    /// The application gives up sending.
+    /// Handles that the application resets its sending direction.
     pub(crate) fn reset(&mut self, code: u32) {
         if self.sending == Sending::Open {
             self.sending = Sending::Reset;
@@ -131,7 +131,7 @@ impl Lifecycle {
         }
     }
 
-    /// The application receives no more.
+    /// Handles that the application stops receiving.
     pub(crate) fn stop(&mut self, code: u32) {
         if self.receiving == Receiving::Open {
             self.receiving = Receiving::Stopped { is_over_there: false };
@@ -139,20 +139,20 @@ impl Lifecycle {
         }
     }
 
-    /// A message of which fragments were sent will not be completed.
+    /// Handles that a message will not be completed after some of its fragments were sent.
     pub(crate) fn abort(&mut self) {
         if self.sending == Sending::Open {
             self.abort_pending = true;
         }
     }
 
-    /// Whether FRAGMENT_ABORT must go before the next message of this stream.
+    /// Whether FRAGMENT_ABORT must be written before the next message of the stream.
     #[cfg(test)]
     pub(crate) const fn abort_pending(&self) -> bool {
         self.abort_pending
     }
 
-    /// A message, or its first fragment, arrived.
+    /// Handles the arrival of a message or of its first fragment.
     #[inline]
     pub(crate) fn received_message(&self, stream: u32) -> Result<Arrival, Violation> {
         match self.receiving {
@@ -162,12 +162,12 @@ impl Lifecycle {
         }
     }
 
-    /// CLOSE_WRITE arrived.
+    /// Handles CLOSE_WRITE from the peer.
     pub(crate) fn received_close_write(&mut self, stream: u32) -> Result<(), Violation> {
         self.received_end_of_sending(stream, Receiving::Finished)
     }
 
-    /// RESET arrived.
+    /// Handles RESET from the peer.
     pub(crate) fn received_reset(
         &mut self,
         stream: u32,
@@ -181,7 +181,8 @@ impl Lifecycle {
             if self.sending == Sending::Open {
                 self.sending = Sending::Stopped(code);
             }
-            // The peer would not read it.
+            // The peer receives no more of this stream, so records about the sending direction are
+            // pointless.
             (self.close_pending, self.abort_pending, self.reset_pending) = (false, false, None);
         }
         Ok(())
@@ -193,12 +194,12 @@ impl Lifecycle {
             Receiving::Stopped { is_over_there: is_over @ false } => *is_over = true,
             _ => return Err(Violation::Stream { stream, what: "ends a direction twice" }),
         }
-        // The direction that this side would stop has ended.
+        // The peer has ended the direction, so this side need not ask it to stop.
         self.stop_pending = None;
         Ok(())
     }
 
-    /// END arrived: the number is free.
+    /// Handles END from the peer: the stream's number is free again.
     pub(crate) fn received_end(&mut self, stream: u32) -> Result<(), Violation> {
         if !self.is_opener {
             return Err(Violation::Stream { stream, what: "is ended by its opener" });
@@ -212,7 +213,7 @@ impl Lifecycle {
         Ok(())
     }
 
-    /// The next record that must be written, if any.
+    /// Returns the next record that must be written for the stream, if any.
     pub(crate) fn pending(&self) -> Option<PendingControl> {
         if self.has_ended {
             return None;
@@ -235,7 +236,7 @@ impl Lifecycle {
         (!self.is_opener && is_over).then_some(PendingControl::End)
     }
 
-    /// The record was written.
+    /// Notes that the caller has written the record.
     pub(crate) const fn wrote(&mut self, pending: PendingControl) {
         match pending {
             PendingControl::Abort => self.abort_pending = false,
@@ -258,7 +259,7 @@ mod tests {
     use super::*;
     use std::collections::{HashSet, VecDeque};
 
-    /// Opener and answerer, and the records under way between them.
+    /// The state of opener and answerer, and the records on their way between the two.
     #[derive(Clone, PartialEq, Eq, Hash)]
     struct World {
         sides: [Lifecycle; 2],
@@ -281,7 +282,7 @@ mod tests {
             }
         }
 
-        /// Every world that one step leads to.
+        /// Returns every state that one step of either side leads to.
         fn next(&self) -> Vec<Self> {
             let mut worlds = Vec::new();
             for side in 0..2 {
@@ -333,7 +334,7 @@ mod tests {
             let said = world.wires[1 - side].pop_front()?;
             let state = &mut world.sides[side];
             if state.has_ended() {
-                // Only the answerer receives records after the end, and drops them.
+                // Only the answerer can receive records after END; it drops them.
                 assert_eq!(side, 1, "{said:?} reached the opener after END");
                 return Some(world);
             }
@@ -360,8 +361,8 @@ mod tests {
             if !seen.insert(world.clone()) {
                 continue;
             }
-            // Once both have ended both directions, writing and receiving alone must free the
-            // number, and no record of the stream may be left on its way to the opener.
+            // Once both sides have ended both directions, writing and receiving alone must free the
+            // number. No record of the stream may then be on its way to the opener.
             let is_over = |side: &Lifecycle| {
                 side.sending() != Sending::Open && side.receiving() != Receiving::Open
             };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Many streams over one connection, without a runtime: the base of both fronts, `partywall::tokio`
-//! and `partywall::blocking`.
+//! Many streams over one connection, without a runtime: the common base of the two fronts,
+//! `partywall::tokio` and `partywall::blocking`.
 //!
 //! ```text
 //!   fronts      tokio/   blocking/                 futures, or calls with deadlines
@@ -15,8 +15,8 @@
 //!   transport   records of streams over shared memory, a socket or another protocol
 //! ```
 //!
-//! It starts no task and no thread, and never blocks: an operation that cannot complete now
-//! registers a waker.
+//! This folder starts no task and no thread, and never blocks: an operation that cannot complete
+//! now registers a waker.
 
 mod credit;
 mod driver;

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The numbers of the streams that this side opens: the lowest free one each time, so that the
-//! tables stay as small as the largest number of streams open at once (SPEC 11.1).
+//! Numbers for the streams that this side opens. The lowest free number is used each time, so
+//! tables of streams stay as small as the largest number of streams open at once (SPEC 11.1).
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// Indices in use and free, below a limit.
+/// The indices of streams in use and free, below a limit.
 #[derive(Debug)]
 pub(crate) struct Numbers {
     /// The lowest index that was never used.
@@ -15,12 +15,13 @@ pub(crate) struct Numbers {
 }
 
 impl Numbers {
-    /// `max` is the number of streams that the peer allows at a time.
+    /// Makes the set of free indices. `max` is the number of streams that the peer allows at a
+    /// time.
     pub(crate) const fn new(max: u32) -> Self {
         Self { fresh: 0, freed: BinaryHeap::new(), max }
     }
 
-    /// Takes the lowest free index, if there is one.
+    /// Takes the lowest free index, or returns `None` if all are in use.
     pub(crate) fn take(&mut self) -> Option<u32> {
         if let Some(Reverse(index)) = self.freed.pop() {
             return Some(index);
@@ -32,17 +33,17 @@ impl Numbers {
         Some(self.fresh - 1)
     }
 
-    /// Frees an index.
+    /// Frees the index of an ended stream.
     pub(crate) fn free(&mut self, index: u32) {
         self.freed.push(Reverse(index));
     }
 
-    /// Whether there can never be any.
+    /// Whether the limit is 0, so that this side can never open a stream.
     pub(crate) const fn is_nothing(&self) -> bool {
         self.max == 0
     }
 
-    /// How many are in use.
+    /// Returns the number of indices in use.
     #[cfg(test)]
     pub(crate) fn in_use(&self) -> usize {
         self.fresh as usize - self.freed.len()

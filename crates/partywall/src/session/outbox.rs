@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The sending end of a session: one thread at a time writes, and pending records go first.
+//! The sending end of a session. One thread at a time writes, and pending control records are
+//! written before messages.
 //!
 //! ```text
 //!   streams ─▶ pending records ─▶ ┐
@@ -7,7 +8,7 @@
 //!   senders without room ─▶ waiters ◀─ the driver wakes them when there is room
 //! ```
 //!
-//! Nothing here blocks: an attempt succeeds or returns `Full`.
+//! No method blocks: an attempt to send succeeds or returns `Full`.
 
 use super::stream::{PendingRecord, StreamShared};
 use crate::channel::AnySender;
@@ -24,14 +25,15 @@ use zerocopy::little_endian::{U32, U64};
 
 use super::lifecycle::PendingControl;
 
-/// The sending end, behind a lock of the session.
+/// The sending end of a session; the session guards it by a lock.
 #[derive(Debug)]
 pub(crate) struct Outbox {
     wire: AnySender,
     room: Arc<dyn SpaceWaiter>,
-    /// Streams with a pending record, each once.
+    /// Streams that have a pending record. Each stream is listed at most once.
     pending: VecDeque<Arc<StreamShared>>,
-    /// Pending records of the session itself; the newest of each kind replaces older ones.
+    /// Pending records of the session itself: the newest PONG, PING and GO_AWAY; older ones are
+    /// replaced.
     pub(super) pong: Option<u64>,
     ping: Option<u64>,
     /// The token of the newest PING.
@@ -39,14 +41,14 @@ pub(crate) struct Outbox {
     pub(super) go_away: Option<u32>,
     waiters: Vec<(u64, Waker)>,
     last_ticket: u64,
-    /// The snapshot before the last attempt that found no room.
+    /// The progress snapshot before the last attempt that found no room.
     seen: ProgressSnapshot,
-    /// Number of streams that ended here: END was written for them.
+    /// Number of streams for which this side wrote END since the outbox was last unlocked.
     pub(super) ended: usize,
-    /// Whether the driver knows that the wire keeps data.
+    /// Whether the transport held unsent bytes when the outbox was last unlocked.
     was_keeping: bool,
     is_closed: bool,
-    /// Whether nothing that is sent will be received, so that room is not worth waiting for.
+    /// Whether the peer can receive nothing more, so that waiting for room is pointless.
     is_cut_off: bool,
 }
 
@@ -71,7 +73,7 @@ impl Outbox {
         }
     }
 
-    /// Lists a stream that has a pending record and is not listed yet.
+    /// Lists a stream that has a pending record, unless it is listed already.
     pub(crate) fn list(&mut self, stream: &Arc<StreamShared>) {
         let mut state = stream.lock();
         if !state.is_listed && state.has_pending() {
@@ -80,8 +82,8 @@ impl Outbox {
         }
     }
 
-    /// Makes a PING with this token pending, unless one with a later token was: its answer serves
-    /// both.
+    /// Makes a PING with this token pending, unless a PING with a later token was asked for. The
+    /// answer to the later token completes both.
     pub(crate) fn ask(&mut self, token: u64) {
         if token > self.asked {
             self.asked = token;
@@ -89,13 +91,13 @@ impl Outbox {
         }
     }
 
-    /// Writes pending records; `Full` if some are left.
+    /// Writes the pending records. Returns `Full` if some could not be written.
     pub(crate) fn flush(&mut self) -> Result<(), NotSent> {
         if self.is_closed || !self.has_pending() {
             return Ok(());
         }
         if self.room.is_inherited() {
-            // In a forked child, not even the counters are mapped.
+            // In a forked child the region is not mapped, so even its counters must not be touched.
             return Err(NotSent::Fault(Fault::Forked));
         }
         let flushed = self.attempt(|outbox| {
@@ -106,8 +108,8 @@ impl Outbox {
         self.note(flushed)
     }
 
-    /// Attempts once to send something for `stream`, after the pending records and along with
-    /// `credit` of the other direction, if there is any.
+    /// Attempts once to send a message of `stream`, after the pending records. `credit` is reported
+    /// along with the message.
     #[inline]
     pub(crate) fn send(
         &mut self,
@@ -116,8 +118,8 @@ impl Outbox {
         mut attempt: impl FnMut(&mut AnySender) -> Result<(), NotSent>,
     ) -> Result<(), NotSent> {
         if self.is_closed {
-            // The end of the direction was written: a later message would count as sent, and be
-            // lost.
+            // The end of the session's direction was written. A later message would count as sent
+            // although the peer never receives it.
             return Err(NotSent::Closed(Closed::Disconnected));
         }
         self.flush()?;
@@ -134,26 +136,27 @@ impl Outbox {
         }
     }
 
-    /// Writes a record that is not a message, after the pending ones.
+    /// Writes a control record, after the pending records.
     pub(crate) fn control(&mut self, kind: Kind, stream: u32, body: &[u8]) -> Result<(), NotSent> {
         self.send(stream, None, |wire| {
             let written = wire.control(kind, stream, body);
             if matches!(written, Err(NotSent::Fault(_))) {
                 return written;
             }
-            // Also without room: earlier records of the wire must not stay in an open batch.
+            // Publishes even if there was no room: earlier records of this call must not stay in an
+            // open batch.
             let published = wire.publish();
             written.and(published)
         })
     }
 
-    /// Returns reserved memory.
+    /// Frees reserved memory. Returns the waiters that may use it, for the caller to wake.
     pub(crate) fn release(&mut self, memory: crate::transport::Memory) -> Vec<Waker> {
         self.wire.release(memory);
         self.take_waiters()
     }
 
-    /// Registers a waiter for room. The ticket stays the same while it waits.
+    /// Registers a waiter for room. `ticket` identifies the waiter until it gives up or is woken.
     pub(crate) fn await_room(&mut self, ticket: &mut Option<u64>, context: &Context<'_>) {
         let waiting = ticket
             .and_then(|ticket| self.waiters.iter_mut().find(|(waiting, _)| *waiting == ticket));
@@ -166,29 +169,29 @@ impl Outbox {
         self.waiters.push((self.last_ticket, context.waker().clone()));
     }
 
-    /// Removes a waiter.
+    /// Removes a waiter that gave up.
     pub(crate) fn leave(&mut self, ticket: u64) {
         self.waiters.retain(|(waiting, _)| *waiting != ticket);
     }
 
-    /// Takes the waiters for room; they try again.
+    /// Takes all waiters for room, for the caller to wake.
     pub(crate) fn take_waiters(&mut self) -> Vec<Waker> {
         self.waiters.drain(..).map(|(_, waker)| waker).collect()
     }
 
-    /// Frees all memory that is not in use.
+    /// Frees all unused memory for large messages.
     pub(crate) fn trim(&mut self) -> Result<(), NotSent> {
         self.flush()?;
         self.wire.trim(true)
     }
 
-    /// Whether a waiter or a pending record needs room.
+    /// Whether a waiter, a pending record or unsent bytes of the transport need room.
     pub(crate) fn wants_room(&self) -> bool {
         !(self.is_closed || self.is_cut_off)
             && (self.has_pending() || !self.waiters.is_empty() || self.wire.has_unsent())
     }
 
-    /// Whether the wire keeps data, and did not at the last call.
+    /// Whether the transport holds unsent bytes now, and held none at the previous call.
     #[inline]
     pub(crate) fn begins_to_keep(&mut self) -> bool {
         let keeps = self.wire.has_unsent();
@@ -196,42 +199,45 @@ impl Outbox {
         keeps && !was_keeping
     }
 
-    /// Whether there may be room that the last attempt did not find.
+    /// Whether room may have been freed since the last attempt that found none.
     pub(crate) fn may_have_room(&self) -> bool {
         self.room.snapshot() != self.seen || self.room.is_writable()
     }
 
-    /// Declares that the driver blocks until room comes; `true` if there may be some already.
+    /// Prepares the driver to block until there is room. Returns `true` if there may be some
+    /// already.
     pub(crate) fn arm(&mut self) -> Result<bool, Fault> {
         self.wire.drain()?;
         self.wire.arm(false)?;
         Ok(self.may_have_room())
     }
 
-    /// Declares that the driver is awake.
+    /// Ends the preparation of `arm`, because the driver is awake.
     pub(crate) fn disarm(&mut self) {
         self.wire.disarm();
     }
 
-    /// Writes the data that the wire itself kept, on a socket; `Full` if some is left.
+    /// Writes pending records and the unsent bytes of the transport. Returns `Full` if some are
+    /// left.
     pub(crate) fn drain(&mut self) -> Result<(), NotSent> {
         self.flush()?;
         let flushed = self.wire.flush();
         self.note(flushed)
     }
 
-    /// From now on, only sent messages and pending records must be written before the end.
+    /// Tells the transport that the session has ended: only sent messages and pending records still
+    /// have to be written.
     pub(crate) fn leave_session(&mut self) {
         self.wire.leave();
     }
 
-    /// Gives up what is left: it is not waited for any longer.
+    /// Gives up the unsent records and bytes, so that no one waits for room any longer.
     pub(crate) fn give_up(&mut self) {
         self.wire.note_hang_up();
         self.is_cut_off = true;
     }
 
-    /// Ends the session's direction.
+    /// Writes the end of the session's sending direction, once.
     pub(crate) fn close(&mut self) {
         if !std::mem::replace(&mut self.is_closed, true) {
             self.wire.close();
@@ -249,7 +255,7 @@ impl Outbox {
             || self.go_away.is_some()
     }
 
-    /// Notes if nothing can be sent any more.
+    /// Notes an error after which nothing more can be sent.
     #[inline]
     fn note<T>(&mut self, sent: Result<T, NotSent>) -> Result<T, NotSent> {
         if matches!(sent, Err(NotSent::Closed(_) | NotSent::Fault(_))) {
@@ -258,7 +264,8 @@ impl Outbox {
         sent
     }
 
-    /// The attempt after which a user waits: the snapshot is taken before it.
+    /// Repeats an attempt that found no room. Keeps the progress snapshot from before it, with
+    /// which the driver detects new room.
     #[cold]
     fn attempt<T>(
         &mut self,
@@ -267,7 +274,8 @@ impl Outbox {
         let seen = self.room.snapshot();
         let attempted = attempt(self);
         let seen = if seeded_fault("late_snapshot") { self.room.snapshot() } else { seen };
-        // Earlier waiters may wait for something else, which came since their attempt.
+        // If others wait already, the older snapshot is kept: they may wait for other room, which
+        // may have been freed since their attempts.
         if matches!(attempted, Err(NotSent::Full)) && self.waiters.is_empty() {
             self.seen = seen;
         }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Which stream a record is of, and what it does there (SPEC 11).
+//! Delivers each received record to its stream, and applies its effect there (SPEC 11).
 //!
-//! Every value from the peer is checked here before it is used. A rule that is broken is a
-//! violation, which ends the session.
+//! Every value from the peer is checked before use. A broken rule is a violation, which ends the
+//! session.
 
 use super::credit::cost;
 use super::driver::Driver;
@@ -18,23 +18,23 @@ use partywall_layout::stream::{
 use partywall_layout::{Kind, RecordHeader, Violation};
 use std::sync::Arc;
 
-/// Bytes of the total length that precede the payload of a first fragment.
+/// Bytes of a first fragment that hold the message's total length, before the payload.
 const TOTAL_BYTES: usize = size_of::<u64>();
 
-/// Entry of the driver's table.
+/// Entry of the driver's table of streams.
 #[derive(Clone, Debug, Default)]
 pub(super) enum Slot {
-    /// No stream was opened with this index.
+    /// No stream has this index: it was never opened, or has ended and its number is free.
     #[default]
     Never,
-    /// The stream is open, or its answerer has just written END.
+    /// The stream is open, or this side as its answerer has just written END.
     Open(Arc<StreamShared>),
-    /// The stream has ended. Records of its opener may still be under way.
+    /// The stream has ended. Records of its opener may still arrive.
     Ended,
 }
 
 impl Driver {
-    /// Delivers a whole message to its stream, with the credit that came along.
+    /// Delivers a whole message to its stream, and the credit that the message carries.
     #[inline]
     pub(super) fn deliver(
         &mut self,
@@ -58,8 +58,8 @@ impl Driver {
             state.queue.push_back(message);
             receiver = state.receiver.take();
         }
-        // After the check of the message: if that is a violation, the sender is woken by it
-        // instead.
+        // The sender's waker is taken only after the message was checked. If the message is a
+        // violation, the end of the session wakes the sender instead.
         let sender = credit.and_then(|_| state.sender.take());
         drop(state);
         if let Some(receiver) = receiver {
@@ -83,7 +83,7 @@ impl Driver {
         let Slot::Open(stream) = &self.table(is_own)[at] else { return Ok(()) };
         let has_ended = self.act(record, stream).map_err(|violation| self.violated(violation))?;
         if record.kind == Kind::Credit && !has_ended {
-            // The most frequent record, after which nothing is pending.
+            // Returns early for CREDIT, the most frequent record: it never makes a record pending.
             return Ok(());
         }
         if has_ended {
@@ -145,7 +145,7 @@ impl Driver {
         Ok(has_ended)
     }
 
-    /// Adds a fragment to the message that is being assembled (SPEC 5.5).
+    /// Adds a fragment to the message that is being assembled from fragments (SPEC 5.5).
     fn assemble(
         &self,
         record: &RecordHeader,
@@ -199,7 +199,7 @@ impl Driver {
         Ok(state.receiver.take())
     }
 
-    /// The total length that a first fragment announces.
+    /// Returns the total length of the message that a first fragment announces.
     fn total(&self, record: &RecordHeader) -> Result<u64, Violation> {
         let mut total = [0; TOTAL_BYTES];
         if (record.len as usize) < total.len() {
@@ -214,7 +214,7 @@ impl Driver {
         Ok(len)
     }
 
-    /// Handles OPEN of the peer.
+    /// Handles OPEN: the peer opens a stream.
     fn open(&mut self, record: &RecordHeader) -> Result<(), SessionError> {
         let number = record.stream;
         let bad = |what| Violation::Stream { stream: number, what };
@@ -246,7 +246,7 @@ impl Driver {
         Ok(())
     }
 
-    /// Handles a record of the session itself.
+    /// Handles a record of the session itself: PING or GO_AWAY.
     fn act_on_session(&self, record: &RecordHeader) -> Result<(), SessionError> {
         if !matches!(record.kind, Kind::GoAway | Kind::Ping) {
             let (position, kind) = (record.position.0, record.kind as u8);
@@ -277,7 +277,7 @@ impl Driver {
         self.shared.settle(flushed);
     }
 
-    /// Finds a number in the tables. A number that was never opened is a violation.
+    /// Finds the table entry of a stream number. A number that was never opened is a violation.
     #[inline]
     fn locate(&mut self, number: u32) -> Result<(bool, usize), SessionError> {
         let Some((at, by_acceptor)) = index(number) else {
@@ -302,7 +302,7 @@ impl Driver {
         if is_own { &self.own } else { &self.theirs }
     }
 
-    /// Adds the streams that this side opened since the last call.
+    /// Adds the streams to the table that this side opened since the last call.
     fn add_fresh(&mut self) {
         let fresh = self.shared.take_fresh();
         for stream in fresh {
@@ -322,7 +322,7 @@ impl Driver {
         Err(Violation::Body { position, what: "body where none may be", found })
     }
 
-    /// A private copy of a short body.
+    /// Copies the short body of a record into private memory.
     fn body(&self, record: &RecordHeader) -> Result<[u8; BODY_BYTES_MAX], Violation> {
         let mut body = [0; BODY_BYTES_MAX];
         let Some(place) = body.get_mut(..record.len as usize) else {
@@ -340,7 +340,7 @@ impl Driver {
 }
 
 impl StreamState {
-    /// Checks a message that begins to arrive. Returns whether to keep it.
+    /// Checks a message whose first bytes arrived. Returns whether to keep the message.
     #[inline]
     fn received_message(&mut self, number: u32, cost: u64) -> Result<Arrival, Violation> {
         let arrival = self.lifecycle.received_message(number)?;
@@ -354,7 +354,7 @@ impl StreamState {
         Ok(arrival)
     }
 
-    /// Applies CREDIT: how much of our data the peer has taken in all.
+    /// Handles CREDIT: the cost of all messages of this side that the peer's application has taken.
     fn received_credit(&mut self, number: u32, credited: u64) -> Result<(), Violation> {
         if matches!(self.lifecycle.sending(), Sending::Stopped(_)) {
             let what = "is credited after it was stopped";
@@ -363,7 +363,7 @@ impl StreamState {
         self.send_credit.received(number, credited)
     }
 
-    /// Whether fragments are discarded.
+    /// Whether fragments of the stream are discarded, because this side has stopped receiving.
     fn is_dropping(&self, number: u32) -> Result<bool, Violation> {
         Ok(self.lifecycle.received_message(number)? == Arrival::Drop)
     }

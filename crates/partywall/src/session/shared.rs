@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The part of a session that its users and its driver share.
+//! The part of a session that is shared between its users and its driver.
 //!
 //! ```text
 //!   Handle, SendHalf, RecvHalf ──▶ SessionShared ◀── Driver
 //!                                   ├─ outbox   one thread at a time writes
 //!                                   ├─ state    numbers, new streams, streams to accept
-//!                                   └─ driver   its waker, for those that need room
+//!                                   └─ driver   its waker, for users that need room
 //! ```
 //!
-//! Nothing here blocks: an operation that cannot complete now registers a waker. The fronts make
-//! futures or blocking calls of that.
+//! No method blocks: an operation that cannot complete now registers a waker. The fronts turn these
+//! operations into futures or blocking calls.
 
 use super::error::{OpenError, SessionError};
 use super::outbox::Outbox;
@@ -32,22 +32,23 @@ use std::fmt;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-/// A session without its driver: the outbox, the state, and what both sides agreed on.
+/// A session without its driver: the outbox, the state, and the limits that both sides agreed on.
 pub(crate) struct SessionShared {
     outbox: CachePadded<Mutex<Outbox>>,
     state: CachePadded<Mutex<SessionState>>,
-    /// The waker of the driver, and whether the driver was woken since it registered it.
+    /// The waker of the driver, and whether a user has called it since the driver registered it.
     driver: CachePadded<Mutex<DriverWakeup>>,
     end: OnceLock<SessionError>,
-    /// Belongs to the process that runs the driver. In a forked child no driver would wake anyone.
+    /// Identifies the process that runs the driver. In a forked child no driver would wake a
+    /// waiter.
     guard: ForkGuard,
     pub(crate) peer: Peer,
     pub(crate) transport: Transport,
     pub(super) policy: BackPressure,
-    /// Messages up to this many bytes are copied into the ring.
+    /// Length in bytes up to which messages are copied into the ring.
     pub(super) inline_max: usize,
-    /// Open streams above which a stream of the peer is refused. Only for other protocols, whose
-    /// peer does not know our limit.
+    /// Number of open streams above which a further stream of the peer is refused. Used only for
+    /// other protocols, whose peer does not know the limit of this side.
     streams_max: usize,
     pub(super) is_foreign: bool,
     /// Whether the peer may open streams.
@@ -56,20 +57,20 @@ pub(crate) struct SessionShared {
     pub(super) terms: Terms,
 }
 
-/// A value in cache lines of its own, so that a thread that writes it does not slow down readers of
-/// its neighbours.
+/// A value in cache lines of its own. A thread that writes it does not slow down readers of
+/// adjacent values.
 #[derive(Debug)]
 #[repr(align(128))]
 struct CachePadded<T>(T);
 
-/// How the driver is woken.
+/// The driver's waker, and whether it was called.
 #[derive(Debug, Default)]
 struct DriverWakeup {
     waker: Option<Waker>,
     is_woken: bool,
 }
 
-/// Prints the peer and the transport only: the rings would fill pages.
+/// Prints only the peer and the transport, because the rings would fill pages.
 impl fmt::Debug for SessionShared {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("SessionShared")
@@ -81,7 +82,8 @@ impl fmt::Debug for SessionShared {
 }
 
 impl SessionShared {
-    /// Splits a connection: the sending end goes behind a lock, the receiving end to the driver.
+    /// Makes a session of a connection: returns the shared part, which has the sending end behind a
+    /// lock, and the receiving end for the driver.
     pub(super) fn new(established: Established, config: &Config) -> (Arc<Self>, AnyReceiver) {
         let Established { mut sender, mut receiver, peer, transport, is_acceptor, peer_streams } =
             established;
@@ -90,8 +92,9 @@ impl SessionShared {
         let is_foreign = matches!(transport, Transport::Protocol(_));
         let terms = Terms {
             send_window: peer_streams.window,
-            // The peer of another protocol knows neither limit. Streams above `streams_max` are
-            // refused; the session ends if the peer ignores that and opens `REFUSED_MAX` more.
+            // The peer of another protocol does not know the limits of this side. Streams above
+            // `streams_max` are refused. The session ends if such a peer opens `REFUSED_MAX`
+            // streams more all the same.
             recv_window: if is_foreign { WINDOW } else { config.stream_window },
             accepts_max: match config.streams_max_effective() {
                 streams_max if is_foreign => streams_max.saturating_add(REFUSED_MAX),
@@ -108,7 +111,8 @@ impl SessionShared {
             peer,
             transport,
             policy: config.back_pressure,
-            // Without a ring for short messages, they are placed where large ones are.
+            // Another protocol has no ring for short messages, so they are placed in blocks like
+            // long ones.
             inline_max: if is_foreign { 0 } else { config.inline_max.min(STREAM_INLINE_MAX) },
             streams_max: config.streams_max_effective() as usize,
             is_foreign,
@@ -127,7 +131,7 @@ impl SessionShared {
         self.state.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The reason why the session is over, as an error.
+    /// Returns the reason as an error if the session is over.
     #[inline]
     pub(crate) fn check(&self) -> Result<(), SessionError> {
         match self.end.get() {
@@ -136,7 +140,7 @@ impl SessionShared {
         }
     }
 
-    /// Fails in a forked child. Every operation checks this first (SPEC 7.3).
+    /// Fails in a forked child. Every operation checks this before it does anything (SPEC 7.3).
     #[inline]
     pub(super) fn check_process(&self) -> Result<(), SessionError> {
         if self.guard.is_child() {
@@ -145,14 +149,16 @@ impl SessionShared {
         Ok(())
     }
 
-    /// Ends the session and wakes every waiter. Only the first reason counts.
+    /// Ends the session and wakes every waiter. Later calls do not replace the first reason.
     pub(super) fn end(&self, error: SessionError) {
         let error = self.end.get_or_init(|| error);
         let mut state = self.state();
         state.is_over = true;
-        // Kept in the list: records of these streams may come before the driver notices the end.
+        // The streams stay in the list, because their records may arrive before the driver notices
+        // the end.
         let fresh = state.fresh.clone();
-        // Streams that the peer opened before it closed can still be accepted, and read.
+        // If the peer closed the session, the streams that it opened before can still be accepted
+        // and read.
         let is_kept = matches!(error, SessionError::Closed(_));
         let refused = if is_kept { VecDeque::new() } else { std::mem::take(&mut state.waiting) };
         let waiting: Vec<_> = state.waiting.iter().chain(&refused).map(Arc::clone).collect();
@@ -168,7 +174,7 @@ impl SessionShared {
         self.wake_driver();
     }
 
-    /// Notes that the driver has ended: pending records were written, or given up.
+    /// Notes that the driver has ended: it has written the pending records or given them up.
     pub(super) fn finished(&self) {
         let mut state = self.state();
         state.has_finished = true;
@@ -177,24 +183,26 @@ impl SessionShared {
         wake(wakers);
     }
 
-    /// Handles an attempt to send that failed for good, and returns why the session is over.
+    /// Handles a permanent error of sending. Returns the reason for which the session is over.
     pub(super) fn failed(&self, unsent: NotSent) -> SessionError {
         match unsent {
             NotSent::Fault(fault) => self.end(SessionError::Fault(Arc::new(fault))),
-            // Messages received before are still delivered; the driver ends the session after them.
+            // The driver ends the session after it has delivered the messages received before the
+            // peer closed.
             NotSent::Closed(closed) => {
                 let waiters = self.outbox().take_waiters();
                 wake(waiters);
                 self.wake_driver();
                 return self.end.get().cloned().unwrap_or(SessionError::Closed(closed));
             }
-            // Neither ends a session, and callers handle both before.
+            // These errors end no session, and every caller handles them itself.
             NotSent::Full | NotSent::TooLarge(_) => {}
         }
         self.end.get().cloned().unwrap_or(SessionError::Closed(Closed::Disconnected))
     }
 
-    /// Registers the driver's waker. Returns whether the driver was woken since the last call.
+    /// Registers the driver's waker. Returns whether the waker was called since the last
+    /// registration.
     pub(super) fn register_driver(&self, waker: &Waker) -> bool {
         let mut driver = self.driver.0.lock().unwrap_or_else(PoisonError::into_inner);
         match &mut driver.waker {
@@ -204,7 +212,7 @@ impl SessionShared {
         std::mem::take(&mut driver.is_woken)
     }
 
-    /// Wakes the driver and makes its next turn call `service`.
+    /// Wakes the driver, and makes its next turn call `service`.
     pub(super) fn wake_driver(&self) {
         let mut driver = self.driver.0.lock().unwrap_or_else(PoisonError::into_inner);
         driver.is_woken = true;
@@ -215,7 +223,7 @@ impl SessionShared {
         }
     }
 
-    /// Sends the pending records of a stream, now or as soon as there is room.
+    /// Sends the pending records of a stream, now or once there is room.
     pub(super) fn send_pending(&self, stream: &Arc<StreamShared>) {
         let state = stream.lock();
         if state.is_listed || !state.has_pending() {
@@ -223,15 +231,16 @@ impl SessionShared {
         }
         drop(state);
         let mut outbox = self.outbox();
-        // Listed under the lock of the outbox. Otherwise a message of this stream could overtake
-        // the record.
+        // The stream is listed while the outbox is locked. Otherwise a message of the stream could
+        // be sent before its pending record.
         outbox.list(stream);
         let flushed = outbox.flush();
         self.leave_outbox(outbox);
         self.settle(flushed);
     }
 
-    /// Wakes the driver if pending records found no room.
+    /// Wakes the driver if pending records found no room, and ends the session on a permanent
+    /// error.
     pub(super) fn settle(&self, flushed: Result<(), NotSent>) {
         match flushed {
             Ok(()) => {}
@@ -242,8 +251,8 @@ impl SessionShared {
         }
     }
 
-    /// Takes a number for a new stream. The driver learns of the stream after OPEN is written, so a
-    /// number that is given back leaves no trace.
+    /// Takes a free number and makes a stream with it. The driver learns of the stream only after
+    /// OPEN was written, so a number that is given back before needs no cleaning up.
     pub(super) fn poll_number(
         &self,
         context: &Context<'_>,
@@ -275,7 +284,7 @@ impl SessionShared {
         Poll::Pending
     }
 
-    /// Sends OPEN.
+    /// Sends OPEN for a stream that has a number.
     pub(super) fn poll_open(
         &self,
         context: &Context<'_>,
@@ -287,17 +296,17 @@ impl SessionShared {
         let mut outbox = self.outbox();
         match outbox.control(Kind::Open, stream.number, metadata) {
             Ok(()) => {
-                // Before the outbox is unlocked: `add_fresh` locks it to find the streams that are
-                // answered.
+                // The stream is added to `fresh` before the outbox is unlocked. `take_fresh` locks
+                // the outbox, so the driver knows the stream before it handles an answer to it.
                 let mut state = self.state();
                 state.fresh.push(Arc::clone(stream));
                 let is_over = state.is_over;
                 drop(state);
                 self.leave_outbox(outbox);
                 if is_over && !seeded_fault("no_look_after_open") {
-                    // The thread that ended the session may have taken the list before this stream
-                    // was in it. The stream is open all the same: the peer has its number, and may
-                    // end it.
+                    // The thread that ended the session may have read the list of streams before
+                    // this stream was added. The stream counts as open nevertheless: the peer has
+                    // its number and may end it.
                     if let Err(error) = self.check() {
                         stream.end(&error);
                     }
@@ -318,14 +327,15 @@ impl SessionShared {
         }
     }
 
-    /// Takes the streams that this side opened and the driver does not know yet.
+    /// Takes the streams that this side opened and that the driver has not in its table yet.
     pub(super) fn take_fresh(&self) -> Vec<Arc<StreamShared>> {
-        // The thread that writes OPEN lists its stream before it unlocks the outbox.
+        // Locking the outbox waits for a thread that has written OPEN and has not listed its stream
+        // yet.
         let _written = (!seeded_fault("no_wait_for_open")).then(|| self.outbox());
         std::mem::take(&mut self.state().fresh)
     }
 
-    /// The next stream that the peer opened.
+    /// Returns the next stream that the peer opened.
     pub(super) fn poll_accept(
         &self,
         context: &Context<'_>,
@@ -354,7 +364,7 @@ impl SessionShared {
         Poll::Pending
     }
 
-    /// Ready once `is_done` returns true for the state.
+    /// Completes once `is_done` returns true for the state of the session.
     pub(super) fn poll_until(
         &self,
         context: &Context<'_>,
@@ -376,7 +386,7 @@ impl SessionShared {
         Poll::Pending
     }
 
-    /// A new stream with the terms of this session.
+    /// Makes a stream with the credit windows of this session.
     pub(super) fn stream(&self, number: u32, is_opener: bool, metadata: Box<[u8]>) -> StreamShared {
         let Terms { send_window, recv_window, .. } = self.terms;
         StreamShared::new(number, is_opener, metadata, send_window, recv_window)
@@ -425,7 +435,7 @@ impl SessionShared {
         wake(wakers);
     }
 
-    /// Counts streams of the peer for which END was written.
+    /// Counts ended streams of the peer, for which this side wrote END.
     fn forget_theirs(&self, count: usize) {
         if count > 0 {
             let wakers = self.state().ended(count);
@@ -433,27 +443,27 @@ impl SessionShared {
         }
     }
 
-    /// Unlocks the outbox and handles what was written while it was locked.
+    /// Unlocks the outbox, then handles the ends of streams and the unsent bytes that it reports.
     #[inline]
     pub(super) fn leave_outbox(&self, mut outbox: MutexGuard<'_, Outbox>) {
         let ended = std::mem::take(&mut outbox.ended);
         let must_wake = outbox.begins_to_keep();
         drop(outbox);
         if must_wake {
-            // A blocked driver does not wait for room unless it is asked to.
+            // A blocked driver polls the socket for room only if it knows of unsent bytes.
             self.wake_driver();
         }
         self.forget_theirs(ended);
     }
 
-    /// Counts one more user of the session.
+    /// Counts one more user of the session; `is_session` is whether it can accept streams.
     pub(super) fn add_user(&self, is_session: bool) {
         let mut state = self.state();
         state.users += 1;
         state.sessions += usize::from(is_session);
     }
 
-    /// Counts one user less. Without a session handle, unaccepted streams are refused; without any
+    /// Counts one user less. Without a session handle, unaccepted streams are refused. Without any
     /// user, the driver closes the session.
     pub(super) fn remove_user(&self, is_session: bool) {
         let mut state = self.state();
@@ -469,17 +479,18 @@ impl SessionShared {
         }
     }
 
-    /// Whether the session has no user.
+    /// Whether the session has no users left.
     pub(super) fn is_abandoned(&self) -> bool {
         self.state().users == 0
     }
 
-    /// Fails with `Unsupported` if the session's protocol has no equivalent of `what`.
+    /// Fails with `Unsupported` if the session uses another protocol, which has no equivalent of
+    /// `what`.
     pub(super) fn check_supported(&self, what: &'static str) -> Result<(), SessionError> {
         if self.is_foreign { Err(SessionError::Unsupported { what }) } else { Ok(()) }
     }
 
-    /// Sends a PING. Returns its token; the answer brings this token or a later one.
+    /// Sends PING. Returns its token; an answer with this token or a later one completes it.
     pub(super) fn ask(&self) -> u64 {
         let mut state = self.state();
         state.pings.asked += 1;
@@ -493,7 +504,7 @@ impl SessionShared {
         token
     }
 
-    /// Sends GO_AWAY, and refuses streams that the peer opens from now on.
+    /// Sends GO_AWAY, and from now on refuses streams that the peer opens.
     pub(crate) fn go_away(&self, code: u32) {
         let mut state = self.state();
         if std::mem::replace(&mut state.has_gone_away, true) {
@@ -507,7 +518,7 @@ impl SessionShared {
         self.settle(flushed);
     }
 
-    /// Handles GO_AWAY of the peer.
+    /// Handles GO_AWAY from the peer: wakes the users that wait to open a stream.
     pub(super) fn received_go_away(&self, code: u32) {
         let mut state = self.state();
         state.going_away.get_or_insert(code);
@@ -517,7 +528,7 @@ impl SessionShared {
         wake(wakers);
     }
 
-    /// Handles the answer to a PING.
+    /// Handles the peer's answer to a PING.
     pub(super) fn received_answer(&self, token: u64) {
         let mut state = self.state();
         if token <= state.pings.asked {
@@ -529,5 +540,5 @@ impl SessionShared {
     }
 }
 
-/// Streams of the peer of another protocol that may be refused before the session ends.
+/// Most refused streams at a time of a peer of another protocol, before the session ends.
 const REFUSED_MAX: u32 = 1 << 14;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The state of a session as its users see it: streams, users, and the wakers of waiters.
+//! The state of a session for its users: streams, counts of users, and the wakers of waiters.
 //!
-//! One lock guards all of it and is held for moments. Methods return the wakers to wake, and
-//! callers wake them once no lock is held.
+//! One lock guards the state, and each thread holds it briefly. Methods return the wakers to call;
+//! callers call them after they have released every lock.
 
 use super::numbers::Numbers;
 use super::stream::StreamShared;
@@ -10,35 +10,35 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::task::{Context, Waker};
 
-/// The streams of a session as its users see them. The driver has a table of its own.
+/// The streams of a session for its users. The driver has a table of its own.
 #[derive(Debug)]
 pub(crate) struct SessionState {
     pub(super) numbers: Numbers,
     /// Streams that this side opened and that are not in the driver's table yet.
     pub(super) fresh: Vec<Arc<StreamShared>>,
-    /// Streams that the peer opened and that were not accepted yet.
+    /// Streams that the peer opened and that the application has not accepted yet.
     pub(super) waiting: VecDeque<Arc<StreamShared>>,
     /// Number of streams that have not ended.
     pub(crate) live: usize,
-    /// Number of session handles. Without one, streams of the peer are refused.
+    /// Number of session handles. At 0, streams that the peer opens are refused.
     pub(super) sessions: usize,
-    /// Number of handles of the session and its streams. Without one, the session closes.
+    /// Number of handles of the session and of its streams. At 0, the session closes.
     pub(super) users: usize,
-    /// Code of the peer's GO_AWAY.
+    /// The code of the peer's GO_AWAY, once received.
     pub(super) going_away: Option<u32>,
     /// Whether this side has sent GO_AWAY.
     pub(super) has_gone_away: bool,
     pub(super) pings: Pings,
     pub(super) openers: WakerSet,
     pub(super) accepters: WakerSet,
-    /// Waiters for a PING's answer, for the last stream, or for the end.
+    /// Waiters for a PING's answer, for the end of the last stream, or for the end of the session.
     pub(super) others: WakerSet,
     pub(super) is_over: bool,
-    /// Whether the driver has ended: nothing more is written.
+    /// Whether the driver has ended, so that nothing more will be written.
     pub(super) has_finished: bool,
 }
 
-/// Tokens of PINGs that were sent, and of those that were answered (SPEC 11.6).
+/// The newest tokens of PINGs that were sent and that were answered (SPEC 11.6).
 #[derive(Debug, Default)]
 pub(crate) struct Pings {
     pub(super) asked: u64,
@@ -46,7 +46,8 @@ pub(crate) struct Pings {
 }
 
 impl SessionState {
-    /// `streams_max` is the number of our streams that the peer allows at a time.
+    /// Makes the state. `streams_max` is the number of streams that the peer lets this side open at
+    /// a time.
     pub(super) fn new(streams_max: u32) -> Self {
         Self {
             numbers: Numbers::new(streams_max.min(crate::config::STREAMS_MAX)),
@@ -66,27 +67,28 @@ impl SessionState {
         }
     }
 
-    /// Counts `count` streams that have ended. Returns the waiters for the last one.
+    /// Counts `count` ended streams. Returns the wakers of waiters for the end of the last stream.
     pub(super) fn ended(&mut self, count: usize) -> Vec<Waker> {
         self.live -= count;
         if self.live == 0 { self.others.take() } else { Vec::new() }
     }
 }
 
-/// Wakers of the waiters for one kind of event, each once.
+/// The wakers of all waiters for one kind of event, each once.
 #[derive(Debug, Default)]
 pub(crate) struct WakerSet {
     wakers: Vec<Waker>,
-    /// Number of wakers above which those of futures that were dropped are removed.
+    /// Number of wakers above which `register` clears the set of dropped futures' wakers.
     bound: usize,
 }
 
-/// Least value of `bound`.
+/// Least value of `WakerSet::bound`.
 const WAITING_BOUND_MIN: usize = 64;
 
 impl WakerSet {
-    /// Registers a waiter. Returns wakers to wake once no lock is held: a dropped future does not
-    /// remove its waker, so now and then all are woken, and the remaining waiters register again.
+    /// Registers a waiter. A dropped future does not remove its waker, so above `bound` wakers the
+    /// set is emptied. The caller must call the returned wakers without holding a lock; living
+    /// waiters then register again.
     pub(super) fn register(&mut self, context: &Context<'_>) -> Vec<Waker> {
         if self.wakers.iter().any(|waker| waker.will_wake(context.waker())) {
             return Vec::new();
@@ -107,7 +109,7 @@ impl WakerSet {
     }
 }
 
-/// Wakes all of them. The caller holds no lock.
+/// Calls all wakers. The caller must hold no lock.
 pub(super) fn wake(wakers: Vec<Waker>) {
     wakers.into_iter().for_each(Waker::wake);
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! One stream, as its users and the driver share it.
+//! One stream, shared between its users and the driver of the session.
 //!
 //! ```text
 //!   driver ── arrives ──▶ queue ── recv ──▶ user        pending records are noted here,
@@ -8,9 +8,9 @@
 //!
 //! # Invariants
 //!
-//! - The lock is private to this process and held for moments: never while blocked, and never while
-//!   the outbox is being locked (the outbox comes first).
-//! - A stream with a pending record is listed in the outbox, once.
+//! - The stream's lock is private to this process and held briefly. No thread blocks while it holds
+//!   it, nor locks the outbox: a thread that needs both locks the outbox first.
+//! - A stream with a pending record is listed in the outbox exactly once.
 
 use super::credit::{RecvCredit, SendCredit};
 use super::error::SessionError;
@@ -21,58 +21,59 @@ use crate::transport::Assembly;
 use std::collections::VecDeque;
 use std::task::{Context, Waker};
 
-/// One stream.
+/// The shared state of one stream.
 ///
-/// The fields that a message passes come first, in as few cache lines as possible: driver and user
-/// often run on different processors, and each line that both write moves with every message.
+/// The fields that every message uses come first, in as few cache lines as possible. Driver and
+/// user often run on different processors, and each cache line that both write moves with every
+/// message.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub(crate) struct StreamShared {
     state: Mutex<StreamState>,
-    /// Its number on the wire.
+    /// The number of the stream in its records.
     pub(crate) number: u32,
-    /// Hint for readers without the lock: nothing can be sent any more.
+    /// Hint for readers without the lock: whether this side can send no more.
     is_sending_over: AtomicBool,
-    /// Metadata of OPEN, if the peer opened the stream.
+    /// The metadata in the peer's OPEN; empty if this side opened the stream.
     pub(crate) metadata: Box<[u8]>,
 }
 
-/// The limits that both sides agreed on, for all streams.
+/// The limits that both sides agreed on, for all streams of the session.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Terms {
-    /// Bytes of a stream that may be unread: at the peer, and here.
+    /// Most unread bytes of one stream: `send_window` at the peer, `recv_window` at this side.
     pub(super) send_window: u64,
     pub(super) recv_window: u64,
-    /// Streams of the peer that may be open at a time.
+    /// Most streams that the peer may have open at a time.
     pub(super) accepts_max: u32,
 }
 
-/// The mutable part of a stream, in the order in which a message passes it.
+/// The mutable part of a stream, with its fields in the order in which a message uses them.
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct StreamState {
-    /// Received messages that were not taken yet; credit bounds them.
+    /// Received messages that the application has not taken; credit bounds their number.
     pub(crate) queue: VecDeque<Message>,
-    /// Waiter for a message.
+    /// Waker of the user that waits for a message.
     pub(crate) receiver: Option<Waker>,
-    /// A message of which fragments came.
+    /// A message of which only some fragments have arrived.
     pub(crate) assembly: Option<Box<Assembly>>,
     pub(crate) recv_credit: RecvCredit,
     pub(crate) lifecycle: Lifecycle,
-    /// Whether CREDIT is pending.
+    /// Whether a CREDIT record is pending.
     pub(crate) credit_pending: bool,
-    /// Whether the peer opened it, and it was neither accepted nor refused yet.
+    /// Whether the peer opened the stream, and it was neither accepted nor refused yet.
     pub(crate) is_waiting: bool,
-    /// Whether it is listed in the outbox.
+    /// Whether the stream is in the outbox's list of pending records.
     pub(crate) is_listed: bool,
     pub(crate) send_credit: SendCredit,
-    /// Waiter for credit.
+    /// Waker of the user that waits for credit.
     pub(crate) sender: Option<Waker>,
-    /// Why the session is over.
+    /// Why the session is over, once it is.
     pub(crate) end: Option<SessionError>,
 }
 
-/// A pending record of a stream.
+/// A record that must still be written for the stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PendingRecord {
     Lifecycle(PendingControl),
@@ -109,21 +110,21 @@ impl StreamShared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether messages may be sent, as far as is known without the lock. Senders check again under
-    /// it.
+    /// Whether messages may be sent, as far as readers without the lock can know. Senders check
+    /// again under the lock.
     #[inline]
     pub(crate) fn may_send(&self) -> bool {
         // ORDER: Relaxed: a hint. Senders check the state under the lock.
         !self.is_sending_over.load(Ordering::Relaxed)
     }
 
-    /// Notes that nothing can be sent any more.
+    /// Notes that this side can send no more on the stream.
     pub(crate) fn note_sending_over(&self) {
         // ORDER: Relaxed: a hint. Senders check the state under the lock.
         self.is_sending_over.store(true, Ordering::Relaxed);
     }
 
-    /// Ends the stream with the session, and wakes its waiters.
+    /// Ends the stream because the session is over, and wakes its waiters.
     pub(crate) fn end(&self, error: &SessionError) {
         self.note_sending_over();
         let mut state = self.lock();
@@ -135,22 +136,23 @@ impl StreamShared {
 }
 
 impl StreamState {
-    /// The next record to be written for this stream, if any.
+    /// Returns the next record to be written for this stream, if any.
     pub(crate) fn pending(&self) -> Option<PendingRecord> {
         match self.lifecycle.pending() {
-            // The last record of a direction waits until CREDIT of the other direction was sent.
+            // The last record of this side waits until CREDIT of the other direction was written.
             Some(PendingControl::CloseWrite | PendingControl::End) | None
                 if self.reports_credit() =>
             {
                 Some(PendingRecord::Credit(self.recv_credit.due()))
             }
-            // Otherwise the unread data of streams that have ended would have no bound (SPEC 11.5).
+            // END waits until the application has taken every message: otherwise the unread data of
+            // ended streams would have no bound (SPEC 11.5).
             Some(PendingControl::End) if self.is_waiting || !self.queue.is_empty() => None,
             other => other.map(PendingRecord::Lifecycle),
         }
     }
 
-    /// Notes that the record was written.
+    /// Notes that the caller has written the record.
     pub(crate) const fn wrote(&mut self, record: PendingRecord) {
         match record {
             PendingRecord::Lifecycle(pending) => self.lifecycle.wrote(pending),
@@ -161,7 +163,7 @@ impl StreamState {
         }
     }
 
-    /// Takes the credit that a message carries along; it counts as reported.
+    /// Takes the credit that the next message carries to the peer; it counts as reported.
     #[inline]
     pub(crate) const fn take_credit(&mut self) -> Option<u64> {
         if !self.reports_credit() {
@@ -172,7 +174,7 @@ impl StreamState {
         Some(credited)
     }
 
-    /// Whether a record is pending.
+    /// Whether any record of the stream must be written.
     pub(crate) fn has_pending(&self) -> bool {
         self.pending().is_some()
     }
@@ -181,12 +183,12 @@ impl StreamState {
         self.credit_pending && self.lifecycle.wants_credit() && !self.lifecycle.has_ended()
     }
 
-    /// Registers the waiter for a message.
+    /// Registers the user that waits for a message.
     pub(crate) fn await_message(&mut self, context: &Context<'_>) {
         register(&mut self.receiver, context);
     }
 
-    /// Registers the waiter for credit.
+    /// Registers the user that waits for credit.
     pub(crate) fn await_credit(&mut self, context: &Context<'_>) {
         register(&mut self.sender, context);
     }

@@ -6,9 +6,9 @@
 //!                                      └─ shuttle::sync    every lock a point where others may run
 //! ```
 //!
-//! Nothing else in `session/` imports a lock, so shuttle can choose every interleaving of its
-//! threads. `Arc` and wakers are excepted: shuttle's `Arc` is the standard one, and the fronts make
-//! the wakers.
+//! No other file of `session/` imports a lock, so shuttle can choose every interleaving of its
+//! threads. `Arc` and wakers are exceptions: shuttle's `Arc` is the standard one, and the fronts
+//! make the wakers.
 
 #[cfg(shuttle)]
 pub(super) use once::OnceLock;
@@ -23,14 +23,15 @@ pub(super) use std::sync::atomic::Ordering;
 #[cfg(not(shuttle))]
 pub(super) use std::sync::{Mutex, MutexGuard, OnceLock};
 
-/// A type that shuttle lacks.
+/// A type that shuttle does not provide.
 #[cfg(shuttle)]
 mod once {
     use shuttle::sync::Mutex;
     use std::sync::PoisonError;
 
-    /// A value that is set once. The lock makes every access a point where other threads may run.
-    /// The standard cell keeps the value, because a reference cannot outlive a guard.
+    /// A value that is set once. Its lock makes every access a point where shuttle can switch
+    /// threads. The standard `OnceLock` contains the value, because a reference cannot outlive the
+    /// guard of a lock.
     #[derive(Debug)]
     pub(crate) struct OnceLock<T> {
         is_set: Mutex<bool>,

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Backoff between attempts: the wait doubles after each failure, within bounds, with a random
-//! part.
+//! The waits between attempts to connect: each failure doubles the wait, within bounds. A random
+//! part keeps clients apart that failed at the same time.
 
 use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
 
-/// The waits between attempts.
+/// Computes how long to wait between attempts.
 #[derive(Debug)]
 pub(super) struct Backoff {
     min: Duration,
@@ -14,20 +14,21 @@ pub(super) struct Backoff {
 }
 
 impl Backoff {
-    /// Waits from `min` to `max`; at least 1 ms, so that no caller spins.
+    /// Makes waits that grow from `min` to `max`. `min` is at least 1 ms, so that no caller spins.
     pub(super) fn new(min: Duration, max: Duration) -> Self {
         let min = min.max(Duration::from_millis(1));
         Self { min, max: max.max(min), next: min }
     }
 
-    /// The wait after a failure: at random between half of the current value and all of it.
+    /// Returns the wait after a failure: a random time between half of the current wait and all of
+    /// it.
     pub(super) fn after_failure(&mut self) -> Duration {
         let whole = self.next;
         self.next = whole.saturating_mul(2).min(self.max);
         whole / 2 + (whole / 2).mul_f64(fraction(random()))
     }
 
-    /// Notes how long a connection lasted. Longer than the longest wait counts as success.
+    /// Notes how long a connection lasted. One that lasted at least `max` resets the wait to `min`.
     pub(super) fn after(&mut self, lived: Duration) {
         if lived >= self.max {
             self.next = self.min;
@@ -35,12 +36,12 @@ impl Backoff {
     }
 }
 
-/// Random bits that differ by process and call; not for secrets.
+/// Returns random bits that differ by process and call. They are not fit for secrets.
 pub(super) fn random() -> u64 {
     RandomState::new().hash_one(0)
 }
 
-/// A fraction from 0 to 1.
+/// Converts random bits to a fraction from 0 to 1.
 #[allow(clippy::cast_precision_loss, reason = "53 bits are exact")]
 fn fraction(bits: u64) -> f64 {
     (bits >> 11) as f64 / (1_u64 << 53) as f64

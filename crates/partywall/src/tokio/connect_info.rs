@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The peer of a stream, as a value apart from the stream: frameworks pass it to handlers.
+//! The peer of a stream, as a value of its own that frameworks can pass to handlers.
 
 use super::io::StreamIo;
 use super::session::Session;
@@ -8,34 +8,34 @@ use crate::peer::Peer;
 use crate::transport::Transport;
 use std::fmt;
 
-/// The peer of a stream: its process, the transport, and the metadata of the stream.
+/// The identity of a stream's peer, the transport, and the metadata of the stream.
 ///
 /// For a stream that this side opened, the peer is the side that accepted it.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct ConnectInfo {
-    /// The other process, as the kernel reports it.
+    /// The peer process, as the kernel reports it.
     pub peer: Peer,
-    /// The session's transport, and the reason for it.
+    /// The transport of the session; for a socket, with the reason why memory is not shared.
     pub transport: Transport,
     /// Metadata with which the peer opened the stream; empty if this side opened it.
     pub metadata: Box<[u8]>,
 }
 
 impl ConnectInfo {
-    /// Process number of the peer in this process's namespace; `None` over TCP.
+    /// Returns the peer's process number, valid in this process's namespace; `None` over TCP.
     #[must_use]
     pub fn pid(&self) -> Option<i32> {
         self.peer.credentials.map(|who| who.pid)
     }
 
-    /// User of the peer; `None` over TCP.
+    /// Returns the user id of the peer; `None` over TCP.
     #[must_use]
     pub fn uid(&self) -> Option<u32> {
         self.peer.credentials.map(|who| who.uid)
     }
 
-    /// Primary group of the peer; `None` over TCP.
+    /// Returns the primary group id of the peer; `None` over TCP.
     #[must_use]
     pub fn gid(&self) -> Option<u32> {
         self.peer.credentials.map(|who| who.gid)

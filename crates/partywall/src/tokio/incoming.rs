@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The streams of all sessions of a listener, as if they were the connections of one socket.
+//! The streams of all sessions of a listener, accepted one after the other like connections.
 //!
 //! ```text
 //!   listener ─▶ session ─▶ its task ─┐
@@ -7,8 +7,9 @@
 //!            ─▶ session ─▶ its task ─┘
 //! ```
 //!
-//! It serves nothing itself. An accepted stream goes on after this is dropped, and its session with
-//! it. Further streams are refused, and the peers are asked to open elsewhere.
+//! `Incoming` serves no stream itself. An accepted stream and its session continue after `Incoming`
+//! is dropped. Streams that were not accepted are then refused, and peers are asked to open no
+//! more.
 
 use super::connect_info::ConnectInfo;
 use super::io::StreamIo;
@@ -24,10 +25,10 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::{Sleep, sleep};
 
-/// The streams of all sessions of a listener, one after the other. Accepting them never fails.
+/// Accepts the streams of all sessions of a listener, one after the other. Accepting never fails.
 ///
-/// Dropping it closes the listener and sends `go_away` on each session. Accepted streams go on;
-/// others are [refused](crate::REFUSED), which tells their openers that no application has seen
+/// Dropping it closes the listener and sends `go_away` on each session. Accepted streams continue.
+/// Others are [refused](crate::REFUSED), which tells their openers that no application has seen
 /// them.
 ///
 /// ```
@@ -59,22 +60,21 @@ pub struct Incoming {
     sessions_max: usize,
     opened: mpsc::Sender<StreamIo>,
     streams: mpsc::Receiver<StreamIo>,
-    /// Pause after a failure, before the listener is polled again.
+    /// The pause of the listener after an error, while it lasts.
     pause: Option<Pin<Box<Sleep>>>,
     failed: u64,
 }
 
-/// Streams that were taken from their sessions and not accepted yet. Further ones wait in their
-/// sessions.
+/// Most streams that are queued for `accept`. Further streams wait in their sessions.
 const STREAMS_WAITING_MAX: usize = 64;
 const SESSIONS_MAX: usize = 1024;
-/// Pause of the listener after a session could not be accepted, as at the descriptor limit.
+/// Pause of the listener after an error of accepting a session, such as the descriptor limit.
 const FAILED_PAUSE: Duration = Duration::from_millis(100);
-/// Code of the `go_away` that is sent when this is dropped.
+/// Code of the `go_away` that dropping an `Incoming` sends.
 const GONE: u32 = 0;
 
 impl Incoming {
-    /// Accepts sessions from `listener`, and the streams that peers open in them.
+    /// Makes an `Incoming` that accepts sessions from `listener`, and streams from these sessions.
     #[must_use]
     pub fn new(listener: Listener) -> Self {
         let (opened, streams) = mpsc::channel(STREAMS_WAITING_MAX);
@@ -90,56 +90,57 @@ impl Incoming {
         }
     }
 
-    /// Sets the largest number of sessions, at least 1. Further ones wait in the backlog. Default:
-    /// 1,024.
+    /// Sets the largest number of sessions at a time, at least 1. Further connections wait in the
+    /// backlog. Default: 1,024.
     #[must_use]
     pub fn sessions_max(mut self, count: usize) -> Self {
         self.sessions_max = count.max(1);
         self
     }
 
-    /// The next stream, and its opener. Cancel-safe.
+    /// Waits for the next stream, and returns it with the identity of its opener. Cancel-safe.
     ///
-    /// [`failed`](Self::failed) counts sessions that could not be accepted. The listener pauses for
-    /// 100 ms after each.
+    /// [`failed`](Self::failed) counts sessions that could not be accepted. After each, the
+    /// listener pauses for 100 ms.
     pub async fn accept(&mut self) -> (StreamIo, ConnectInfo) {
         poll_fn(|context| self.poll_accept(context)).await
     }
 
-    /// As [`accept`](Self::accept), for futures written by hand.
+    /// As [`accept`](Self::accept), for futures that are written by hand.
     pub fn poll_accept(&mut self, context: &mut Context<'_>) -> Poll<(StreamIo, ConnectInfo)> {
         self.poll_sessions(context);
-        // There is always a sender: our own.
+        // `poll_recv` never returns `None`, because `self` owns a sender of the queue.
         let Some(stream) = ready!(self.streams.poll_recv(context)) else { return Poll::Pending };
         let caller = ConnectInfo::from(&stream);
         Poll::Ready((stream, caller))
     }
 
-    /// The address, with the port that the system chose if 0 was asked for.
+    /// Returns the bound address. For a port of 0 it contains the port that the system chose.
     #[must_use]
     pub const fn local_address(&self) -> &Address {
         self.listener.local_address()
     }
 
-    /// Number of sessions.
+    /// Returns the number of living sessions.
     #[must_use]
     pub fn sessions(&self) -> usize {
         self.sessions.len()
     }
 
-    /// Number of sessions that could not be accepted; see [`AcceptError`](crate::AcceptError).
+    /// Returns the number of sessions that could not be accepted; see
+    /// [`AcceptError`](crate::AcceptError).
     #[must_use]
     pub const fn failed(&self) -> u64 {
         self.failed
     }
 
-    /// Number of connections that the listener refused.
+    /// Returns the number of connections that the listener refused.
     #[must_use]
     pub fn refused(&self) -> u64 {
         self.listener.refused()
     }
 
-    /// Accepts the sessions that are there, and removes those that are over.
+    /// Accepts the sessions that are established, and removes the sessions that are over.
     fn poll_sessions(&mut self, context: &mut Context<'_>) {
         loop {
             while let Poll::Ready(Some(_)) = self.sessions.poll_join_next(context) {}
@@ -177,7 +178,7 @@ impl fmt::Debug for Incoming {
 
 impl Drop for Incoming {
     fn drop(&mut self) {
-        // The tasks of the sessions notice it, and send `go_away`.
+        // The task of each session notices that the queue is closed, and sends `go_away`.
         self.streams.close();
         self.sessions.detach_all();
         while let Ok(mut unseen) = self.streams.try_recv() {
@@ -186,7 +187,8 @@ impl Drop for Incoming {
     }
 }
 
-/// Passes on the streams of a session, until the session is over or `Incoming` is dropped.
+/// Queues the streams of one session for `accept`, until the session is over or `Incoming` is
+/// dropped.
 async fn hand_on(session: Session, opened: mpsc::Sender<StreamIo>) {
     loop {
         let accepted = tokio::select! {

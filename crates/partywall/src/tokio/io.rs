@@ -6,8 +6,9 @@
 //!   shutdown ─▶ CLOSE_WRITE: the peer reads the end                ◀─ the next message
 //! ```
 //!
-//! The end of the peer's messages reads as the end of the stream. A reset or the end of the session
-//! reads as an error. A write that returned was sent, so there is nothing to flush.
+//! When the peer has finished, a read returns the end of the stream. After a reset, or the end of
+//! the session, a read returns an error. Every write sends its bytes before it returns, so `flush`
+//! does nothing.
 
 use super::runtime::within_budget;
 use super::stream::{RecvStream, SendStream, Stream};
@@ -22,7 +23,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// A stream as bytes; see [`Stream::into_io`](super::Stream::into_io).
+/// A stream without message boundaries, as bytes; see [`Stream::into_io`](super::Stream::into_io).
 #[derive(Debug)]
 pub struct StreamIo {
     read: ReadHalf,
@@ -33,7 +34,7 @@ pub struct StreamIo {
 #[derive(Debug)]
 pub struct ReadHalf {
     recv: RecvStream,
-    /// The rest of the last message.
+    /// The bytes of the last message that were not read yet.
     rest: Option<Message>,
     is_finished: bool,
 }
@@ -41,17 +42,18 @@ pub struct ReadHalf {
 /// The writing half of a [`StreamIo`].
 #[derive(Debug)]
 pub struct WriteHalf {
-    /// A write that is pending holds none of its bytes: the next call may bring others.
+    /// The sending direction. A pending write keeps no bytes, so the next call may pass other
+    /// bytes.
     send: SendStream,
-    /// The bytes of several slices.
+    /// Buffer that collects the bytes of several slices for one message.
     gathered: Vec<u8>,
 }
 
-/// Largest number of bytes of one write.
+/// Most bytes that one write sends, as one message.
 const WRITE_BYTES_MAX: usize = 64 << 10;
-/// Largest number of messages of one read: empty ones fill nothing.
+/// Most messages that one read takes. The limit matters for empty messages, which fill no buffer.
 const READ_MESSAGES_MAX: u32 = 64;
-/// Bytes of a write when memory is exhausted and the policy is `Overflow`.
+/// Bytes of a write when shared memory is exhausted and the policy is `Overflow`.
 const WRITE_BYTES_SMALL: usize = 4 << 10;
 
 impl StreamIo {
@@ -60,16 +62,16 @@ impl StreamIo {
         Self { read, write: WriteHalf { send, gathered: Vec::new() } }
     }
 
-    /// Splits the stream into two halves, to be used by a task each.
+    /// Splits the stream into two halves, each of which a task of its own may use.
     #[must_use]
     pub fn into_split(self) -> (ReadHalf, WriteHalf) {
         (self.read, self.write)
     }
 
-    /// Makes a stream of messages of it again.
+    /// Converts the byte stream back into a stream of messages.
     ///
     /// # Errors
-    /// Returns itself if a message was read in part.
+    /// Returns the byte stream unchanged if a message was read only in part.
     pub fn into_stream(mut self) -> Result<Stream, Box<Self>> {
         if self.read.rest.as_ref().is_some_and(|rest| rest.remaining() > 0) {
             return Err(Box::new(self));
@@ -78,42 +80,44 @@ impl StreamIo {
         Ok(Stream::of_halves(self.write.send, self.read.recv))
     }
 
-    /// The peer process.
+    /// Returns the identity of the peer process.
     #[must_use]
     pub fn peer(&self) -> &Peer {
         &self.read.recv.half().shared.peer
     }
 
-    /// The session's transport, and the reason for it.
+    /// Returns the transport of the session; for a socket, with the reason why memory is not
+    /// shared.
     #[must_use]
     pub fn transport(&self) -> Transport {
         self.read.recv.half().shared.transport
     }
 
-    /// Metadata with which the peer opened the stream.
+    /// Returns the metadata with which the peer opened the stream; empty if this side opened the
+    /// stream.
     #[must_use]
     pub fn metadata(&self) -> &[u8] {
         &self.read.recv.half().stream.metadata
     }
 
-    /// Resets both directions with a code for the peer.
+    /// Resets both directions; the peer gets `code`.
     ///
     /// # Panics
-    /// If the code is one of the protocol's: 0xffffff00 or greater.
+    /// Panics if the code is reserved for the protocol: 0xffffff00 or greater.
     #[track_caller]
     pub fn reset(&mut self, code: u32) {
         self.write.reset(code);
         self.read.recv.stop(code);
     }
 
-    /// Ends the writing direction: the peer reads the end. This side may go on reading. The same as
-    /// `shutdown`, which never waits here. A protocol without half-close transmits the end only
-    /// once receiving is over too.
+    /// Ends the writing direction, as `shutdown` does: the peer's reads return the end. This side
+    /// may continue to read. Neither call waits. A protocol without half-close transmits the end
+    /// only after receiving has ended too.
     pub fn finish(&mut self) {
         self.write.finish();
     }
 
-    /// Refuses the stream: no application has seen it.
+    /// Refuses a stream that no application has seen.
     pub(super) fn refuse(&mut self) {
         self.write.give_back();
         self.write.send.half().reset(REFUSED);
@@ -122,10 +126,10 @@ impl StreamIo {
 }
 
 impl ReadHalf {
-    /// Stops receiving: the sender gets `code`.
+    /// Stops receiving: the peer's sender gets `code`.
     ///
     /// # Panics
-    /// If the code is one of the protocol's: 0xffffff00 or greater.
+    /// Panics if the code is reserved for the protocol: 0xffffff00 or greater.
     #[track_caller]
     pub fn stop(&mut self, code: u32) {
         self.recv.stop(code);
@@ -133,24 +137,24 @@ impl ReadHalf {
 }
 
 impl WriteHalf {
-    /// Ends this direction: the peer reads the end. The same as `shutdown`, which never waits here.
-    /// A protocol without half-close transmits the end only once receiving is over too.
+    /// Ends this direction, as `shutdown` does: the peer's reads return the end. Neither call
+    /// waits. A protocol without half-close transmits the end only after receiving has ended too.
     pub fn finish(&mut self) {
         self.give_back();
         self.send.finish();
     }
 
-    /// Resets the direction: the reader gets an error instead of the end.
+    /// Resets the direction: the peer's reads return an error instead of the end.
     ///
     /// # Panics
-    /// If the code is one of the protocol's: 0xffffff00 or greater.
+    /// Panics if the code is reserved for the protocol: 0xffffff00 or greater.
     #[track_caller]
     pub fn reset(&mut self, code: u32) {
         self.give_back();
         self.send.reset(code);
     }
 
-    /// Ready when the peer reads no more, with the reason.
+    /// Waits until the peer stops reading. Returns the reason.
     pub async fn stopped(&mut self) -> StreamSendError {
         self.send.stopped().await
     }
@@ -159,7 +163,7 @@ impl WriteHalf {
         self.send.half().give_back();
     }
 
-    /// Sends as many of `bytes` as one message takes.
+    /// Sends as many of `bytes` as one message can hold. Returns their number.
     fn poll_bytes(&mut self, context: &Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         if bytes.is_empty() {
             return Poll::Ready(Ok(0));
@@ -170,13 +174,13 @@ impl WriteHalf {
         let mut polled = half.poll_send_whole(context, &bytes[..len]);
         if let Poll::Ready(Err(StreamSendError::TooLarge(TooLarge { max: max @ 1.., .. }))) = polled
         {
-            // Bytes have no boundaries, so a shorter message will do.
+            // A byte stream has no message boundaries, so a shorter message is sent instead.
             taken = usize::try_from(max).map_or(len, |max| max.min(len));
             half.give_back();
             polled = half.poll_send_whole(context, &bytes[..taken]);
         }
         if polled.is_pending() && taken > WRITE_BYTES_SMALL {
-            // If memory is exhausted, a short message may still go through the ring.
+            // When shared memory is exhausted, the ring may still have room for a short message.
             taken = WRITE_BYTES_SMALL;
             polled = half.poll_send_whole(context, &bytes[..taken]);
         }
@@ -186,7 +190,7 @@ impl WriteHalf {
         Poll::Ready(ready!(polled).map(|()| taken).map_err(io::Error::from))
     }
 
-    /// Gathers several slices into one message.
+    /// Sends the bytes of several slices as one message.
     fn poll_slices(
         &mut self,
         context: &Context<'_>,
@@ -223,14 +227,14 @@ impl AsyncRead for ReadHalf {
 }
 
 impl ReadHalf {
-    /// Fills the buffer with the bytes that are there.
+    /// Fills the buffer with the bytes that have arrived.
     fn poll_fill(
         &mut self,
         context: &Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        // The buffer may hold bytes of earlier reads. Only the bytes of this read show that it is
-        // not the end.
+        // The buffer may contain bytes of earlier reads. Only bytes of this read show the caller
+        // that the stream has not ended.
         let before = buffer.filled().len();
         let mut taken = 0;
         while buffer.remaining() > 0 && !self.is_finished {
@@ -242,7 +246,7 @@ impl ReadHalf {
                     break;
                 }
                 self.rest = None;
-                // Messages that are there already may fill the rest of the buffer.
+                // Messages that have already arrived may fill the rest of the buffer.
                 if count > 0 && buffer.remaining() == 0 {
                     break;
                 }
@@ -252,7 +256,7 @@ impl ReadHalf {
                 break;
             }
             if taken == READ_MESSAGES_MAX {
-                // All of them were empty: let other tasks run, then go on.
+                // Every message so far was empty: lets other tasks run, then continues.
                 context.waker().wake_by_ref();
                 return Poll::Pending;
             }
@@ -260,7 +264,8 @@ impl ReadHalf {
             match self.recv.poll_next(context) {
                 Poll::Ready(Ok(Some(message))) => self.rest = Some(message),
                 Poll::Ready(Ok(None)) => self.is_finished = true,
-                // Bytes that were read before must not be lost. The error comes again.
+                // The bytes read before the error must not be lost. The next read returns the
+                // error.
                 Poll::Ready(Err(_)) if had > 0 => break,
                 Poll::Ready(Err(error)) => return Poll::Ready(Err(error.into())),
                 Poll::Pending if had > 0 => break,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The listener for sessions on tokio, and the functions that connect to one.
+//! The listener for sessions on tokio, and the functions that connect to a listener.
 
 use super::runtime::watch_readable;
 use super::session::Session;
@@ -17,12 +17,14 @@ use std::task::{Context, Poll, ready};
 use std::time::Instant;
 use tokio::io::unix::AsyncFd;
 
-/// Accepts sessions.
+/// Accepts sessions at an address.
 ///
-/// Dropping it removes its socket file. Handshakes make progress while `accept` is awaited.
+/// Dropping the listener removes its socket file. Handshakes make progress only while `accept` is
+/// awaited.
 #[derive(Debug)]
 pub struct Listener {
-    /// Locked for one non-blocking attempt to accept, never across an await.
+    /// The listener without a runtime. It is locked for one attempt to accept, never across an
+    /// await.
     listener: Mutex<crate::Listener>,
     address: Address,
     config: Config,
@@ -33,10 +35,10 @@ impl Listener {
     /// Listens at `address`, with the default [`Config`].
     ///
     /// # Errors
-    /// Returns [`BindError`] if it fails.
+    /// Returns [`BindError`] if the address cannot be bound.
     ///
     /// # Panics
-    /// Outside a tokio runtime with I/O enabled.
+    /// Panics outside a tokio runtime with I/O enabled.
     pub fn bind<A>(address: A) -> Result<Self, BindError>
     where
         A: TryInto<Address>,
@@ -45,13 +47,13 @@ impl Listener {
         Self::bind_with(address, &Config::default())
     }
 
-    /// Listens at `address`. `config` applies to every session that is accepted.
+    /// Listens at `address`. `config` applies to every accepted session.
     ///
     /// # Errors
-    /// Returns [`BindError`] if it fails.
+    /// Returns [`BindError`] if the address cannot be bound.
     ///
     /// # Panics
-    /// Outside a tokio runtime with I/O enabled.
+    /// Panics outside a tokio runtime with I/O enabled.
     pub fn bind_with<A>(address: A, config: &Config) -> Result<Self, BindError>
     where
         A: TryInto<Address>,
@@ -64,8 +66,8 @@ impl Listener {
         Ok(Self { listener: Mutex::new(listener), address, config, ready })
     }
 
-    /// Also serves peers that speak `protocol`, at the same address. The listener recognises them
-    /// by their first bytes. May be called for several protocols.
+    /// Makes the listener also serve peers that speak `protocol`. The listener recognises a
+    /// protocol by a peer's first bytes. Call this once for each protocol.
     #[must_use]
     pub fn with_protocol(mut self, protocol: Arc<dyn Protocol>) -> Self {
         let listener = self.listener.get_mut().unwrap_or_else(PoisonError::into_inner);
@@ -73,45 +75,47 @@ impl Listener {
         self
     }
 
-    /// The address, with the port that the system chose if 0 was asked for.
+    /// Returns the bound address. For a port of 0 it contains the port that the system chose.
     #[must_use]
     pub const fn local_address(&self) -> &Address {
         &self.address
     }
 
-    /// The next session. Any number of tasks may accept at the same time. Cancel-safe: no
-    /// connection is lost with the future.
+    /// Waits for the next session. Several tasks may accept at the same time. Cancel-safe: dropping
+    /// the future loses no connection.
     ///
     /// # Errors
-    /// Returns [`AcceptError`] if it fails. The listener goes on after each; at the descriptor
-    /// limit, wait a little.
+    /// Returns [`AcceptError`] if accepting fails. The listener stays usable after each error. At
+    /// the descriptor limit, wait until some are closed before accepting again.
     pub async fn accept(&self) -> Result<Session, AcceptError> {
         loop {
             match self.try_accept() {
                 Err(AcceptError::TimedOut) => {}
                 accepted => return accepted,
             }
-            // Cleared before the next attempt: what becomes ready during it is reported again.
+            // Readiness is cleared before the next attempt, so a connection that becomes ready
+            // meanwhile is reported again.
             self.ready.readable().await.map_err(AcceptError::Wait)?.clear_ready();
         }
     }
 
-    /// The next session if there is one now. It also drives the handshakes under way, and never
-    /// waits.
+    /// Returns the next session if one is established now. Also drives the handshakes under way,
+    /// and never waits.
     ///
     /// # Errors
-    /// [`AcceptError::TimedOut`] if there is none now, and as [`accept`](Self::accept).
+    /// [`AcceptError::TimedOut`] if no session is established now; others as
+    /// [`accept`](Self::accept).
     ///
     /// # Panics
-    /// Outside a tokio runtime with I/O enabled.
+    /// Panics outside a tokio runtime with I/O enabled.
     pub fn try_accept(&self) -> Result<Session, AcceptError> {
         let established = self.lock().accept_until(Some(Instant::now()))?;
         let started = task::start(established, &self.config);
         started.map(Session::new).map_err(AcceptError::Wait)
     }
 
-    /// As [`accept`](Self::accept), for futures written by hand. Only the task that polled last is
-    /// woken.
+    /// As [`accept`](Self::accept), for futures that are written by hand. Only the task that polled
+    /// last is woken.
     ///
     /// # Errors
     /// Fails as [`accept`](Self::accept) does.
@@ -126,7 +130,7 @@ impl Listener {
         }
     }
 
-    /// Number of connections that the listener refused.
+    /// Returns the number of connections that the listener refused.
     #[must_use]
     pub fn refused(&self) -> u64 {
         self.lock().refused()
@@ -140,8 +144,8 @@ impl Listener {
 /// Opens a session with the listener at `address`, with the default [`Config`].
 ///
 /// # Errors
-/// See [`ConnectError`]; connecting takes at most
-/// [`handshake_timeout`](Config::handshake_timeout), 5 s.
+/// Returns [`ConnectError`] if connecting fails or takes longer than
+/// [`handshake_timeout`](Config::handshake_timeout), by default 5 s.
 pub async fn connect<A>(address: A) -> Result<Session, ConnectError>
 where
     A: TryInto<Address>,
@@ -153,7 +157,7 @@ where
 /// Opens a session with the listener at `address`.
 ///
 /// # Errors
-/// Returns [`ConnectError`] if it fails.
+/// Returns [`ConnectError`] if connecting fails or takes longer than the handshake timeout.
 pub async fn connect_with<A>(address: A, config: &Config) -> Result<Session, ConnectError>
 where
     A: TryInto<Address>,
@@ -162,10 +166,11 @@ where
     connect_session(address.try_into().map_err(AddressError::from)?, config, None).await
 }
 
-/// Opens a session with the server at `address`, which speaks `protocol` instead of our own.
+/// Opens a session with the server at `address`, which speaks `protocol` instead of Partywall's
+/// own.
 ///
 /// # Errors
-/// Returns [`ConnectError`] if it fails.
+/// Returns [`ConnectError`] if connecting fails or takes longer than the handshake timeout.
 pub async fn connect_with_protocol<A>(
     address: A,
     config: &Config,
@@ -187,7 +192,8 @@ pub(super) async fn connect_session(
     let system = |what, source| {
         ConnectError::from(HandshakeError::System { peer: label.clone(), what, source })
     };
-    // The handshake is short and bounded by its deadline, but names may have to be looked up.
+    // The handshake is short and bounded by its deadline, but looking up a host name may block for
+    // longer.
     let connecting = tokio::task::spawn_blocking(move || {
         establish(&address, &options, SERVICE_SESSION, protocol)
     });

@@ -2,9 +2,9 @@
 //! Sessions and streams as futures, on tokio. [`crate::blocking`] has the same names without it.
 //!
 //! A [`Session`] carries any number of [`Stream`]s over one connection; both sides open them. Each
-//! stream is a duplex pipe of messages with its own credit, so an unread stream holds up no other.
-//! [`Stream::into_io`] makes bytes of it, `AsyncRead + AsyncWrite`, for protocols that run over
-//! bytes.
+//! stream is a duplex pipe of messages with its own credit, so an unread stream does not block
+//! other streams. [`Stream::into_io`] converts a stream to bytes, `AsyncRead + AsyncWrite`, for
+//! protocols that run over bytes.
 //!
 //! ```
 //! # #[tokio::main(flavor = "current_thread")]
@@ -35,35 +35,38 @@
 //! # }
 //! ```
 //!
-//! # What runs
+//! # Tasks
 //!
-//! Each session has one task of its own, which receives and delivers; it ends with the session.
-//! Nothing runs for a stream. An idle session does nothing at all. An [`Incoming`] has one more
-//! task for each session, a [`Pool`] one for each place that it keeps filled; those end with it.
+//! Each session has one task, which receives records and delivers them to streams; it ends with the
+//! session. A stream has no task. An idle session uses no processor time. An [`Incoming`] has one
+//! more task for each session. A [`Pool`] has one for each place that it keeps filled. These tasks
+//! end with the `Incoming` or `Pool`.
 //!
 //! # Ending
 //!
-//! Dropping the last handle of a session waits for nothing: its task writes the pending records. A
-//! runtime that shuts down drops that task, and the session closes. Over shared memory that takes
-//! no time, and ends of streams without room are not sent.
+//! Dropping the last handle of a session never waits: the session's task writes the pending
+//! records. A runtime that shuts down drops that task, which closes the session. Over shared
+//! memory, that takes no time, and records for which there is no room are lost.
 //!
-//! On a socket, bytes that the kernel has not taken delay the shutdown by at most a second, and are
-//! then lost. A session over TCP whose peer does not close meanwhile, because it runs on the same
-//! runtime or is stopped, takes up to a second, one session after the other.
+//! On a socket, bytes that the kernel has not accepted delay the shutdown by at most a second, and
+//! are then lost. Over TCP, a session waits up to a second for its peer to close. A peer that runs
+//! on the same runtime or is stopped does not close in that time. Several such sessions wait one
+//! after the other.
 //!
 //! To be sure that everything was written, and to avoid that wait, [`close`](Session::close) the
 //! session and await [`finished`](Session::finished) first. `Runtime::shutdown_background`, or a
-//! process that exits without shutting its runtime down, loses what was not written.
+//! process that exits without shutting its runtime down, loses unwritten records.
 //!
 //! # Sharing a thread
 //!
-//! Operations that send, commit, receive, open or accept take part in tokio's budget: a task whose
-//! messages are always there lets others run after about a hundred. The `try_` forms do not.
+//! Operations that send, commit, receive, open or accept take part in tokio's task budget: a task
+//! whose messages have always arrived lets other tasks run after about a hundred operations. The
+//! `try_` forms use no budget.
 //!
 //! # Cancelling
 //!
-//! Every future here may be dropped at any time. A dropped `send` sent the whole message or nothing
-//! of it; a dropped `recv` took nothing.
+//! Every future of this module may be dropped at any time. A dropped `send` has sent the whole
+//! message or nothing; a dropped `recv` has taken no message.
 
 mod backoff;
 mod connect_info;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Sessions to one address that are kept alive, and streams spread over them.
+//! Keeps sessions to one address alive, and spreads streams over these sessions.
 //!
 //! ```text
 //!   open ─▶ state: live sessions ─▶ the one with the fewest streams ─▶ stream
@@ -7,8 +7,8 @@
 //!           supervisors: one task for each place; connect, watch, drain, wait, connect again
 //! ```
 //!
-//! It repeats nothing. A stream that is lost with its session is an error for its user, who alone
-//! can know whether the peer has acted.
+//! The pool never repeats a request. The user of a stream that is lost with its session gets an
+//! error, because only the user can know whether the peer has acted.
 
 use super::backoff::random;
 use super::pool_config::PoolConfig;
@@ -25,11 +25,11 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout_at};
 
-/// Keeps sessions to one address, and opens each stream where there are the fewest.
+/// Keeps sessions to one address, and opens each stream in the session with the fewest streams.
 ///
-/// Lost sessions are replaced, after waits that [`PoolConfig::backoff`] bounds. A session whose
-/// peer sent `go_away` is drained while another takes its place. Clones are the same pool. Dropping
-/// the last one stops reconnecting; open streams go on.
+/// The pool replaces lost sessions, after waits that [`PoolConfig::backoff`] bounds. If the peer of
+/// a session sends `go_away`, the session is drained while another takes its place. Clones share
+/// one pool. Dropping the last clone stops reconnecting; open streams continue.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -56,7 +56,7 @@ struct Inner {
     address: Address,
     config: PoolConfig,
     state: Arc<watch::Sender<PoolState>>,
-    /// Aborted when the last pool is dropped.
+    /// The tasks that keep the sessions; dropping the last pool aborts them.
     _supervisors: JoinSet<()>,
 }
 
@@ -64,16 +64,16 @@ struct Inner {
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PoolOpenError {
-    /// No session was there in time, or none had room for another stream.
+    /// No session was connected in time, or no session had room for another stream.
     #[error("no session took a stream in time{}", because(failure.as_deref()))]
     TimedOut {
-        /// Why the last attempt to connect failed, if it failed.
+        /// The error of the last attempt to connect, if it failed.
         failure: Option<Arc<ConnectError>>,
     },
-    /// The pool was closed.
+    /// The pool was closed by [`close`](Pool::close).
     #[error("the pool is closed")]
     Closed,
-    /// No session will ever open such a stream.
+    /// No session can ever open such a stream, for example because its metadata is too long.
     #[error(transparent)]
     Open(OpenError),
 }
@@ -93,13 +93,14 @@ impl From<PoolOpenError> for io::Error {
 }
 
 impl Pool {
-    /// Begins to connect to `address`. Returns at once, even if no server listens there yet.
+    /// Makes a pool and begins to connect to `address`. Does not wait, even if no server listens
+    /// there yet.
     ///
     /// # Errors
     /// Returns [`AddressError`] if the text is no address.
     ///
     /// # Panics
-    /// Outside a tokio runtime with I/O and time enabled.
+    /// Panics outside a tokio runtime with I/O and time enabled.
     pub fn new<A>(address: A, config: PoolConfig) -> Result<Self, AddressError>
     where
         A: TryInto<Address>,
@@ -119,11 +120,11 @@ impl Pool {
         Ok(Self { inner: Arc::new(inner) })
     }
 
-    /// Opens a stream on the live session with the fewest, as [`Session::open`] does. Waits for a
-    /// session, and for room in it, for at most [`PoolConfig::open_timeout`]. Cancel-safe.
+    /// Opens a stream as [`Session::open`] does, in the live session with the fewest streams. Waits
+    /// for a session with room for at most [`PoolConfig::open_timeout`]. Cancel-safe.
     ///
     /// # Errors
-    /// Returns [`PoolOpenError`] if it fails.
+    /// Returns [`PoolOpenError`] if no stream was opened.
     pub async fn open(&self, metadata: &[u8]) -> Result<Stream, PoolOpenError> {
         let deadline = Instant::now() + self.inner.config.open_timeout;
         timeout_at(deadline, self.open_unlimited(metadata)).await.unwrap_or_else(|_| {
@@ -132,30 +133,30 @@ impl Pool {
         })
     }
 
-    /// Closes all sessions with their streams, and waits until no task of the pool is left.
+    /// Closes all sessions with their streams, and waits until every task of the pool has ended.
     ///
-    /// An attempt to connect that is under way is abandoned. It ends within
-    /// [`Config::handshake_timeout`](crate::Config::handshake_timeout), without any effect.
+    /// The pool abandons an attempt to connect that is under way. The attempt ends within
+    /// [`Config::handshake_timeout`](crate::Config::handshake_timeout), without effect.
     pub async fn close(&self) {
         let mut state = self.inner.state.subscribe();
         self.inner.state.send_modify(|state| state.is_closed = true);
-        // No error: the sender is ours.
+        // `wait_for` cannot fail, because this pool owns the sender of the state.
         let _ = state.wait_for(|state| state.supervisors == 0).await;
     }
 
-    /// Number of sessions that take streams now.
+    /// Returns the number of sessions that accept new streams now.
     #[must_use]
     pub fn live(&self) -> usize {
         self.inner.state.borrow().live.iter().flatten().count()
     }
 
-    /// Number of streams in the sessions that take streams now.
+    /// Returns the number of streams in the sessions that accept new streams now.
     #[must_use]
     pub fn streams(&self) -> usize {
         self.inner.state.borrow().live.iter().flatten().map(Session::streams).sum()
     }
 
-    /// The address that it connects to.
+    /// Returns the address that the pool connects to.
     #[must_use]
     pub fn address(&self) -> &Address {
         &self.inner.address
@@ -171,12 +172,13 @@ impl Pool {
                     None => std::future::pending().await,
                 }
             };
-            // `changed` never fails: the sender is ours.
+            // `changed` cannot fail, because this pool owns the sender of the state.
             tokio::select! {
                 biased;
                 opened = opening => match opened {
                     Ok(stream) => return Ok(stream),
-                    // Its supervisor removes it from the list in a moment.
+                    // The session has ended: its supervisor will remove it from the live ones,
+                    // which changes the state.
                     Err(OpenError::GoingAway { .. } | OpenError::Session(_)) => {
                         let _ = changes.changed().await;
                     }
@@ -187,13 +189,13 @@ impl Pool {
         }
     }
 
-    /// The live session with the fewest streams.
+    /// Returns the live session with the fewest streams, or `None` if no session is live.
     fn choose(&self, state: &PoolState) -> Result<Option<Session>, PoolOpenError> {
         if state.is_closed {
             return Err(PoolOpenError::Closed);
         }
         let usable = state.live.iter().flatten().filter(|live| live.close_reason().is_none());
-        // Random among equals.
+        // Among sessions with equally many streams, the choice is random.
         Ok(usable.min_by_key(|session| (session.streams(), random())).cloned())
     }
 }

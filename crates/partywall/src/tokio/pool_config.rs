@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Settings of a pool, and the events that it reports.
+//! The settings of a pool, and the events that a pool reports.
 
 use crate::config::Config;
 use crate::error::ConnectError;
@@ -36,7 +36,7 @@ pub struct PoolConfig {
     pub(super) on_event: Option<OnEvent>,
 }
 
-/// Further sessions to one address would bring nothing: each carries thousands of streams.
+/// Most sessions of a pool. Each carries thousands of streams, so more sessions bring no advantage.
 const SESSIONS_MAX: usize = 64;
 
 impl Default for PoolConfig {
@@ -62,46 +62,47 @@ impl PoolConfig {
         self
     }
 
-    /// Speaks `protocol` with the server instead of our own protocol. Default: our own.
+    /// Sets the protocol that the pool speaks with the server. Default: Partywall's own.
     #[must_use]
     pub fn protocol(mut self, protocol: Arc<dyn Protocol>) -> Self {
         self.protocol = Some(protocol);
         self
     }
 
-    /// Sets the number of sessions, from 1 to 64. Default: 1.
+    /// Sets the number of sessions that the pool keeps, from 1 to 64. Default: 1.
     #[must_use]
     pub fn sessions(mut self, count: usize) -> Self {
         self.sessions = count.clamp(1, SESSIONS_MAX);
         self
     }
 
-    /// Sets the waits between attempts to connect: from `min`, twice as long each time, to `max`.
-    /// Each is shortened at random, at most by half; none is below half a millisecond. A session
-    /// that lasted for less than `max` counts as a failure. Default: 20 ms to 2 s.
+    /// Sets the waits between attempts to connect. The first wait is `min`; each failure doubles
+    /// it, up to `max`. Each wait is shortened at random, at most by half; none is below half a
+    /// millisecond. A session that lasted for less than `max` counts as a failure. Default: 20 ms
+    /// to 2 s.
     #[must_use]
     pub const fn backoff(mut self, min: Duration, max: Duration) -> Self {
         (self.backoff_min, self.backoff_max) = (min, max);
         self
     }
 
-    /// Sets the longest wait of [`open`](super::Pool::open), at most a year. Default: 5 s.
+    /// Sets how long [`open`](super::Pool::open) waits at most, up to a year. Default: 5 s.
     #[must_use]
     pub fn open_timeout(mut self, timeout: Duration) -> Self {
         self.open_timeout = timeout.min(YEAR);
         self
     }
 
-    /// Sets how long the streams of a session may go on after the peer's `go_away`; then the
-    /// session is closed. At most a year. Default: 30 s.
+    /// Sets how long the streams of a session may continue after the peer's `go_away`; then the
+    /// pool closes the session. At most a year. Default: 30 s.
     #[must_use]
     pub fn drain_timeout(mut self, timeout: Duration) -> Self {
         self.drain_timeout = timeout.min(YEAR);
         self
     }
 
-    /// Calls `callback` with each event of the sessions. It must not block: the pool's own task
-    /// calls it.
+    /// Sets a callback that gets each event of the pool's sessions. A task of the pool calls it, so
+    /// it must not block.
     #[must_use]
     pub fn on_event(mut self, callback: impl Fn(&PoolEvent) + Send + Sync + 'static) -> Self {
         self.on_event = Some(Arc::new(callback));
@@ -128,42 +129,42 @@ impl fmt::Debug for PoolConfig {
     }
 }
 
-/// An event of one of a pool's sessions. `place` is the session's index, from 0.
+/// An event of one of a pool's sessions. `place` is the index of the session in the pool, from 0.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum PoolEvent {
     /// A session was connected.
     Connected {
-        /// Index of the session.
+        /// Index of the session in the pool.
         place: usize,
-        /// The peer process.
+        /// The identity of the peer process.
         peer: ConnectInfo,
     },
     /// An attempt to connect failed.
     Failed {
-        /// Index of the session.
+        /// Index of the session in the pool.
         place: usize,
         /// The cause of the failure.
         error: Arc<ConnectError>,
-        /// Time until the next attempt.
+        /// Time until the pool next attempts to connect.
         next_attempt: Duration,
     },
-    /// The session is over, and its streams with it.
+    /// A session is over, and so are its streams.
     Lost {
-        /// Index of the session.
+        /// Index of the session in the pool.
         place: usize,
-        /// The reason why it is over.
+        /// The reason why the session is over.
         error: SessionError,
-        /// Time until the next attempt.
+        /// Time until the pool next attempts to connect.
         next_attempt: Duration,
     },
-    /// The peer asked for no more streams. Open streams go on.
+    /// The peer sent `go_away`: it accepts no more streams in this session. Open streams continue.
     GoneAway {
-        /// Index of the session.
+        /// Index of the session in the pool.
         place: usize,
-        /// The code of the peer.
+        /// The code that the peer gave to `go_away`.
         code: u32,
-        /// Time until the next attempt.
+        /// Time until the pool next attempts to connect.
         next_attempt: Duration,
     },
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The two services of the tokio runtime that sessions use: descriptors and the task budget.
+//! The two services of the tokio runtime that sessions use: readable descriptors, and the task
+//! budget.
 //!
 //! ```text
 //!   watch_readable   descriptor ── readable ──▶ the runtime wakes the task
@@ -7,8 +8,8 @@
 //!                             └─ no ─▶ pending: the runtime polls the other tasks first
 //! ```
 //!
-//! Without the budget, a task whose messages are always there would never yield its worker.
-//! Operations that stay pending and those that never wait (`try_…`) cost nothing of it.
+//! Without the budget, a task whose messages have always arrived would never yield its worker
+//! thread. Operations that stay pending, and those that never wait (`try_…`), use no budget.
 
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -17,14 +18,14 @@ use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::task::coop::poll_proceed;
 
-/// Registers a duplicate of `descriptor` with the runtime, which then reports when it is readable.
-/// The duplicate stays open as long as the result lives.
+/// Registers a duplicate of `descriptor` with the runtime, which reports when it is readable. The
+/// duplicate stays open as long as the result lives.
 ///
 /// # Errors
-/// Duplicating the descriptor or registering it fails.
+/// Returns the error of duplicating or registering the descriptor.
 ///
 /// # Panics
-/// Outside a tokio runtime with I/O enabled.
+/// Panics outside a tokio runtime with I/O enabled.
 pub fn watch_readable(descriptor: BorrowedFd<'_>) -> io::Result<AsyncFd<OwnedFd>> {
     #[allow(deprecated, reason = "an OwnedFd keeps the promise that the new, unsafe name asks for")]
     AsyncFd::with_interest(descriptor.try_clone_to_owned()?, Interest::READABLE)
@@ -36,7 +37,8 @@ pub(super) fn within_budget<T>(
     context: &mut Context<'_>,
     poll: impl FnOnce(&mut Context<'_>) -> Poll<T>,
 ) -> Poll<T> {
-    // Before the poll: a message that the operation received could not be put back.
+    // The budget is checked before the poll, because a message that the poll received could not be
+    // put back.
     let budget = ready!(poll_proceed(context));
     let polled = poll(context);
     if polled.is_ready() {

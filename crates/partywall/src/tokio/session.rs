@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A session: it opens and accepts streams.
+//! A session on tokio: opens and accepts streams over one connection.
 
 use super::runtime::within_budget;
 use super::stream::Stream;
@@ -11,10 +11,11 @@ use std::future::poll_fn;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-/// Many streams over one connection.
+/// A connection that carries many streams.
 ///
-/// Clones are the same session. It goes on while a clone or a stream of it lives, or until either
-/// side [`close`](Self::close)s it. Once no clone is left, streams that the peer opens are refused.
+/// Clones share one session. The session lives until either side [`close`](Self::close)s it, or
+/// until all clones and streams are dropped. Once no clone is left, streams that the peer opens are
+/// refused.
 #[derive(Clone, Debug)]
 pub struct Session {
     handle: Handle,
@@ -25,12 +26,12 @@ impl Session {
         Self { handle }
     }
 
-    /// Opens a stream, with `metadata` for the peer's `accept`: at most
-    /// [`METADATA_BYTES_MAX`](crate::METADATA_BYTES_MAX) bytes. Waits while as many streams are
-    /// open as the peer allows. There is no round trip.
+    /// Opens a stream, with at most [`METADATA_BYTES_MAX`](crate::METADATA_BYTES_MAX) bytes of
+    /// metadata for the peer. Waits while as many streams are open as the peer allows. Opening
+    /// takes no round trip.
     ///
     /// # Errors
-    /// Returns [`OpenError`] if it fails.
+    /// Returns [`OpenError`] if no stream was opened.
     pub async fn open(&self, metadata: &[u8]) -> Result<Stream, OpenError> {
         let mut opening = Opening::default();
         let opened = poll_fn(|context| {
@@ -40,7 +41,7 @@ impl Session {
         Ok(Stream::new(opened))
     }
 
-    /// As [`open`](Self::open), if it needs no waiting.
+    /// As [`open`](Self::open) if a stream can be opened without waiting.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -63,7 +64,7 @@ impl Session {
     /// ```
     ///
     /// # Errors
-    /// [`OpenError::WouldBlock`] if it does, and as `open`.
+    /// [`OpenError::WouldBlock`] if opening would have to wait; others as [`open`](Self::open).
     pub fn try_open(&self, metadata: &[u8]) -> Result<Stream, OpenError> {
         let context = Context::from_waker(Waker::noop());
         match self.handle.poll_open(&context, metadata, &mut Opening::default()) {
@@ -72,11 +73,11 @@ impl Session {
         }
     }
 
-    /// The next stream that the peer opens. `None` once the session has ended in good order, closed
-    /// by either side.
+    /// Waits for the next stream that the peer opens. Returns `None` once either side has closed
+    /// the session.
     ///
     /// # Errors
-    /// Returns [`SessionError`] if it fails.
+    /// Returns [`SessionError`], the reason why the session is over.
     pub async fn accept(&self) -> Result<Option<Stream>, SessionError> {
         let accept = |context: &mut Context<'_>| {
             within_budget(context, |context| self.handle.poll_accept(context))
@@ -84,10 +85,11 @@ impl Session {
         Ok(poll_fn(accept).await?.map(Stream::new))
     }
 
-    /// The next stream if the peer has opened one by now. Never waits.
+    /// Returns the next stream that the peer has opened. Never waits.
     ///
     /// # Errors
-    /// [`WaitError::WouldBlock`] if it has not, and as [`accept`](Self::accept).
+    /// [`WaitError::WouldBlock`] if the peer has opened no further stream; others as
+    /// [`accept`](Self::accept).
     pub fn try_accept(&self) -> Result<Option<Stream>, WaitError> {
         match self.handle.poll_accept(&Context::from_waker(Waker::noop())) {
             Poll::Ready(accepted) => Ok(accepted?.map(Stream::new)),
@@ -95,10 +97,11 @@ impl Session {
         }
     }
 
-    /// How long the peer takes to answer: its session's task, not its application.
+    /// Measures how long the peer takes to answer a PING. The task of the peer's session answers,
+    /// not its application.
     ///
     /// # Errors
-    /// Returns [`SessionError`] if it fails.
+    /// Returns [`SessionError`], the reason why the session is over.
     pub async fn ping(&self) -> Result<Duration, SessionError> {
         let asked = Instant::now();
         let token = self.handle.ask()?;
@@ -106,50 +109,51 @@ impl Session {
         Ok(asked.elapsed())
     }
 
-    /// Asks the peer to open no more streams, and refuses those that it opens all the same. Open
-    /// streams go on; see [`drained`](Self::drained).
+    /// Asks the peer to open no more streams, and refuses streams that the peer opens nevertheless.
+    /// Open streams continue; see [`drained`](Self::drained).
     pub fn go_away(&self, code: u32) {
         self.handle.shared.go_away(code);
     }
 
-    /// Waits until the peer asks for no more streams. Returns its code.
+    /// Waits until the peer calls `go_away`, after which it accepts no more streams. Returns its
+    /// code.
     ///
     /// # Errors
-    /// Returns [`SessionError`] if it fails.
+    /// Returns [`SessionError`], the reason why the session is over.
     pub async fn going_away(&self) -> Result<u32, SessionError> {
         poll_fn(|context| self.handle.poll_going_away(context)).await
     }
 
-    /// Waits until no stream is left.
+    /// Waits until every stream of the session has ended.
     ///
     /// # Errors
-    /// Returns [`SessionError`] if it fails.
+    /// Returns [`SessionError`], the reason why the session is over.
     pub async fn drained(&self) -> Result<(), SessionError> {
         poll_fn(|context| self.handle.poll_drained(context)).await
     }
 
-    /// Ends the session at once, with all its streams. Messages that were sent are delivered if the
+    /// Ends the session immediately, with all its streams. Sent messages are still delivered if the
     /// peer receives them within [`Config::linger`](crate::Config::linger).
     ///
-    /// This side's operations report `code` and `reason`, in [`SessionError::ClosedHere`]. Neither
-    /// is transmitted: the peer learns only that the session ended in good order.
+    /// Later operations of this side report `code` and `reason`, in [`SessionError::ClosedHere`].
+    /// Neither is transmitted: the peer learns only that the session ended in good order.
     ///
     /// # Panics
-    /// If the code is one of the protocol's: 0xffffff00 or greater.
+    /// Panics if the code is reserved for the protocol: 0xffffff00 or greater.
     #[track_caller]
     pub fn close(&self, code: u32, reason: &str) {
         self.handle.close(code, reason);
     }
 
-    /// Waits until the session is over. Returns the reason.
+    /// Waits until the session is over. Returns the reason for its end.
     pub async fn closed(&self) -> SessionError {
         poll_fn(|context| self.handle.poll_closed(context)).await
     }
 
-    /// Waits until the session is over and its task has ended: sent messages and pending records
-    /// are written, or were given up after [`Config::linger`](crate::Config::linger). Then the
-    /// runtime and the process may end without losing any of it. It does not end the session by
-    /// itself.
+    /// Waits until the session is over and its task has ended. By then sent messages and pending
+    /// records are written, or were given up after [`Config::linger`](crate::Config::linger). The
+    /// runtime and the process may then end without losing any of them. `finished` does not end the
+    /// session by itself.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -170,38 +174,39 @@ impl Session {
         poll_fn(|context| self.handle.poll_finished(context)).await;
     }
 
-    /// The reason why the session is over, if it is.
+    /// Returns the reason why the session is over, or `None` while it lives.
     #[must_use]
     pub fn close_reason(&self) -> Option<SessionError> {
         self.handle.shared.check().err()
     }
 
-    /// The peer process.
+    /// Returns the identity of the peer process.
     #[must_use]
     pub fn peer(&self) -> &Peer {
         &self.handle.shared.peer
     }
 
-    /// The session's transport, and the reason for it.
+    /// Returns the transport of the session; for a socket, with the reason why memory is not
+    /// shared.
     #[must_use]
     pub fn transport(&self) -> Transport {
         self.handle.shared.transport
     }
 
-    /// Number of streams, opened by either side.
+    /// Returns the number of open streams, opened by either side.
     #[must_use]
     pub fn streams(&self) -> usize {
         self.handle.shared.state().live
     }
 
-    /// Frees all memory for large messages that is not in use, as far as there is room to notify
-    /// the peer. Idle memory is also freed after
+    /// Frees all unused memory for large messages. Freeing needs room in the ring to notify the
+    /// peer, and stops when there is none. Unused memory is also freed after
     /// [`Config::idle_memory_timeout`](crate::Config::idle_memory_timeout).
     pub fn trim(&self) {
         self.handle.trim();
     }
 
-    /// Counters of what this side sends.
+    /// Returns the counters of everything that this side sends.
     #[must_use]
     pub fn stats(&self) -> SenderStats {
         self.handle.shared.outbox().stats()

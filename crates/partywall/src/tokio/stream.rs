@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A stream: messages in both directions, each with an end of its own.
+//! A stream of a session on tokio: messages in two directions, each of which ends by itself.
 
 use super::io::StreamIo;
 use super::runtime::within_budget;
@@ -15,8 +15,8 @@ use std::task::{Context, Poll, Waker};
 
 /// Both directions of a stream.
 ///
-/// Dropping it finishes the sending direction in good order (while unwinding: resets it), and stops
-/// receiving.
+/// Dropping a stream finishes its sending direction in good order and stops receiving. If a panic
+/// drops the stream, the sending direction is reset instead.
 #[derive(Debug)]
 pub struct Stream {
     send: SendStream,
@@ -32,7 +32,7 @@ impl Stream {
         Self { send, recv }
     }
 
-    /// Splits the stream into its two directions, to be used by a task each.
+    /// Splits the stream into its two directions, each of which a task of its own may use.
     #[must_use]
     pub fn into_split(self) -> (SendStream, RecvStream) {
         (self.send, self.recv)
@@ -43,47 +43,49 @@ impl Stream {
         (&mut self.send, &mut self.recv)
     }
 
-    /// Makes bytes of the stream, for protocols that run over bytes.
+    /// Converts the stream to bytes, for protocols that run over byte streams.
     #[must_use]
     pub fn into_io(self) -> StreamIo {
         StreamIo::new(self.send, self.recv)
     }
 
-    /// Metadata with which the peer opened it; empty for a stream that this side opened.
+    /// Returns the metadata with which the peer opened the stream; empty if this side opened the
+    /// stream.
     #[must_use]
     pub fn metadata(&self) -> &[u8] {
         &self.recv.half.stream.metadata
     }
 
-    /// Its number within the session. Numbers are used again.
+    /// Returns the number of the stream within the session. A later stream may get the same number.
     #[must_use]
     pub fn number(&self) -> u32 {
         self.recv.half.stream.number
     }
 
-    /// The peer process.
+    /// Returns the identity of the peer process.
     #[must_use]
     pub fn peer(&self) -> &Peer {
         &self.recv.half.shared.peer
     }
 
-    /// The session's transport, and the reason for it.
+    /// Returns the transport of the session; for a socket, with the reason why memory is not
+    /// shared.
     #[must_use]
     pub fn transport(&self) -> Transport {
         self.recv.half.shared.transport
     }
 
-    /// The sending direction.
+    /// Returns the sending direction.
     pub const fn sender(&mut self) -> &mut SendStream {
         &mut self.send
     }
 
-    /// The receiving direction.
+    /// Returns the receiving direction.
     pub const fn receiver(&mut self) -> &mut RecvStream {
         &mut self.recv
     }
 
-    /// The same as [`SendStream::send`].
+    /// Sends a copy of `payload`, as [`SendStream::send`] does.
     ///
     /// # Errors
     /// Fails as [`send`](SendStream::send) does.
@@ -91,7 +93,7 @@ impl Stream {
         self.send.send(payload).await
     }
 
-    /// The same as [`SendStream::try_send`].
+    /// Sends a copy of `payload` without waiting, as [`SendStream::try_send`] does.
     ///
     /// # Errors
     /// Fails as [`try_send`](SendStream::try_send) does.
@@ -99,7 +101,7 @@ impl Stream {
         self.send.try_send(payload)
     }
 
-    /// The same as [`SendStream::reserve`].
+    /// Reserves memory for a message, as [`SendStream::reserve`] does.
     ///
     /// # Errors
     /// Fails as [`reserve`](SendStream::reserve) does.
@@ -107,7 +109,7 @@ impl Stream {
         self.send.reserve(len).await
     }
 
-    /// The same as [`RecvStream::recv`].
+    /// Receives the next message, as [`RecvStream::recv`] does.
     ///
     /// # Errors
     /// Fails as [`recv`](RecvStream::recv) does.
@@ -115,7 +117,7 @@ impl Stream {
         self.recv.recv().await
     }
 
-    /// The same as [`RecvStream::try_recv`].
+    /// Receives a message without waiting, as [`RecvStream::try_recv`] does.
     ///
     /// # Errors
     /// Fails as [`try_recv`](RecvStream::try_recv) does.
@@ -123,21 +125,21 @@ impl Stream {
         self.recv.try_recv()
     }
 
-    /// Answers the next request: receives a message, and sends the response that `respond` writes
-    /// in place. `respond` gets the request and `len_max` bytes of the response, and returns how
-    /// many of them it used. A large response is written in the very memory that the peer will
-    /// read.
+    /// Answers the next request: receives a message and sends the response that `respond` writes.
+    /// `respond` gets the request and a buffer of `len_max` bytes, and returns how many bytes it
+    /// has written. The buffer of a large response is shared memory, which the peer reads without a
+    /// copy.
     ///
     /// Returns `false` once the peer has finished, without calling `respond`.
     ///
-    /// Dropping the future before it is ready sends nothing; a request that was received is then
+    /// If the future is dropped before it completes, no response is sent, and a received request is
     /// lost.
     ///
     /// # Errors
-    /// See [`ReplyError`]. A request whose response was not sent is lost.
+    /// Returns [`ReplyError`]. A received request is lost if its response was not sent.
     ///
     /// # Panics
-    /// If `respond` returns more than `len_max`.
+    /// Panics if `respond` returns more than `len_max`.
     pub async fn reply_with(
         &mut self,
         len_max: usize,
@@ -149,22 +151,23 @@ impl Stream {
         let used = respond(&request, &mut response);
         assert!(used <= len_max, "a response of {used} bytes in {len_max}");
         response.truncate(used);
-        // Its memory goes back to the peer before the response comes.
+        // The request's memory returns to the peer before the response is sent.
         drop(request);
         response.commit().await.map_err(ReplyError::Send)?;
         Ok(true)
     }
 
-    /// The same as [`SendStream::finish`]. A protocol without half-close transmits the end only
-    /// once receiving is over too: by [`RecvStream::stop`], or when the stream is dropped.
+    /// Finishes the sending direction, as [`SendStream::finish`] does. A protocol without
+    /// half-close transmits the end only after receiving has ended too: by [`RecvStream::stop`], or
+    /// when the stream is dropped.
     pub fn finish(&mut self) {
         self.send.finish();
     }
 
-    /// Resets both directions with a code for the peer.
+    /// Resets both directions; the peer gets `code`.
     ///
     /// # Panics
-    /// If the code is one of the protocol's: 0xffffff00 or greater.
+    /// Panics if the code is reserved for the protocol: 0xffffff00 or greater.
     #[track_caller]
     pub fn reset(&mut self, code: u32) {
         self.send.reset(code);
@@ -179,14 +182,14 @@ pub struct SendStream {
 }
 
 impl SendStream {
-    /// Sends a copy of `payload`, of any length up to the limits of both sides. Waits for credit of
-    /// this stream, and for room in the session.
+    /// Sends a copy of `payload`, which may have any length up to the limits of both sides. Waits
+    /// for credit of this stream and for room in the session's connection.
     ///
-    /// When this returns `Ok`, the message is committed. If the future is dropped before, nothing
-    /// of the message is received.
+    /// When the call returns `Ok`, the message is committed. If the future is dropped before, the
+    /// peer receives nothing of the message.
     ///
     /// # Errors
-    /// Returns [`StreamSendError`] if it fails.
+    /// Returns [`StreamSendError`] if the message was not sent.
     pub async fn send(&mut self, payload: &[u8]) -> Result<(), StreamSendError> {
         let mut outgoing = Guard::new(self);
         poll_fn(|context| {
@@ -198,9 +201,10 @@ impl SendStream {
     /// Sends a copy of `payload` if there is credit and room now. Never waits.
     ///
     /// # Errors
-    /// [`StreamSendError::Full`], and as [`send`](Self::send).
+    /// [`StreamSendError::Full`] if credit or room is lacking; others as [`send`](Self::send).
     pub fn try_send(&mut self, payload: &[u8]) -> Result<(), StreamSendError> {
-        // Whole or not at all: fragments would be given up at once.
+        // The message is sent whole or not at all, because its fragments would be given up right
+        // away.
         let context = Context::from_waker(Waker::noop());
         let mut outgoing = Guard::new(self);
         match outgoing.poll(|half| half.poll_send_whole(&context, payload)) {
@@ -209,21 +213,21 @@ impl SendStream {
         }
     }
 
-    /// Reserves memory for a message of `len` bytes, to be filled and committed. A large one is the
-    /// very memory that the receiver will read. Its first content is unspecified: zeros, or what
-    /// this process wrote before.
+    /// Reserves memory for a message of `len` bytes, which the caller fills and commits. The
+    /// receiver of a large message reads the same memory, without a copy. The memory contains
+    /// unspecified bytes at first: zeros, or bytes that this process wrote before.
     ///
     /// # Errors
-    /// As [`send`](Self::send).
+    /// Fails as [`send`](Self::send) does.
     pub async fn reserve(&mut self, len: usize) -> Result<Reservation<'_>, StreamSendError> {
         let mut outgoing = Guard::new(self);
         poll_fn(|context| outgoing.poll(|half| half.poll_reserve(context, len))).await?;
         Ok(Reservation { outgoing })
     }
 
-    /// Ends this direction in good order: no more messages will come, and everything that was sent
-    /// is still delivered. The other direction goes on. A protocol without half-close transmits the
-    /// end only once receiving is over too.
+    /// Ends this direction in good order: no more messages follow, and every sent message is still
+    /// delivered. The other direction continues. A protocol without half-close transmits the end
+    /// only after receiving has ended too.
     pub fn finish(&mut self) {
         self.half.finish();
     }
@@ -231,14 +235,14 @@ impl SendStream {
     /// Resets the direction: the receiver gets `code` instead of an end in good order.
     ///
     /// # Panics
-    /// If the code is one of the protocol's: 0xffffff00 or greater.
+    /// Panics if the code is reserved for the protocol: 0xffffff00 or greater.
     #[track_caller]
     pub fn reset(&mut self, code: u32) {
         assert_application_code(code);
         self.half.reset(code);
     }
 
-    /// Waits until the peer receives no more of this stream, or this side sends no more. Returns
+    /// Waits until the peer stops receiving from this stream or this side stops sending. Returns
     /// the reason.
     pub async fn stopped(&mut self) -> StreamSendError {
         poll_fn(|context| self.half.poll_stopped(context)).await
@@ -253,24 +257,24 @@ impl SendStream {
 #[derive(Debug)]
 pub struct RecvStream {
     half: RecvHalf,
-    /// Number of messages received.
+    /// Number of messages received on this stream.
     received: u64,
 }
 
 impl RecvStream {
-    /// The next message. `None` once the peer has finished its direction and everything it sent was
-    /// received. Cancel-safe: a future that is dropped took nothing.
+    /// Waits for the next message. Returns `None` once the peer has finished its direction and
+    /// every message was received. Cancel-safe: a dropped future has taken no message.
     ///
     /// # Errors
-    /// Returns [`StreamRecvError`] if it fails.
+    /// Returns [`StreamRecvError`] if no message was received.
     pub async fn recv(&mut self) -> Result<Option<Message>, StreamRecvError> {
         poll_fn(|context| self.poll_recv(context)).await
     }
 
-    /// The next message if one is there now. Never waits.
+    /// Returns the next message if one has arrived. Never waits.
     ///
     /// # Errors
-    /// [`StreamRecvError::Empty`] if none is, and as [`recv`](Self::recv).
+    /// [`StreamRecvError::Empty`] if no message has arrived; others as [`recv`](Self::recv).
     pub fn try_recv(&mut self) -> Result<Option<Message>, StreamRecvError> {
         match self.poll_next(&Context::from_waker(Waker::noop())) {
             Poll::Ready(received) => received,
@@ -278,7 +282,7 @@ impl RecvStream {
         }
     }
 
-    /// As [`recv`](Self::recv), for futures written by hand.
+    /// As [`recv`](Self::recv), for futures that are written by hand.
     ///
     /// # Errors
     /// Fails as [`recv`](Self::recv) does.
@@ -289,7 +293,7 @@ impl RecvStream {
         within_budget(context, |context| self.poll_next(context))
     }
 
-    /// As [`poll_recv`](Self::poll_recv), outside the task's budget.
+    /// As [`poll_recv`](Self::poll_recv), without using the task's budget.
     pub(super) fn poll_next(
         &mut self,
         context: &Context<'_>,
@@ -299,17 +303,17 @@ impl RecvStream {
         polled
     }
 
-    /// Stops receiving: the sender gets `code`, and unread messages are dropped.
+    /// Stops receiving: the peer's sender gets `code`, and unread messages are dropped.
     ///
     /// # Panics
-    /// If the code is one of the protocol's: 0xffffff00 or greater.
+    /// Panics if the code is reserved for the protocol: 0xffffff00 or greater.
     #[track_caller]
     pub fn stop(&mut self, code: u32) {
         assert_application_code(code);
         self.half.stop(code);
     }
 
-    /// Number of messages received on this stream.
+    /// Returns the number of messages received on this stream.
     #[must_use]
     pub const fn received(&self) -> u64 {
         self.received
@@ -320,13 +324,13 @@ impl RecvStream {
     }
 }
 
-/// Memory of a message that is not sent yet: fill it, then [`commit`](Self::commit). Dropping it
-/// frees it.
+/// Reserved memory for one message: fill it, then [`commit`](Self::commit). Dropping the
+/// reservation frees the memory without sending.
 pub struct Reservation<'a> {
     outgoing: Guard<'a>,
 }
 
-/// A message on its way out, which returns what it holds when dropped.
+/// A message that is being sent. Dropping the guard frees the message's resources.
 struct Guard<'a> {
     half: &'a mut SendHalf,
 }
@@ -335,7 +339,7 @@ impl<'a> Guard<'a> {
     #[inline]
     fn new(stream: &'a mut SendStream) -> Self {
         let half = &mut stream.half;
-        // A reservation may have been leaked instead of dropped.
+        // The caller may have leaked the previous reservation, so its resources are freed first.
         half.give_back();
         Self { half }
     }
@@ -357,7 +361,7 @@ impl Reservation<'_> {
     /// Sends the message.
     ///
     /// # Errors
-    /// As [`SendStream::send`]; the message is then dropped.
+    /// Fails as [`SendStream::send`] does, and then drops the message.
     pub async fn commit(mut self) -> Result<(), StreamSendError> {
         poll_fn(|context| {
             within_budget(context, |context| self.outgoing.poll(|half| half.poll_commit(context)))
@@ -365,7 +369,7 @@ impl Reservation<'_> {
         .await
     }
 
-    /// Shortens the message to `len` bytes; does nothing if it is not longer.
+    /// Shortens the message to `len` bytes. Does nothing if the message is not longer than `len`.
     pub fn truncate(&mut self, len: usize) {
         self.outgoing.half.truncate(len);
     }

@@ -8,7 +8,7 @@
 //!   closed, at any time: every session is closed, and the task ends
 //! ```
 //!
-//! It opens no stream. Callers of `open` read the state that it writes.
+//! A supervisor opens no stream itself. Callers of `Pool::open` read the state that it writes.
 
 use super::backoff::Backoff;
 use super::listener::connect_session;
@@ -24,19 +24,19 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until};
 
-/// The state that the supervisors of a pool share with the callers of `open`.
+/// The state of a pool, which its supervisors write and callers of `open` read.
 #[derive(Debug)]
 pub(super) struct PoolState {
-    /// A session for each place, while there is one that takes streams.
+    /// For each place, the session that accepts new streams, if there is one.
     pub(super) live: Vec<Option<Session>>,
-    /// Why the last attempt to connect failed; `None` after one that succeeded.
+    /// The error of the last attempt to connect; `None` after an attempt that succeeded.
     pub(super) failure: Option<Arc<ConnectError>>,
     pub(super) is_closed: bool,
-    /// Number of supervisors that have not ended.
+    /// Number of supervisor tasks that have not ended.
     pub(super) supervisors: usize,
 }
 
-/// Keeps one place of a pool filled.
+/// Keeps one place of a pool filled with a session.
 pub(super) struct Supervisor {
     pub(super) place: usize,
     pub(super) address: Address,
@@ -44,27 +44,27 @@ pub(super) struct Supervisor {
     pub(super) state: Arc<watch::Sender<PoolState>>,
 }
 
-/// Sessions of one place that are drained at a time. The oldest is closed when there are more.
+/// Most sessions of one place that are drained at a time. With one more, the oldest is closed.
 const DRAINING_MAX: usize = 4;
-/// Reasons with which the pool closes its sessions.
+/// Reason text with which a closed pool closes its sessions; `DRAINED` is that of drained sessions.
 const CLOSED: &str = "the pool was closed";
 const DRAINED: &str = "the session was drained after the peer's go_away";
 
-/// How a session ended for the pool.
+/// Why a session accepts no more streams.
 enum Ending {
     Lost(SessionError),
     GoneAway(u32),
 }
 
 impl Supervisor {
-    /// Keeps the place filled until the pool is closed.
+    /// Keeps the place filled with a session until the pool is closed.
     pub(super) async fn run(self) {
         let mut backoff = Backoff::new(self.config.backoff_min, self.config.backoff_max);
         let mut draining = Draining::default();
         let mut closed = self.state.subscribe();
         tokio::select! {
             biased;
-            // An error means that the pool was dropped.
+            // `wait_for` fails only if the pool was dropped, which closes it too.
             _ = closed.wait_for(|state| state.is_closed) => {}
             () = self.keep(&mut backoff, &mut draining) => {}
         }
@@ -94,7 +94,8 @@ impl Supervisor {
         next_attempt
     }
 
-    /// Offers a session while it takes streams. Returns the wait before the next attempt.
+    /// Offers a session to callers of `open` while it accepts streams. Returns the wait before the
+    /// next attempt to connect.
     async fn use_up(
         &self,
         session: Session,
@@ -118,7 +119,7 @@ impl Supervisor {
         next_attempt
     }
 
-    /// Puts a session into the place, or empties it. Returns the previous one.
+    /// Puts a session into the place, or empties the place. Returns the previous session.
     fn place(&self, session: Option<Session>) -> Option<Session> {
         let mut replaced = session;
         self.state.send_modify(|state| {
@@ -140,7 +141,7 @@ impl Drop for Supervisor {
     }
 }
 
-/// Waits until a session takes no more streams.
+/// Waits until a session accepts no more streams.
 async fn ending(session: &Session) -> Ending {
     match session.going_away().await {
         Ok(code) => Ending::GoneAway(code),
@@ -148,7 +149,7 @@ async fn ending(session: &Session) -> Ending {
     }
 }
 
-/// Sessions that take no more streams, and their deadlines. The first is the oldest.
+/// Sessions that accept no more streams, and the deadlines of their streams, oldest first.
 #[derive(Default)]
 struct Draining {
     sessions: VecDeque<(Session, Instant)>,
@@ -164,11 +165,13 @@ impl Draining {
         self.sessions.push_back((session, until));
     }
 
-    /// Waits for `future`, and closes sessions that are drained or overdue meanwhile.
+    /// Waits for `future`. Meanwhile closes the sessions whose streams have ended or whose deadline
+    /// passed.
     async fn during<T>(&mut self, future: impl Future<Output = T>) -> T {
         let mut future = std::pin::pin!(future);
         loop {
-            // One at a time, the oldest first: they are few, and later ones have later deadlines.
+            // Waiting for the oldest session is enough: later sessions have later deadlines, and
+            // they are few.
             let Some((oldest, until)) = self.sessions.front() else { return future.await };
             tokio::select! {
                 output = &mut future => return output,

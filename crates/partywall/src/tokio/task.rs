@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The task that drives a session: it receives while records come, then waits for its descriptors.
+//! The task that drives a session: handles records while they arrive, then waits for its
+//! descriptors.
 //!
 //! ```text
 //!   turn ── busy ──▶ let the others run, turn again
@@ -25,7 +26,7 @@ use tokio::io::unix::AsyncFd;
 use tokio::task::spawn_blocking;
 use tokio::time::{Sleep as Timer, sleep};
 
-/// Starts the task of a session. Returns the first handle.
+/// Starts the task of a session. Returns the first handle of the session.
 pub(super) fn start(established: Established, config: &Config) -> io::Result<Handle> {
     let (shared, driver) = Driver::new(established, config);
     let handle = Handle::new(shared);
@@ -40,25 +41,27 @@ pub(super) fn start(established: Established, config: &Config) -> io::Result<Han
     tokio::spawn(async move {
         (&mut task).await;
         let DriverTask { driver, records, room, leaving, .. } = task;
-        // Before the driver: the end of the driver is what others wait for.
+        // The descriptors are dropped before the driver, because users of the session wait for the
+        // driver's end.
         drop((records, room, leaving));
         if driver.may_linger() {
-            // A peer that does not read would block a worker of the runtime until the end.
+            // Dropping waits for a peer that does not read. On the task itself that would block a
+            // worker thread of the runtime.
             let _ = spawn_blocking(move || drop(driver)).await;
         }
     });
     Ok(handle)
 }
 
-/// The task of a session.
+/// The task that drives a session.
 struct DriverTask {
     driver: Driver,
     records: AsyncFd<OwnedFd>,
     room: AsyncFd<OwnedFd>,
     idle: IdlePolicy,
     timer: Option<Pin<Box<Timer>>>,
-    /// Readable once the driver has lingered long enough. A descriptor, because a runtime may have
-    /// no timers.
+    /// Becomes readable once the driver has lingered for the configured time. It is a descriptor,
+    /// because the runtime may have no timers enabled.
     leaving: Option<AsyncFd<OwnedFd>>,
 }
 
@@ -67,7 +70,8 @@ impl Future for DriverTask {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
         let task = &mut *self;
-        // Registered before the turn: a later call wakes the task.
+        // The waker is registered before the turn, so a call during the turn wakes the task
+        // afterwards.
         task.driver.register(context.waker());
         loop {
             match task.driver.turn() {
@@ -94,14 +98,14 @@ impl Future for DriverTask {
     }
 }
 
-/// Lets other tasks run, then polls again.
+/// Lets other tasks run, then polls this task again.
 fn again(context: &Context<'_>) -> Poll<()> {
     context.waker().wake_by_ref();
     Poll::Pending
 }
 
 impl DriverTask {
-    /// Ready when there may be something to do.
+    /// Completes when the driver may have something to do.
     fn poll_sleep(&mut self, context: &mut Context<'_>, next: IdleStep) -> Result<Poll<()>, Fault> {
         let failed = |error| Fault::system("waiting", error);
         let is_quiet = matches!(next, IdleStep::BlockFor(_));
@@ -132,7 +136,7 @@ impl DriverTask {
         Ok(if is_ready { Poll::Ready(()) } else { Poll::Pending })
     }
 
-    /// Whether the time for pending records is over.
+    /// Whether the time for writing the last records is over.
     fn poll_leaving(&mut self, context: &mut Context<'_>) -> io::Result<bool> {
         let Some(deadline) = self.driver.linger_until() else { return Ok(false) };
         let leaving = match &mut self.leaving {
@@ -143,7 +147,7 @@ impl DriverTask {
                 place.insert(watch_readable(clock.as_fd())?)
             }
         };
-        // It stays readable: the driver ends in its next turn.
+        // The descriptor stays readable: the driver ends in its next turn.
         Ok(leaving.poll_read_ready(context).map_ok(drop)?.is_ready())
     }
 }

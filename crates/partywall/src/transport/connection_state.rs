@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Whether a channel may still be used: by this process, and after what the peer did.
+//! Whether a connection may still be used: this process must own it, and the peer must not have
+//! broken a rule.
 //!
-//! Every transport checks this first, in every call.
+//! Every transport checks the state first in every call.
 
 use crate::error::Fault;
 use crate::peer::Peer;
@@ -9,7 +10,7 @@ use partywall_layout::Violation;
 use partywall_sys::{ForkGuard, Socket};
 use std::sync::OnceLock;
 
-/// State of a connection that both ends of one side check before anything else.
+/// State of a connection that its sending and its receiving end check before anything else.
 #[derive(Debug)]
 pub(crate) struct ConnectionState {
     pub(super) guard: ForkGuard,
@@ -22,7 +23,7 @@ impl ConnectionState {
         Self { guard, peer, violation: OnceLock::new() }
     }
 
-    /// Fails in a forked child, and after the peer broke a rule.
+    /// Fails in a forked child, or if the peer has broken a rule.
     #[inline]
     pub(super) fn check(&self) -> Result<(), Fault> {
         if self.guard.is_child() {
@@ -34,16 +35,17 @@ impl ConnectionState {
         }
     }
 
-    /// Whether the peer broke a rule.
+    /// Whether the peer has broken a rule.
     pub(super) fn is_violated(&self) -> bool {
         self.violation.get().is_some()
     }
 
-    /// Ends the connection because the peer broke a rule; the first violation counts.
+    /// Ends the connection because the peer broke a rule. Later violations do not replace the
+    /// first.
     #[cold]
     pub(super) fn violated(&self, violation: Violation, socket: &Socket) -> Fault {
         let first = *self.violation.get_or_init(|| violation);
-        // The peer may be gone already.
+        // An error is ignored: the peer may have closed the socket already.
         let _ = socket.shutdown_both();
         self.fault(first)
     }

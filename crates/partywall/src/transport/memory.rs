@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Memory of messages that are not whole yet: reserved by a sender, or assembled by a receiver.
+//! Memory of incomplete messages: reserved by a sender, or assembled from fragments by a receiver.
 
 use crate::protocol::SendBuffer;
 use partywall_ring::Block;
 
-/// Memory of a reservation, to be written before the message is sent.
+/// The memory of a reservation, which the sender writes before the message is sent.
 #[derive(Debug)]
 pub(crate) enum Memory {
-    /// Private memory: copied when committed.
+    /// Private memory, which is copied into the ring or block on commit.
     Private(Vec<u8>),
-    /// A block of shared memory: the receiver sees these very bytes.
+    /// A block of shared memory, which the receiver reads without a copy.
     Slab(Block),
-    /// Memory that a protocol lends.
+    /// Memory that another protocol provides.
     SendBuffer(Box<dyn SendBuffer>),
 }
 
@@ -41,8 +41,9 @@ impl Memory {
     }
 }
 
-/// A message of which fragments came (SPEC 5.5), in private memory that grows as bytes arrive: an
-/// announced length is not allocated at once.
+/// A message of which only some fragments have arrived (SPEC 5.5). Its private memory grows as
+/// bytes arrive, so a peer that announces a long message does not make this side allocate all of
+/// it.
 #[derive(Debug)]
 pub(crate) struct Assembly {
     total: u64,
@@ -50,12 +51,12 @@ pub(crate) struct Assembly {
 }
 
 impl Assembly {
-    /// Begins a message of `total` bytes.
+    /// Begins to assemble a message of `total` bytes.
     pub(crate) fn begin(total: u64) -> Self {
         Self { total, bytes: Vec::with_capacity(total.min(FIRST_BYTES_MAX) as usize) }
     }
 
-    /// The memory for the next `len` bytes, or `None` beyond the announced length.
+    /// Returns the memory for the next `len` bytes, or `None` if they exceed the announced length.
     pub(crate) fn extend(&mut self, len: usize) -> Option<&mut [u8]> {
         let had = self.bytes.len();
         if (had + len) as u64 > self.total {
@@ -65,16 +66,16 @@ impl Assembly {
         Some(&mut self.bytes[had..])
     }
 
-    /// Announced length of the message, in bytes.
+    /// Returns the announced length of the message, in bytes.
     pub(crate) const fn total(&self) -> u64 {
         self.total
     }
 
-    /// The message, or `None` if bytes are missing.
+    /// Returns the whole message, or `None` if bytes are missing.
     pub(crate) fn finish(self) -> Option<Vec<u8>> {
         (self.bytes.len() as u64 == self.total).then_some(self.bytes)
     }
 }
 
-/// The first allocation for a message in fragments, in bytes at most.
+/// Upper bound of the first allocation for a message in fragments, in bytes.
 const FIRST_BYTES_MAX: u64 = 1 << 20;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The interface of a transport: a sending end, a receiving end, and a place to wait for space.
+//! The interface of a transport: a sending end, a receiving end, and an object to wait for space.
 //!
 //! ```text
 //!   TransportSender    ◀── shm::ShmSender     socket::SocketSender     protocol::ProtocolSender
@@ -7,13 +7,14 @@
 //!   SpaceWaiter        ◀── shm::SharedMemory  socket::SocketShared     protocol::ProtocolSpace
 //! ```
 //!
-//! A new transport is a folder here that implements the three traits, and a variant of
-//! [`AnySender`](crate::channel::AnySender) and [`AnyReceiver`](crate::channel::AnyReceiver), which
-//! dispatch without a virtual call on the paths of messages.
+//! A new transport is a folder within `transport/` that implements the three traits. It also needs
+//! a variant of [`AnySender`](crate::channel::AnySender) and
+//! [`AnyReceiver`](crate::channel::AnyReceiver), which dispatch without a virtual call on the paths
+//! of messages.
 //!
-//! Attempts never block. An attempt that fails with [`NotSent::Full`] either changed nothing that
-//! the receiver can see, or recorded in [`Progress`] how far it came. Blocking is the same for all
-//! transports: take a snapshot, attempt, and block until the snapshot would differ
+//! Attempts never block. A failed attempt that returns [`NotSent::Full`] either changed nothing
+//! that the receiver can see, or recorded in [`Progress`] how much was sent. Blocking is the same
+//! for all transports: take a snapshot, attempt, and block until the snapshot would differ
 //! ([`wait_for_space`]).
 
 mod connection_state;
@@ -41,15 +42,15 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// Which transport a channel uses, and why.
+/// The transport of a connection, with the reason for a fallback.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Transport {
     /// Shared memory.
     SharedMemory,
-    /// Records on the socket, and the reason why memory is not shared.
+    /// Records on a socket. The value is the reason why memory is not shared.
     Socket(FallbackReason),
-    /// Another protocol than ours, and the kind of its connection: see
+    /// A protocol other than Partywall's own. The text describes the variant of the connection; see
     /// [`protocol`](crate::protocol).
     Protocol(&'static str),
 }
@@ -64,42 +65,45 @@ impl fmt::Display for Transport {
     }
 }
 
-/// The sending end of a transport. One thread at a time uses it, and none of its methods blocks.
+/// The sending end of a transport. One thread at a time uses it; no method blocks.
 pub(crate) trait TransportSender: fmt::Debug + Send {
-    /// Sends a whole message at once or not at all.
+    /// Sends a whole message now, or nothing of it.
     fn try_send(&mut self, payload: &[u8]) -> Result<(), NotSent>;
 
-    /// Sends a message, in pieces if need be. After [`NotSent::Full`] the caller repeats the call
-    /// with the same `progress`.
+    /// Sends a message, in pieces if necessary. After [`NotSent::Full`], the caller repeats the
+    /// call with the same `progress`.
     fn send_on(&mut self, payload: &[u8], progress: &mut Progress) -> Result<(), NotSent>;
 
-    /// Gives up a message of which pieces may have gone; `Ok` if it counts as sent all the same.
+    /// Gives up a message of which pieces may have been sent. Returns `Ok` if it counts as sent
+    /// nevertheless.
     fn give_up(&mut self, payload: &[u8], progress: &Progress) -> Result<(), SendError>;
 
-    /// From now on this end carries the streams of a session.
+    /// Prepares this end to carry the streams of a session.
     fn enable_streams(&mut self) {}
 
-    /// Makes `stream` the one of the messages that follow. The first of them carries `credit` of
-    /// the other direction, or has it written before it.
+    /// Sets the stream of the messages that follow. The first of them carries `credit` of the other
+    /// direction, or the transport writes that credit in a record before it.
     fn set_stream(&mut self, stream: u32, credit: Option<u64>) -> Result<(), NotSent>;
 
-    /// Writes a record that is not a message. The receiver sees it after
-    /// [`publish`](Self::publish) at the latest.
+    /// Writes a control record. The receiver sees it after [`publish`](Self::publish) at the
+    /// latest.
     fn control(&mut self, kind: Kind, stream: u32, body: &[u8]) -> Result<(), NotSent>;
 
-    /// Makes the records visible that [`control`](Self::control) wrote.
+    /// Publishes the records that [`control`](Self::control) wrote.
     fn publish(&mut self) -> Result<(), NotSent>;
 
     /// Allocates memory for a message of `len` bytes.
     fn reserve(&mut self, len: usize) -> Result<Memory, NotSent>;
 
-    /// As [`reserve`](Self::reserve), writing the memory to `place`: cheaper in a loop.
+    /// As [`reserve`](Self::reserve), but writes the result to `place`, which is faster for
+    /// repeated calls.
     fn reserve_into(&mut self, place: &mut Option<Memory>, len: usize) -> Result<(), NotSent> {
         *place = Some(self.reserve(len)?);
         Ok(())
     }
 
-    /// Sends reserved memory. It is taken on success, and when it is of no further use.
+    /// Sends reserved memory. Sets `memory` to `None` on success, or if the memory cannot be sent
+    /// later.
     fn commit(
         &mut self,
         memory: &mut Option<Memory>,
@@ -109,96 +113,98 @@ pub(crate) trait TransportSender: fmt::Debug + Send {
     /// Frees reserved memory that was not sent.
     fn release(&mut self, memory: Memory);
 
-    /// Adds a message to the open batch, invisible to the receiver until
+    /// Adds a message to the open batch. The receiver sees it after
     /// [`commit_batch`](Self::commit_batch).
     fn add_to_batch(&mut self, payload: &[u8]) -> Result<(), NotSent>;
 
-    /// Sends the open batch; the receiver sees its messages all at once.
+    /// Publishes the open batch; the receiver sees all its messages at once.
     fn commit_batch(&mut self) -> Result<(), NotSent>;
 
     /// Discards the open batch.
     fn abort_batch(&mut self);
 
-    /// Gives memory back to the system that was idle for a while; all idle memory with `all`.
+    /// Returns memory to the operating system that was unused for the configured time. With `all`,
+    /// returns all unused memory.
     fn trim(&mut self, all: bool) -> Result<(), NotSent>;
 
-    /// Sends the bytes that earlier calls left unsent.
+    /// Sends bytes of earlier messages that the kernel had not accepted.
     fn flush(&mut self) -> Result<(), NotSent> {
         Ok(())
     }
 
-    /// Ends the session; messages that were sent are still delivered.
+    /// Notes that the session has ended. Sent messages are still delivered.
     fn leave(&mut self) {}
 
-    /// Whether bytes are left to be sent by [`flush`](Self::flush).
+    /// Whether [`flush`](Self::flush) has bytes to send.
     fn has_unsent(&self) -> bool {
         false
     }
 
-    /// Declares that the caller is about to block until there is space.
+    /// Prepares for blocking until there is space. A caller that is `quiet` also polls at
+    /// intervals.
     fn arm(&mut self, quiet: bool) -> Result<(), Fault>;
 
-    /// Consumes wake-ups for which no thread waited, before the descriptor is polled.
+    /// Consumes notifications for which no thread waited, before the descriptor is polled.
     fn drain(&mut self) -> Result<(), Fault> {
         Ok(())
     }
 
-    /// Declares that the caller no longer blocks.
+    /// Ends the preparation of [`arm`](Self::arm), because the caller no longer blocks.
     fn disarm(&mut self);
 
-    /// Records that the peer hung up.
+    /// Notes that the peer has hung up.
     fn note_hang_up(&mut self);
 
-    /// Announces to the receiver that no more will come.
+    /// Announces to the receiver that no more messages follow.
     fn close(&mut self);
 
-    /// Counters of this end.
+    /// Returns the counters of this end.
     fn stats(&self) -> SenderStats;
 
-    /// The place to wait for space, which does not need the sender itself.
+    /// Returns the object on which threads wait for space without using the sender.
     fn space(&self) -> Arc<dyn SpaceWaiter>;
 }
 
 /// The receiving end of a transport. One thread at a time uses it; only `wait` blocks.
 pub(crate) trait TransportReceiver: fmt::Debug + Send {
-    /// Finds the next message and makes it the current one. `may_wait` says that the caller calls
-    /// [`wait`](Self::wait) if there is none.
+    /// Finds the next message and makes it the current one. `may_wait` is whether the caller will
+    /// call [`wait`](Self::wait) if there is none.
     fn find(&mut self, may_wait: bool) -> Result<Found, Fault>;
 
-    /// From now on this end carries the streams of a session: their records are
+    /// Prepares this end to carry the streams of a session: `find` returns their control records as
     /// [`Found::Control`].
     fn enable_streams(&mut self) {}
 
-    /// The stream of the current message.
+    /// Returns the number of the current message's stream.
     fn stream(&self) -> u32;
 
-    /// Credit that came with the current message.
+    /// Takes the credit that the current message carried.
     fn take_credit(&mut self) -> Option<u64> {
         None
     }
 
-    /// Copies bytes of the record found last, from byte `from` of its payload on.
+    /// Copies the payload of the record that `find` returned last, beginning at byte `from`.
     fn body(&self, record: &RecordHeader, from: usize, into: &mut [u8]);
 
-    /// Consumes the record found last, which is not a message.
+    /// Consumes the control record that `find` returned last.
     fn pass(&mut self, record: &RecordHeader);
 
-    /// Ends the connection because the peer broke a rule that only a session knows.
+    /// Ends the connection because the peer broke a rule of sessions.
     fn violated(&self, violation: Violation) -> Fault;
 
-    /// Length in bytes of the longest message that may come.
+    /// Returns the length of the longest message that may arrive, in bytes.
     fn message_max(&self) -> u64;
 
-    /// The bytes of the current message.
+    /// Returns the bytes of the current message.
     fn current(&self) -> &[u8];
 
-    /// Takes the current message; an inline one is copied.
+    /// Takes the current message. An inline message is copied out of the ring.
     fn take(&mut self) -> Message;
 
     /// Consumes the current message, unless it was taken.
     fn done(&mut self);
 
-    /// Blocks until there may be something.
+    /// Blocks until there may be a record.
     fn wait(
         &mut self,
         wait: Wait,
@@ -206,35 +212,35 @@ pub(crate) trait TransportReceiver: fmt::Debug + Send {
         deadline: Option<Instant>,
     ) -> Result<Waited, Fault>;
 
-    /// Declares that the caller polls the descriptor; `true` if there is something already. A
-    /// `quiet` caller polls at intervals, and is notified only by a peer that is about to wait for
-    /// it.
+    /// Prepares for polling the descriptor. Returns `true` if there is a record already. A caller
+    /// that is `quiet` polls at intervals as well; a peer notifies such a caller only before it
+    /// waits for it.
     fn arm(&mut self, quiet: bool) -> Result<bool, Fault>;
 
-    /// The descriptor that becomes readable when there may be something.
+    /// Returns the descriptor that becomes readable when there may be a record.
     fn descriptor(&self) -> BorrowedFd<'_>;
 
-    /// For a caller that only ever tries: checks now and then whether the sender has ended. `true`
-    /// if there may be something after all.
+    /// Checks in some of its calls whether the sender has ended, for a caller that never blocks.
+    /// Returns `true` if there may be a record or the end.
     fn notice_end(&mut self) -> Result<bool, Fault>;
 
-    /// Announces to the sender that nothing is received any more.
+    /// Announces to the sender that this side receives no more.
     fn close(&mut self);
 
-    /// Counters of this end.
+    /// Returns the counters of this end.
     fn stats(&self) -> ReceiverStats;
 }
 
-/// Why an attempt to send did nothing, or not all.
+/// Why an attempt to send sent nothing, or only a part.
 #[derive(Debug)]
 pub(crate) enum NotSent {
-    /// There is no space now.
+    /// The ring, the memory or the socket has no space now.
     Full,
-    /// The peer receives no more.
+    /// The peer has stopped receiving.
     Closed(Closed),
-    /// The message never fits.
+    /// The message is longer than a limit, so it can never be sent.
     TooLarge(TooLarge),
-    /// The channel is broken.
+    /// The channel is broken: the peer violated the protocol, or a system call failed.
     Fault(Fault),
 }
 
@@ -260,35 +266,36 @@ impl From<NotSent> for SendError {
     }
 }
 
-/// How far a message came that goes in more than one piece.
+/// How much of a message that is sent in several pieces was sent.
 #[derive(Debug, Default)]
 pub(crate) struct Progress {
-    /// Whether any piece went: no other message may come between.
+    /// Whether any piece was sent. Then no other message may be sent before the last piece.
     pub started: bool,
-    /// How many bytes of the message, or of its framing and it, went.
+    /// Number of bytes that were sent: of the message, or of its framing and the message.
     pub sent: usize,
 }
 
 impl Progress {
-    /// Nothing of the message has gone.
+    /// Progress of a message of which nothing was sent.
     pub const NONE: Self = Self { started: false, sent: 0 };
 }
 
-/// Result of an attempt to receive.
+/// The next record of a receiver: the result of [`TransportReceiver::find`].
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Found {
     /// A message, which is now the current one.
     Message,
-    /// A record of a stream or of the session that is not a whole message; never on a channel. It
-    /// is read with [`TransportReceiver::body`] and consumed with [`TransportReceiver::pass`].
+    /// A control record of a stream or of the session, or a fragment; never on a channel. The
+    /// caller reads it with [`TransportReceiver::body`] and consumes it with
+    /// [`TransportReceiver::pass`].
     Control(RecordHeader),
-    /// Nothing yet.
+    /// No record has arrived.
     Nothing,
-    /// Nothing any more.
+    /// The direction has ended, and no record will follow.
     End(Closed),
 }
 
-/// Whether a session acts on a record of this kind, instead of the transport (SPEC 8.2, 11).
+/// Whether the session handles a record of this kind, instead of the transport (SPEC 8.2, 11).
 const fn is_of_sessions(record: &RecordHeader) -> bool {
     match record.kind {
         Kind::CloseWrite => record.stream != SESSION,
@@ -297,5 +304,5 @@ const fn is_of_sessions(record: &RecordHeader) -> bool {
     }
 }
 
-/// Messages of streams go inline up to this many bytes; measured, see docs/decisions/0014.
+/// Longest inline message of a stream, in bytes. The value was measured; see docs/decisions/0014.
 pub(crate) const STREAM_INLINE_MAX: usize = 512;

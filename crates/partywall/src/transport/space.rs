@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Waiting for space to send, the same for all transports, and for senders of one thread or of
-//! many.
+//! Waiting for space to send: the same for all transports, and for senders of one or of several
+//! threads.
 //!
 //! ```text
 //!   snapshot ─▶ attempt: Full ─▶ spin until the snapshot differs ─▶ arm ─▶ snapshot again ─▶ sleep
@@ -14,44 +14,46 @@ use std::io;
 use std::os::fd::BorrowedFd;
 use std::time::Instant;
 
-/// Where a sender waits for space. It is shared by the sender and by threads that wait for it.
+/// The object on which a sender waits for space. The sender and all threads that wait share it.
 pub(crate) trait SpaceWaiter: fmt::Debug + Send + Sync {
-    /// Whether this is a forked child. There, shared memory is not mapped, and bytes that are left
-    /// to be written to a socket belong to the parent.
+    /// Whether the calling process is a forked child. There, shared memory is not mapped, and
+    /// unwritten bytes of a socket belong to the parent.
     fn is_inherited(&self) -> bool;
 
-    /// Numbers that differ once there is more space. A socket has none.
+    /// Returns numbers that differ once there is more space. For a socket they never differ.
     fn snapshot(&self) -> ProgressSnapshot {
         ProgressSnapshot([0; 3])
     }
 
-    /// Whether the system reports space that no snapshot shows: on a socket.
+    /// Whether the kernel reports that the socket has space. Shared memory reports space by the
+    /// snapshot.
     fn is_writable(&self) -> bool {
         false
     }
 
-    /// Whether spinning on the snapshot makes sense. A socket needs a system call to find space,
+    /// Whether spinning on the snapshot makes sense. A socket can find space only by a system call,
     /// which may as well block.
     fn can_spin(&self) -> bool {
         false
     }
 
-    /// Blocks until notified, the peer hangs up, or `deadline`; whether the peer hung up.
+    /// Blocks until a notification, a hang-up of the peer, or `deadline`. Returns whether the peer
+    /// hung up.
     fn sleep(&self, deadline: Option<Instant>) -> io::Result<bool>;
 
-    /// Wakes a thread that sleeps here, because space was freed on our own side. On a socket, only
-    /// the peer frees space.
+    /// Wakes a thread that waits for space, because this side has freed some. On a socket, only the
+    /// peer frees space.
     fn notify_self(&self) {}
 
-    /// The descriptor that becomes readable when there may be space.
+    /// Returns the descriptor that becomes readable when there may be space.
     fn descriptor(&self) -> BorrowedFd<'_>;
 }
 
-/// Numbers that a thread waiting for space compares: it waits until they differ.
+/// Numbers that a thread compares while it waits for space, until one of them differs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ProgressSnapshot(pub [u64; 3]);
 
-/// How waiting ended.
+/// How a wait ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Waited {
     /// There may be space, or something to receive.
@@ -60,8 +62,8 @@ pub(crate) enum Waited {
     TimedOut,
 }
 
-/// Blocks until a snapshot would differ from `seen`. The closure `with` reaches the sender:
-/// directly, or through the lock of a shared one, which is not held while waiting.
+/// Blocks until a snapshot would differ from `seen`. The closure `with` gives access to the sender.
+/// For a shared sender it takes the lock, which is not held while the thread waits.
 pub(crate) fn wait_for_space(
     space: &dyn SpaceWaiter,
     seen: ProgressSnapshot,
@@ -73,7 +75,8 @@ pub(crate) fn wait_for_space(
     ) -> Result<(), Fault>,
 ) -> Result<Waited, Fault> {
     if has_passed(deadline) {
-        // Also when the snapshot differs every time, but there never is enough space.
+        // The deadline is checked first: the snapshot may differ each time although there is never
+        // enough space.
         return Ok(Waited::TimedOut);
     }
     let spun = if space.can_spin() {
@@ -91,7 +94,7 @@ pub(crate) fn wait_for_space(
                     Ok(())
                 })?;
             }
-            // Space may have been freed on our own side, which no snapshot shows.
+            // This side may have freed space, which no snapshot shows.
             return Ok(Waited::Again);
         }
     }
@@ -119,7 +122,7 @@ pub(crate) fn waiting_failed(source: io::Error) -> Fault {
     Fault::system("waiting", source)
 }
 
-/// When to wake at the latest: at the deadline, or after the period of `Wait::Poll`.
+/// Returns when to wake at the latest: at the deadline, or after the period of `Wait::Poll`.
 pub(crate) fn until(wait: Wait, deadline: Option<Instant>) -> Option<Instant> {
     let Wait::Poll(period) = wait else { return deadline };
     let Some(next) = Instant::now().checked_add(period) else { return deadline };

@@ -31,12 +31,12 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, TryFromBytes};
 
 #[cfg(feature = "serde")]
 impl Message {
-    /// The value that the message encodes. It may borrow from the message: strings and bytes are
-    /// then not copied.
+    /// Decodes the value that the message contains. The value may borrow strings and bytes from the
+    /// message; these are then not copied.
     ///
     /// Bytes after the value are ignored. Under [`Trust::Trusted`](crate::Trust::Trusted), borrowed
-    /// data lies in the peer's memory, and stays as it was checked only while the peer keeps its
-    /// promise (SECURITY.md). Owned data was copied, and is safe from that.
+    /// data lies in the peer's memory, and stays unchanged only while the peer keeps its promise
+    /// (SECURITY.md). Owned data was copied, so the peer cannot change it.
     ///
     /// # Errors
     /// Returns the error of postcard.
@@ -62,7 +62,7 @@ impl Message {
 
 #[cfg(feature = "serde")]
 impl Sender {
-    /// Sends a serde value as one message. A long one is encoded where the receiver will read it.
+    /// Sends a serde value as one message. A long value is encoded directly into shared memory.
     ///
     /// # Errors
     /// Returns [`SendValueError`]; fails also as [`send`](Self::send) does.
@@ -73,7 +73,7 @@ impl Sender {
         send_encoded(self, value, Self::send, Self::reserve, cut_and_commit)
     }
 
-    /// As [`send_value`](Self::send_value), but waits for room only until `deadline`.
+    /// As [`send_value`](Self::send_value), but blocks only until `deadline`.
     ///
     /// # Errors
     /// Fails as [`send_value`](Self::send_value) does, and with [`SendError::TimedOut`].
@@ -91,7 +91,7 @@ impl Sender {
         )
     }
 
-    /// As [`send_value`](Self::send_value), if there is room now. Never waits.
+    /// As [`send_value`](Self::send_value) if there is room now. Never blocks.
     ///
     /// # Errors
     /// Returns [`SendValueError`]; fails also as [`try_send`](Self::try_send) does.
@@ -105,7 +105,7 @@ impl Sender {
 
 #[cfg(feature = "serde")]
 impl SharedSender {
-    /// The same as [`Sender::send_value`].
+    /// Sends a serde value, as [`Sender::send_value`] does.
     ///
     /// # Errors
     /// Fails as [`send_value`](Sender::send_value) does.
@@ -116,7 +116,7 @@ impl SharedSender {
         send_encoded(self, value, Self::send, Self::reserve, cut_and_commit)
     }
 
-    /// The same as [`Sender::try_send_value`].
+    /// Sends a serde value without blocking, as [`Sender::try_send_value`] does.
     ///
     /// # Errors
     /// Fails as [`try_send_value`](Sender::try_send_value) does, and with [`TrySendError::Busy`]
@@ -131,11 +131,11 @@ impl SharedSender {
 
 #[cfg(feature = "serde")]
 impl Receiver {
-    /// Waits for the next message, as a serde value. It is decoded in place.
+    /// Blocks until the next message arrives, and decodes it as a serde value.
     ///
     /// # Errors
-    /// [`RecvValueError::Decode`] if it is no such value: the message is taken, and the error
-    /// returns it. Fails also as [`recv`](Self::recv) does.
+    /// [`RecvValueError::Decode`] if the message does not encode a `T`. The message counts as
+    /// received, and the error contains it. Fails also as [`recv`](Self::recv) does.
     pub fn recv_value<T: DeserializeOwned>(
         &mut self,
     ) -> Result<Option<T>, RecvValueError<RecvError>> {
@@ -143,7 +143,7 @@ impl Receiver {
         message.map(|message| decode(message, self.last_number())).transpose()
     }
 
-    /// As [`recv_value`](Self::recv_value), but only until `deadline`.
+    /// As [`recv_value`](Self::recv_value), but blocks only until `deadline`.
     ///
     /// # Errors
     /// Fails as [`recv_value`](Self::recv_value) does, and with [`RecvError::TimedOut`].
@@ -155,7 +155,7 @@ impl Receiver {
         message.map(|message| decode(message, self.last_number())).transpose()
     }
 
-    /// As [`recv_value`](Self::recv_value), if a message is there now. Never waits.
+    /// As [`recv_value`](Self::recv_value) if a message has arrived. Never blocks.
     ///
     /// # Errors
     /// Fails as [`recv_value`](Self::recv_value) does, and with [`TryRecvError::Empty`].
@@ -169,7 +169,7 @@ impl Receiver {
 
 #[cfg(feature = "serde")]
 impl Channel {
-    /// The same as [`Sender::send_value`].
+    /// Sends a serde value, as [`Sender::send_value`] does.
     ///
     /// # Errors
     /// Fails as [`send_value`](Sender::send_value) does.
@@ -180,7 +180,7 @@ impl Channel {
         self.sender().send_value(value)
     }
 
-    /// The same as [`Receiver::recv_value`].
+    /// Receives a serde value, as [`Receiver::recv_value`] does.
     ///
     /// # Errors
     /// Fails as [`recv_value`](Receiver::recv_value) does.
@@ -193,10 +193,11 @@ impl Channel {
 
 #[cfg(feature = "zerocopy")]
 impl Message {
-    /// The message as a plain struct, or as a slice of them; read in place if its address suits.
+    /// Converts the message into a plain struct or a slice of plain structs. A long message is read
+    /// in place if its address is aligned for `T`, and copied otherwise.
     ///
     /// # Errors
-    /// Returns [`NotPlain`] with the message if its length differs.
+    /// Returns [`NotPlain`] with the message if its length does not suit `T`.
     ///
     /// # Examples
     /// ```
@@ -218,10 +219,11 @@ impl Message {
         into_plain(self, None)
     }
 
-    /// The message as a struct that not all bytes are a value of: copied, then checked.
+    /// Converts the message into a struct of which only some byte patterns are valid: copies the
+    /// bytes, then checks the copy.
     ///
     /// # Errors
-    /// Returns [`NotPlain`] with the message if its bytes are no value.
+    /// Returns [`NotPlain`] with the message if its bytes are no valid `T`.
     pub fn into_checked<T: TryFromBytes>(self) -> Result<T, NotPlain> {
         into_checked(self, None)
     }
@@ -229,7 +231,7 @@ impl Message {
 
 #[cfg(feature = "zerocopy")]
 impl Sender {
-    /// Sends a plain struct, or a slice of them: its own bytes, as one message.
+    /// Sends a plain struct or a slice of plain structs: the bytes in memory are the message.
     ///
     /// # Errors
     /// Fails as [`send`](Self::send) does.
@@ -260,7 +262,7 @@ impl Sender {
         self.send(value.as_bytes())
     }
 
-    /// As [`send_plain`](Self::send_plain), if there is room now. Never waits.
+    /// As [`send_plain`](Self::send_plain) if there is room now. Never blocks.
     ///
     /// # Errors
     /// Fails as [`try_send`](Self::try_send) does.
@@ -274,7 +276,7 @@ impl Sender {
 
 #[cfg(feature = "zerocopy")]
 impl SharedSender {
-    /// The same as [`Sender::send_plain`].
+    /// Sends a plain struct or a slice of them, as [`Sender::send_plain`] does.
     ///
     /// # Errors
     /// Fails as [`send_plain`](Sender::send_plain) does.
@@ -285,7 +287,7 @@ impl SharedSender {
         self.send(value.as_bytes())
     }
 
-    /// The same as [`Sender::try_send_plain`].
+    /// Sends a plain struct without blocking, as [`Sender::try_send_plain`] does.
     ///
     /// # Errors
     /// Fails as [`try_send_plain`](Sender::try_send_plain) does.
@@ -299,11 +301,11 @@ impl SharedSender {
 
 #[cfg(feature = "zerocopy")]
 impl Receiver {
-    /// Waits for the next message, as a plain struct or as a slice of them.
+    /// Blocks until the next message arrives, and returns it as a plain struct or a slice of them.
     ///
     /// # Errors
-    /// [`RecvPlainError::NotPlain`] if its length differs: the message is taken, and the error
-    /// returns it. Fails also as [`recv`](Self::recv) does.
+    /// [`RecvPlainError::NotPlain`] if the message's length does not suit `T`. The message counts
+    /// as received, and the error contains it. Fails also as [`recv`](Self::recv) does.
     pub fn recv_plain<T>(&mut self) -> Result<Option<Plain<T>>, RecvPlainError<RecvError>>
     where
         T: FromBytes + KnownLayout + Immutable + ?Sized,
@@ -314,7 +316,7 @@ impl Receiver {
         message.map_err(RecvPlainError::NotPlain)
     }
 
-    /// As [`recv_plain`](Self::recv_plain), but only until `deadline`.
+    /// As [`recv_plain`](Self::recv_plain), but blocks only until `deadline`.
     ///
     /// # Errors
     /// Fails as [`recv_plain`](Self::recv_plain) does, and with [`RecvError::TimedOut`].
@@ -331,7 +333,7 @@ impl Receiver {
         message.map_err(RecvPlainError::NotPlain)
     }
 
-    /// As [`recv_plain`](Self::recv_plain), if a message is there now. Never waits.
+    /// As [`recv_plain`](Self::recv_plain) if a message has arrived. Never blocks.
     ///
     /// # Errors
     /// Fails as [`recv_plain`](Self::recv_plain) does, and with [`TryRecvError::Empty`].
@@ -345,12 +347,13 @@ impl Receiver {
         message.map_err(RecvPlainError::NotPlain)
     }
 
-    /// Waits for the next message, as a struct that not all bytes are a value of (with enums,
-    /// `bool` or `char`): copied, then checked.
+    /// Blocks until the next message arrives, and returns it as a struct of which only some byte
+    /// patterns are valid, because it contains enums, `bool` or `char`. The bytes are copied, then
+    /// checked.
     ///
     /// # Errors
-    /// [`RecvPlainError::NotPlain`] if its length differs, or its bytes are no value. Fails also as
-    /// [`recv`](Self::recv) does.
+    /// [`RecvPlainError::NotPlain`] if the message's length differs from that of `T`, or its bytes
+    /// are no valid `T`. Fails also as [`recv`](Self::recv) does.
     pub fn recv_checked<T: TryFromBytes>(
         &mut self,
     ) -> Result<Option<T>, RecvPlainError<RecvError>> {
@@ -363,7 +366,7 @@ impl Receiver {
 
 #[cfg(feature = "zerocopy")]
 impl Channel {
-    /// The same as [`Sender::send_plain`].
+    /// Sends a plain struct or a slice of them, as [`Sender::send_plain`] does.
     ///
     /// # Errors
     /// Fails as [`send_plain`](Sender::send_plain) does.
@@ -374,7 +377,7 @@ impl Channel {
         self.sender().send_plain(value)
     }
 
-    /// The same as [`Receiver::recv_plain`].
+    /// Receives a plain struct or a slice of them, as [`Receiver::recv_plain`] does.
     ///
     /// # Errors
     /// Fails as [`recv_plain`](Receiver::recv_plain) does.
@@ -385,7 +388,7 @@ impl Channel {
         self.receiver().recv_plain()
     }
 
-    /// The same as [`Receiver::recv_checked`].
+    /// Receives a struct that is copied and checked, as [`Receiver::recv_checked`] does.
     ///
     /// # Errors
     /// Fails as [`recv_checked`](Receiver::recv_checked) does.
@@ -398,8 +401,8 @@ impl Channel {
 
 #[cfg(all(feature = "serde", feature = "tokio"))]
 impl SendStream {
-    /// Sends a serde value as one message. A long one is encoded where the receiver will read it.
-    /// Dropping the future sends nothing of it.
+    /// Sends a serde value as one message. A long value is encoded directly into shared memory. If
+    /// the future is dropped before it completes, nothing of the message is sent.
     ///
     /// # Errors
     /// Returns [`SendValueError`]; fails also as [`send`](Self::send) does.
@@ -422,12 +425,12 @@ impl SendStream {
 
 #[cfg(all(feature = "serde", feature = "tokio"))]
 impl RecvStream {
-    /// The next message as a serde value; `None` once the peer has finished. Cancel-safe: a future
-    /// that is dropped took nothing.
+    /// Receives the next message and decodes it as a serde value. Returns `None` once the peer has
+    /// finished. Cancel-safe: a dropped future has taken no message.
     ///
     /// # Errors
-    /// [`RecvValueError::Decode`] if it is no such value: the message is taken, and the error
-    /// returns it. Fails also as [`recv`](Self::recv) does.
+    /// [`RecvValueError::Decode`] if the message does not encode a `T`. The message counts as
+    /// received, and the error contains it. Fails also as [`recv`](Self::recv) does.
     pub async fn recv_value<T: DeserializeOwned>(
         &mut self,
     ) -> Result<Option<T>, RecvValueError<StreamRecvError>> {
@@ -439,7 +442,7 @@ impl RecvStream {
 
 #[cfg(all(feature = "serde", feature = "tokio"))]
 impl Stream {
-    /// The same as [`SendStream::send_value`].
+    /// Sends a serde value, as [`SendStream::send_value`] does.
     ///
     /// # Errors
     /// Fails as [`send_value`](SendStream::send_value) does.
@@ -450,7 +453,7 @@ impl Stream {
         self.halves_mut().0.send_value(value).await
     }
 
-    /// The same as [`RecvStream::recv_value`].
+    /// Receives a serde value, as [`RecvStream::recv_value`] does.
     ///
     /// # Errors
     /// Fails as [`recv_value`](RecvStream::recv_value) does.
@@ -463,7 +466,7 @@ impl Stream {
 
 #[cfg(all(feature = "zerocopy", feature = "tokio"))]
 impl SendStream {
-    /// Sends a plain struct, or a slice of them: its own bytes, as one message.
+    /// Sends a plain struct or a slice of plain structs: the bytes in memory are the message.
     ///
     /// # Errors
     /// Fails as [`send`](Self::send) does.
@@ -477,11 +480,12 @@ impl SendStream {
 
 #[cfg(all(feature = "zerocopy", feature = "tokio"))]
 impl RecvStream {
-    /// The next message as a plain struct, or as a slice of them. `None` once the peer has
-    /// finished.
+    /// Receives the next message as a plain struct or a slice of plain structs. Returns `None` once
+    /// the peer has finished.
     ///
     /// # Errors
-    /// [`RecvPlainError::NotPlain`] if its length differs. Fails also as [`recv`](Self::recv) does.
+    /// [`RecvPlainError::NotPlain`] if the message's length does not suit `T`. Fails also as
+    /// [`recv`](Self::recv) does.
     pub async fn recv_plain<T>(
         &mut self,
     ) -> Result<Option<Plain<T>>, RecvPlainError<StreamRecvError>>
@@ -494,12 +498,12 @@ impl RecvStream {
         message.map_err(RecvPlainError::NotPlain)
     }
 
-    /// The next message as a struct that not all bytes are a value of: copied, then checked. `None`
-    /// once the peer has finished.
+    /// Receives the next message as a struct of which only some byte patterns are valid: copied,
+    /// then checked. Returns `None` once the peer has finished.
     ///
     /// # Errors
-    /// [`RecvPlainError::NotPlain`] if its length differs, or its bytes are no value. Fails also as
-    /// [`recv`](Self::recv) does.
+    /// [`RecvPlainError::NotPlain`] if the message's length differs from that of `T`, or its bytes
+    /// are no valid `T`. Fails also as [`recv`](Self::recv) does.
     pub async fn recv_checked<T: TryFromBytes>(
         &mut self,
     ) -> Result<Option<T>, RecvPlainError<StreamRecvError>> {
@@ -512,7 +516,7 @@ impl RecvStream {
 
 #[cfg(all(feature = "zerocopy", feature = "tokio"))]
 impl Stream {
-    /// The same as [`SendStream::send_plain`].
+    /// Sends a plain struct or a slice of them, as [`SendStream::send_plain`] does.
     ///
     /// # Errors
     /// Fails as [`send_plain`](SendStream::send_plain) does.
@@ -523,7 +527,7 @@ impl Stream {
         self.halves_mut().0.send_plain(value).await
     }
 
-    /// The same as [`RecvStream::recv_plain`].
+    /// Receives a plain struct or a slice of them, as [`RecvStream::recv_plain`] does.
     ///
     /// # Errors
     /// Fails as [`recv_plain`](RecvStream::recv_plain) does.

@@ -2,23 +2,23 @@
 //! Bytes at an address where a struct of any alignment up to 64 can be read.
 //!
 //! ```text
-//!   There     the message stays where it is: memory of the peer, or our heap
-//!   Short     up to 128 bytes, within the value, which is itself aligned
-//!   Long      longer ones, on our heap
+//!   There     the message itself, whose bytes are in memory of the peer or on the heap
+//!   Short     a copy of up to 128 bytes within the value, which is itself aligned
+//!   Long      a longer copy, on the heap
 //! ```
 
 use crate::message::Message;
 use zerocopy::{FromZeros, Immutable, IntoBytes, KnownLayout};
 
-/// A cache line of memory: the alignment of blocks, and the largest alignment of structs.
+/// A cache line of 64 bytes, aligned as blocks are. Structs may need at most this alignment.
 #[derive(Clone, Copy, Debug, zerocopy::FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C, align(64))]
 pub(super) struct Line([u8; 64]);
 
-/// Number of lines that are kept within the value.
+/// Number of cache lines that a `Place` holds within the value.
 const SHORT_LINES: usize = 2;
 
-/// Bytes of a message, aligned.
+/// The bytes of a message at an address that is aligned for a struct.
 pub(super) enum Place {
     There(Message),
     Short { lines: [Line; SHORT_LINES], len: u8 },
@@ -26,7 +26,7 @@ pub(super) enum Place {
 }
 
 impl Place {
-    /// A private copy at an aligned address.
+    /// Makes a private copy of `bytes` at an address aligned to 64.
     pub(super) fn copied(bytes: &[u8]) -> Self {
         let len = bytes.len();
         if len <= SHORT_LINES * size_of::<Line>() {

@@ -7,19 +7,19 @@
 //!   recv_checked::<T>()  copied first, then checked bit by bit: for enums, bool, char
 //! ```
 //!
-//! # What may be looked at in place
 //! # Types that may be read in place
-//! Only types for which *any* bytes are a value ([`FromBytes`]). A type with forbidden bytes must
-//! be checked on a copy that no other process can change, and safe code cannot record that it was:
-//! so it is received by value.
+//!
+//! Only types for which *any* byte pattern is valid ([`FromBytes`]) are read in place. A type with
+//! invalid byte patterns must be checked on a copy that no other process can change. Safe code
+//! cannot record that memory was checked, so such a type is received by value.
 //!
 //! # Under `Trust::Trusted`
 //!
-//! Length and alignment belong to this side, and never change. The bytes of a large message lie in
-//! the peer's memory, and stay the same only while the peer keeps its promise (SECURITY.md): a peer
-//! that breaks it can change a field between two reads. So copy what you check, and use the copy:
-//! `let header = *plain;`. Under [`Trust::Untrusted`](crate::Trust::Untrusted) all of it is a
-//! private copy.
+//! Length and alignment of a plain value never change. The bytes of a large message lie in the
+//! peer's memory, and stay unchanged only while the peer keeps its promise (SECURITY.md). A peer
+//! that breaks the promise can change a field between two reads. So copy a value before checking
+//! it, and use the copy: `let header = *plain;`. Under
+//! [`Trust::Untrusted`](crate::Trust::Untrusted), all bytes are a private copy.
 
 use super::places::Place;
 use crate::message::Message;
@@ -29,23 +29,24 @@ use std::marker::PhantomData;
 use std::ops::Deref;
 use zerocopy::{FromBytes, Immutable, KnownLayout, TryFromBytes};
 
-/// A message that is a `T`, or a slice of them: derefs to it.
+/// A message that derefs to a `T`: a plain struct or a slice of plain structs.
 ///
-/// A large message is read in place; its memory returns to the sender when this is dropped. A
-/// message whose address does not suit `T` (short ones, and those advanced past a header) is copied
-/// once to an address that does.
+/// A large message is read in place; its memory returns to the sender when the `Plain` is dropped.
+/// A message whose address may not be aligned for `T` is copied once to an aligned address: short
+/// messages, and messages advanced past a header.
 pub struct Plain<T: ?Sized> {
     place: Place,
     is: PhantomData<fn() -> Box<T>>,
 }
 
-/// A message that is no `T`. It can be taken out of the error.
+/// A message whose bytes are no `T`, as an error. [`into_message`](Self::into_message) returns the
+/// message.
 #[derive(Debug)]
 pub struct NotPlain {
     number: Option<u64>,
     type_name: &'static str,
     what: What,
-    /// Boxed, because errors should be small.
+    /// The message is boxed, to keep the error type small.
     message: Box<Message>,
 }
 
@@ -56,11 +57,11 @@ enum What {
     Bytes,
 }
 
-/// Why no plain struct was received; `E` is the error of the receiver.
+/// Why no plain struct was received; `E` is the receiver's own error type.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RecvPlainError<E> {
-    /// A message came that is no such struct. It was taken; the next one can be received.
+    /// The received message is no `T`. It counts as received; the next one can be received.
     #[error(transparent)]
     NotPlain(NotPlain),
     /// No message was received.
@@ -69,7 +70,8 @@ pub enum RecvPlainError<E> {
 }
 
 impl NotPlain {
-    /// Index of the message in its channel, or in its direction of a stream, from 0, if known.
+    /// Returns the index of the message in its direction of the channel or stream, from 0, if
+    /// known.
     #[must_use]
     pub const fn number(&self) -> Option<u64> {
         self.number
@@ -100,10 +102,11 @@ impl fmt::Display for NotPlain {
 impl std::error::Error for NotPlain {}
 
 impl<T: FromBytes + KnownLayout + Immutable + ?Sized> Plain<T> {
-    /// The message as a `T`; the error returns it.
+    /// Makes the message readable as a `T`, or returns why it is no `T`, together with the message.
     fn new(message: Message) -> Result<Self, (What, Box<Message>)> {
         let what = match T::ref_from_bytes(&message) {
-            // A short message moves with the value, so its present address does not count.
+            // A short message is stored within the `Message` value, so its address changes when the
+            // value moves.
             Ok(_) if message.has_stable_address() => {
                 return Ok(Self { place: Place::There(message), is: PhantomData });
             }
@@ -123,7 +126,7 @@ impl<T: FromBytes + KnownLayout + Immutable + ?Sized> Plain<T> {
 }
 
 impl<T: ?Sized> Plain<T> {
-    /// Whether it is read in the sender's memory, without any copy.
+    /// Whether the bytes are read in the sender's memory, without any copy.
     #[must_use]
     pub fn is_zero_copy(&self) -> bool {
         match &self.place {
@@ -140,10 +143,10 @@ impl<T: FromBytes + KnownLayout + Immutable + ?Sized> Deref for Plain<T> {
     fn deref(&self) -> &T {
         match T::ref_from_bytes(self.place.as_slice()) {
             Ok(value) => value,
-            // Not reached, not even in a forked child: length and address were checked when it was
-            // made, and never change. The bytes may change, and any bytes are a value. The mapping
-            // is read-only, so children inherit it (tests/fork/channels.rs); a copy lies at a
-            // multiple of 64 wherever it moves.
+            // Unreachable, even in a forked child: length and address were checked when the `Plain`
+            // was made, and never change. The bytes may change, but any bytes are a valid `T`. The
+            // mapping is read-only, so children inherit it (tests/fork/channels.rs); a copy stays
+            // aligned to 64 wherever it moves.
             Err(_) => unreachable!("the place of a plain struct has changed"),
         }
     }
@@ -158,7 +161,8 @@ where
     }
 }
 
-/// Converts a message; `number` is its index in its direction, if known.
+/// Converts a message into a `Plain`. `number` is the index of the message in its direction, if
+/// known.
 pub(super) fn into_plain<T>(message: Message, number: Option<u64>) -> Result<Plain<T>, NotPlain>
 where
     T: FromBytes + KnownLayout + Immutable + ?Sized,
@@ -167,7 +171,7 @@ where
     Plain::new(message).map_err(|(what, message)| NotPlain { number, type_name, what, message })
 }
 
-/// As [`into_plain`], for a struct of which not all bytes are a value.
+/// As [`into_plain`], for a struct of which only some byte patterns are valid.
 pub(super) fn into_checked<T>(message: Message, number: Option<u64>) -> Result<T, NotPlain>
 where
     T: TryFromBytes,
@@ -179,7 +183,7 @@ where
     })
 }
 
-/// Copies, then checks the copy.
+/// Copies the bytes of the message, then checks that the copy is a valid `T`.
 fn read<T: TryFromBytes>(message: &Message) -> Result<T, What> {
     T::try_read_from_bytes(message).map_err(|error| match error {
         zerocopy::ConvertError::Size(_) => What::Size,

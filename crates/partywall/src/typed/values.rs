@@ -7,8 +7,8 @@
 //!   recv    message view ─ decode ─▶ value                         no copy; &str, &[u8] borrow
 //! ```
 //!
-//! A reservation for a value whose length differs from the measured one is given back: a value is
-//! sent whole, or not at all.
+//! If the value's encoded length differs from the measured one, the reservation is aborted: a value
+//! is sent as a whole or not at all.
 
 use crate::channel::Reservation;
 use crate::error::{SendError, TrySendError};
@@ -18,7 +18,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::any::type_name;
 
-/// Why a value has no encoding.
+/// Why postcard cannot encode a value.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "a {type_name} cannot be encoded ({reason}): postcard needs lengths in advance, and a value that does \
@@ -29,7 +29,8 @@ pub struct EncodeError {
     reason: postcard::Error,
 }
 
-/// Why a message is not the expected value. It can be taken out of the error.
+/// Why a message does not decode as the expected type. [`into_message`](Self::into_message) returns
+/// the message.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "message {number} ({} bytes) is no {type_name} ({reason}): do both sides have the same definition of it?",
@@ -39,12 +40,12 @@ pub struct DecodeError {
     number: u64,
     type_name: &'static str,
     reason: postcard::Error,
-    /// Boxed, because errors should be small.
+    /// The message is boxed, to keep the error type small.
     message: Box<Message>,
 }
 
 impl DecodeError {
-    /// Index of the message in its channel, or in its direction of a stream, from 0.
+    /// Returns the index of the message in its direction of the channel or stream, from 0.
     #[must_use]
     pub const fn number(&self) -> u64 {
         self.number
@@ -57,23 +58,24 @@ impl DecodeError {
     }
 }
 
-/// Why a value was not sent; `E` is the error of the sender.
+/// Why a value was not sent; `E` is the sender's own error type.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SendValueError<E> {
-    /// The value has no encoding, and nothing was sent.
+    /// Postcard cannot encode the value; nothing was sent.
     #[error(transparent)]
     Encode(EncodeError),
-    /// The message was not sent.
+    /// Sending the encoded message failed.
     #[error(transparent)]
     Send(E),
 }
 
-/// Why no value was received; `E` is the error of the receiver.
+/// Why no value was received; `E` is the receiver's own error type.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RecvValueError<E> {
-    /// A message came that is no such value. It was taken; the next one can be received.
+    /// The received message does not decode as the expected type. It counts as received; the next
+    /// one can be received.
     #[error(transparent)]
     Decode(DecodeError),
     /// No message was received.
@@ -93,10 +95,11 @@ impl<E> From<DecodeError> for RecvValueError<E> {
     }
 }
 
-/// A value up to this long is encoded on the stack: the ring takes a copy in any case.
+/// Longest encoded value, in bytes, that is encoded on the stack: the ring takes a copy of it
+/// anyway.
 const SHORT_MAX: usize = 1024;
 
-/// A value, encoded or measured.
+/// A value after the first pass: encoded if it is short, only measured if it is long.
 #[expect(clippy::large_enum_variant, reason = "lives for one call; a box is what it spares")]
 pub(super) enum Encoded {
     Short { bytes: [u8; SHORT_MAX], len: usize },
@@ -118,7 +121,7 @@ pub(super) fn encode<T: Serialize + ?Sized>(value: &T) -> Result<Encoded, Encode
     }
 }
 
-/// Encodes into reserved memory. Returns the number of bytes used.
+/// Encodes the value into reserved memory. Returns the number of bytes used.
 pub(super) fn encode_into<T: Serialize + ?Sized>(
     value: &T,
     memory: &mut [u8],
@@ -127,8 +130,8 @@ pub(super) fn encode_into<T: Serialize + ?Sized>(
     encoded.map(|bytes| bytes.len()).map_err(|reason| failed::<T>(reason))
 }
 
-/// Sends a value: a short one by `send`, a long one in memory that `reserve` provides and `commit`
-/// sends with its used length.
+/// Sends a value. `send` sends a short one; `reserve` provides memory for a long one, which
+/// `commit` sends after cutting it to the used length.
 pub(super) fn send_encoded<'a, S, T: Serialize + ?Sized, E>(
     sender: S,
     value: &T,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! axum, unmodified, serving streams to hyper's client: who calls is known, 100,000 requests are
+//! Unmodified axum serves streams to hyper's client. Handlers know the caller, 100,000 requests are
 //! answered, and a server that stops lets its callers finish.
 #![cfg(all(feature = "axum", feature = "hyper"))]
 
@@ -37,7 +37,7 @@ fn app() -> Router {
         .layer(axum::extract::DefaultBodyLimit::disable())
 }
 
-/// Serves until the returned sender is used or dropped.
+/// Serves until the caller uses or drops the returned sender.
 fn start(incoming: Incoming) -> (oneshot::Sender<()>, JoinHandle<std::io::Result<()>>) {
     let (stop, stopped) = oneshot::channel::<()>();
     let service = app().into_make_service_with_connect_info::<partywall::axum::ConnectInfo>();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! hyper, unmodified, at both ends: HTTP/1.1 and HTTP/2, connections that are kept, large bodies,
-//! over every transport.
+//! Unmodified hyper at both ends: HTTP/1.1 and HTTP/2, reused connections, and large bodies, over
+//! every transport.
 #![cfg(feature = "hyper")]
 
 use crate::support_adapters;
@@ -21,7 +21,7 @@ use tokio::task::JoinHandle;
 
 type Client = legacy::Client<Connector, Full<Bytes>>;
 
-/// Sends back every body, and says to whom.
+/// Returns the body of each request, and the identity of its caller in a header.
 async fn echo(request: Request<RequestBody>) -> Result<Response<Full<Bytes>>, hyper::Error> {
     let caller = request.extensions().get::<ConnectInfo>().unwrap();
     let who = format!("{:?} {}", caller.pid(), String::from_utf8_lossy(&caller.metadata));
@@ -82,8 +82,8 @@ async fn requests_share_a_stream_and_large_bodies_arrive_whole() {
                 let bytes = response.into_body().collect().await.unwrap().to_bytes();
                 assert!(bytes == body(round * 10, 1), "{} {version:?}", way.name);
             }
-            // Connections are kept. A client of HTTP/1 may begin another before the last is back in
-            // its pool.
+            // The client reuses its connections. An HTTP/1 client may open another before the
+            // previous one is back in its pool.
             let most = if version == Version::HTTP_2 { 1 } else { 49 };
             assert!((1..=most).contains(&session.streams()), "{} {version:?}", way.name);
 
@@ -123,7 +123,7 @@ async fn a_server_that_stops_answers_what_it_was_asked() {
     let answering = tokio::spawn(async move { post(&client, Vec::new()).await });
     soon("the question", is_asked.recv()).await.unwrap();
     stop.send(()).unwrap();
-    // The peer is asked to go elsewhere, but what is under way is answered.
+    // The session gets `go_away`, but the request under way is still answered.
     soon("go_away", session.going_away()).await.unwrap();
     answer.send(true).unwrap();
     let response = soon("the answer", answering).await.unwrap();

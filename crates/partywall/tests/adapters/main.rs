@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Frameworks over sessions, unmodified: hyper, axum, tonic, and the pool.
+//! Tests of unmodified frameworks over sessions: hyper, axum, tonic; and of the pool.
 #![cfg(feature = "tokio")]
 
 #[path = "../support_adapters/mod.rs"]

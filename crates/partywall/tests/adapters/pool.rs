@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A pool keeps its sessions: it spreads streams, comes back after a loss, goes elsewhere when
-//! asked to, and leaves nothing behind.
+//! A pool keeps its sessions: it spreads streams over them, replaces lost ones, leaves a session
+//! whose peer sends `go_away`, and leaves nothing behind.
 #![cfg(feature = "tokio")]
 
 use crate::support_adapters;
@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use support_adapters::{TIMEOUT, soon, until};
 
-/// The events of a pool.
+/// Collects the events of a pool.
 #[derive(Clone, Default)]
 struct Events(Arc<Mutex<Vec<PoolEvent>>>);
 
@@ -36,7 +36,7 @@ impl Events {
     }
 }
 
-/// A listener's sessions, as they come.
+/// Accepts `count` sessions from the listener.
 async fn accept(listener: &Listener, count: usize) -> Vec<Session> {
     let mut sessions = Vec::new();
     for _ in 0..count {
@@ -137,7 +137,7 @@ async fn asked_to_go_away_it_drains_and_opens_elsewhere() {
     let is_gone = |event: &PoolEvent| matches!(event, PoolEvent::GoneAway { code: 7, .. });
     assert_eq!(events.count(is_gone), 1);
 
-    // Open streams go on, and new ones use another session.
+    // Open streams of the old session continue; new streams use another session.
     pool.open(b"new").await.unwrap();
     assert_eq!(soon("a stream", new.accept()).await.unwrap().unwrap().metadata(), b"new");
     here.send(b"still here").await.unwrap();
@@ -174,8 +174,8 @@ async fn a_server_that_always_sends_away_is_not_stormed() {
     let listener = Listener::bind(place.address("pool")).unwrap();
     let longest = Duration::from_millis(20);
     let _pool = Pool::new(place.address("pool"), events.config()).unwrap();
-    // The waits grow to their bound where no session lasts: one that lasts, on a busy machine,
-    // begins anew.
+    // The waits grow to their bound while no session lasts. On a busy machine a session may last
+    // long enough to reset the wait, so more than twelve may be needed.
     let have_grown = || {
         let wait = |event: &PoolEvent| match event {
             PoolEvent::GoneAway { next_attempt, .. } => *next_attempt >= longest / 2,
@@ -215,7 +215,7 @@ async fn closed_it_ends_all_and_leaves_nothing() {
     );
     assert!(matches!(pool.open(b"").await, Err(PoolOpenError::Closed)));
     assert_eq!((pool.live(), pool.streams()), (0, 0));
-    // Only this test's own task is left.
+    // Only the task of this test is left.
     let tasks = tokio::runtime::Handle::current().metrics();
     until("no task", || tasks.num_alive_tasks() == 0).await;
 }
@@ -262,7 +262,7 @@ async fn full_sessions_make_opening_wait() {
     soon("the third", third).await.unwrap().unwrap();
 }
 
-/// The second process: greets on every stream.
+/// Role of a second process: a server that sends a greeting on every stream.
 #[test]
 fn child() {
     if role().as_deref() != Some("server") {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! gRPC by tonic, unmodified, at both ends: every kind of call, over every transport; and a server
-//! process that is killed while calls are under way.
+//! Unmodified tonic at both ends: every kind of call over every transport, and a server process
+//! that is killed during calls.
 #![cfg(feature = "tonic")]
 
 use crate::support_adapters;
@@ -19,7 +19,7 @@ use tokio_stream::StreamExt;
 use tonic::transport::{Endpoint, Server};
 use tonic::{Code, Status};
 
-/// A served echo and a client of it.
+/// A running echo service, and a client of it.
 struct Pair {
     session: Session,
     client: Client,
@@ -109,7 +109,8 @@ async fn one_stream_carries_a_million_messages() {
     assert_eq!(answers.message().await.unwrap(), None);
     let sent = pair.session.stats();
     eprintln!("{COUNT} messages both ways: {:.1?}; {sent:?}", start.elapsed());
-    // Not around the wall: a number has at least a tag and a byte, behind five bytes of gRPC.
+    // The messages were sent through shared memory: each takes five bytes of gRPC, a tag and at
+    // least one byte of the number.
     assert!(
         pair.session.transport() == partywall::Transport::SharedMemory && sent.bytes > 7 * COUNT
     );
@@ -137,7 +138,7 @@ async fn the_death_of_a_server_fails_every_call_under_way() {
         assert_eq!(stream.message().await.unwrap(), Some(Number::new(0)));
         streams.push(tokio::spawn(async move { stream.message().await }));
     }
-    // Both kinds of all calls are in the server's hands.
+    // The calls of both kinds have reached the server.
     let mut asking = client.clone();
     soon("calls under way", async {
         while asking.call("/test.Echo/Hanging", Number::new(0)).await.unwrap().value < 2 * CALLS {}
@@ -152,7 +153,7 @@ async fn the_death_of_a_server_fails_every_call_under_way() {
         expect_death(&soon("a pending stream", stream).await.unwrap().unwrap_err());
     }
 
-    // Another process takes its place, and the same client goes on.
+    // A second server process takes the place of the killed one, and the same client continues.
     let _server =
         Second::spawn(&mut second_process("tonic::child", "grpc", &[("ADDRESS", &address)]));
     let mut client = client;
@@ -165,7 +166,8 @@ async fn the_death_of_a_server_fails_every_call_under_way() {
     pool.close().await;
 }
 
-/// The end of the session is the cause. Of the error itself, h2 keeps the kind and the words.
+/// Checks that the end of the session is a cause of the error. h2 keeps only kind and text of that
+/// error.
 fn expect_death(status: &Status) {
     assert!(matches!(status.code(), Code::Unavailable | Code::Unknown), "{status:?}");
     let words = Closed::Disconnected.to_string();
@@ -179,7 +181,7 @@ fn expect_death(status: &Status) {
     panic!("{status:?}");
 }
 
-/// The second process: a gRPC server.
+/// Role of a second process: a gRPC server.
 #[test]
 fn child() {
     if role().as_deref() != Some("grpc") {

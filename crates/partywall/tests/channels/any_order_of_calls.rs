@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! For any calls in any order, a channel is two queues: every message that was sent and not aborted
-//! comes out, whole and in order, and nothing else.
+//! Model test: for random calls in any order, each direction of a channel behaves as a queue. Every
+//! message that was sent and not aborted arrives whole and in order, and nothing else arrives.
 
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "a test")]
 
@@ -13,11 +13,12 @@ use proptest::prelude::*;
 use std::collections::VecDeque;
 use std::time::Instant;
 
-/// One call of the random sequence. Side and lengths are numbers that are cut to what there is.
+/// One call of the random sequence. Its numbers are reduced to the sides and lengths that exist.
 #[derive(Clone, Debug)]
 enum Call {
     TrySend(usize),
-    /// With a deadline that has passed: what would wait fails, perhaps half-way.
+    /// Sends with a deadline that has passed: a message that would wait fails, perhaps after some
+    /// fragments.
     Send(usize),
     Reserve(usize, usize, SendOutcome),
     Batch(Vec<usize>, bool),
@@ -65,9 +66,9 @@ fn any_call() -> impl Strategy<Value = Call> {
     ]
 }
 
-/// One direction, and what ought to be in it.
+/// One direction of the channel, and the queue that models it.
 struct Direction {
-    /// `None` after it was closed.
+    /// The sender; `None` after it was closed.
     sender: Option<Sender>,
     receiver: Receiver,
     queue: VecDeque<(usize, u64)>,
@@ -108,7 +109,7 @@ impl Direction {
                 }
             }
             Call::Close => {
-                // Bytes that the socket has not taken are lost after a second.
+                // Closing a socket discards bytes that the kernel does not accept within a second.
                 if self.is_shared_memory || self.queue.is_empty() {
                     self.sender = None;
                 }
@@ -148,7 +149,8 @@ impl Direction {
         self.sender = Some(sender);
     }
 
-    /// The next message as the model has it; `None` where it must be empty or finished.
+    /// Compares a result with the model. Returns the seed of the received message, or `None` if
+    /// none came.
     fn expect(&mut self, found: Option<&[u8]>, error: Option<&TryRecvError>) -> Option<u64> {
         match (found, error) {
             (Some(bytes), _) => {
@@ -158,7 +160,7 @@ impl Direction {
                 Some(seed)
             }
             (None, Some(TryRecvError::Empty)) => {
-                // A socket may still have it on its way.
+                // Over a socket, the message may still be on its way.
                 assert!(
                     !self.is_shared_memory || self.queue.is_empty(),
                     "a committed message is not there"
@@ -195,12 +197,12 @@ impl Direction {
         }
     }
 
-    /// Reads what is left, closes, and reads the end.
+    /// Receives the remaining messages, closes the direction, and receives the end.
     fn finish(&mut self) {
         let until = soon();
         while !self.queue.is_empty() {
             if let Some(sender) = &mut self.sender {
-                // Some of it may not have left this side yet.
+                // Over a socket, some bytes may not have been written yet.
                 let flushed = sender.flush(Some(Instant::now()));
                 assert!(matches!(flushed, Ok(()) | Err(SendError::TimedOut)), "{flushed:?}");
             }
@@ -211,7 +213,8 @@ impl Direction {
             assert!(is_pattern(&message, seed), "a held message changed");
         }
         if let Some(mut sender) = self.sender.take() {
-            // Pending records need space, which pieces of an aborted message may still occupy.
+            // Pending records need ring space, which fragments of an aborted message may still
+            // occupy.
             while let Err(error) = sender.trim() {
                 assert!(matches!(error, TrySendError::Full), "{error}");
                 assert!(Instant::now() < until, "there never is room");
@@ -264,7 +267,7 @@ fn reserve(sender: &mut Sender, len: usize, cut: usize, outcome: SendOutcome, se
     }
 }
 
-/// The messages of a batch that count as sent.
+/// Sends a batch. Returns the messages of the batch that count as sent.
 fn batch(sender: &mut Sender, lens: &[usize], commits: bool, seed: u64) -> Vec<(usize, u64)> {
     let mut batch = sender.batch_deadline(Instant::now());
     let mut added = Vec::new();

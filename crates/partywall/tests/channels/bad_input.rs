@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Each fault of an address, a listener, a setting or this machine's limits has an error of its
+//! Every invalid address, busy listener, impossible setting and exceeded limit has an error of its
 //! own, whose text says what to do.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 #![allow(clippy::cast_possible_truncation, reason = "numbers of tests are small")]
@@ -23,7 +23,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use zerocopy::IntoBytes;
 
-/// Asserts that the text of an error has these words.
+/// Checks that the text of an error contains these words.
 fn says(error: &impl Display, words: &[&str]) {
     let text = error.to_string();
     for word in words {
@@ -31,7 +31,7 @@ fn says(error: &impl Display, words: &[&str]) {
     }
 }
 
-/// With time enough for whoever answers.
+/// Connects with a time-out that suffices for any peer that answers. Returns the error.
 fn connect_error(address: &str) -> ConnectError {
     let config = Config::default().handshake_timeout(Duration::from_secs(60));
     partywall::connect_with(address, &config).unwrap_err()
@@ -70,7 +70,8 @@ fn text_that_is_no_address() {
 
 #[test]
 fn nobody_there() {
-    // A process that another test starts has a copy of a listener until it runs its program.
+    // No other test runs at the same time: a process that it starts would hold a copy of the
+    // listener until it executes its program.
     let _alone = partywall_testkit::alone();
     let place = Directory::new();
     let error = connect_error(&place.address("nobody"));
@@ -80,7 +81,7 @@ fn nobody_there() {
     says(&error, &["does not exist", "is the server running"]);
 
     drop(UnixListener::bind(place.path("stale")).unwrap());
-    // Another process may have taken a port that was free a moment ago.
+    // Port 1 is privileged: a freed port could be bound by another process before the connect.
     for address in [&*place.address("stale"), "tcp:127.0.0.1:1", "unix:@nobody-at-all"] {
         let error = connect_error(address);
         let is_refused =
@@ -115,7 +116,8 @@ fn a_path_that_is_something_else() {
     assert!(matches!(error, BindError::System(partywall_sys::BindError::AddressInUse { .. })));
 }
 
-/// The second process: another user, who may not.
+/// Role of a second process: another user, who has no permission, or a process without free
+/// descriptors.
 #[test]
 fn child() {
     let Some(role) = partywall_testkit::role() else { return };
@@ -141,10 +143,11 @@ fn all_descriptors() -> Vec<File> {
     std::iter::from_fn(|| File::open("/dev/null").ok()).collect()
 }
 
-/// At the limit accept says so; when there is room again, it goes on.
+/// Accepts at the descriptor limit, which must fail, and again after descriptors are free.
 fn crowded_accept(address: &str) -> String {
     let mut listener = Listener::bind(address).unwrap();
-    // A peer connects while others hold the descriptors that admitting it needs.
+    // The peer connects first. Then this process opens files until no descriptor is left for
+    // accepting.
     let path = address.trim_start_matches("unix:");
     let _knocking = UnixStream::connect(path).unwrap();
     let rest = all_descriptors();
@@ -156,7 +159,8 @@ fn crowded_accept(address: &str) -> String {
     text
 }
 
-/// The answer of the second process, which a shell starts with its limits or user.
+/// Runs the second process in a shell that sets its user or limits. Returns the error text that it
+/// wrote.
 fn answer(shell: &str, role: &str, address: &str) -> Option<String> {
     let answers = tempfile::tempdir().unwrap();
     std::fs::set_permissions(answers.path(), PermissionsExt::from_mode(0o777)).unwrap();
@@ -176,7 +180,8 @@ fn answer(shell: &str, role: &str, address: &str) -> Option<String> {
     std::fs::read_to_string(file).ok()
 }
 
-/// A way to run as a user who has no permission, if this process is root's.
+/// Returns a shell command that runs a program as a user without permission. If this process is not
+/// root's, its own user will do.
 fn as_somebody_else() -> Option<&'static str> {
     if partywall_sys::peer::own_euid() != 0 {
         return Some("exec \"$@\"");
@@ -242,7 +247,7 @@ fn another_version_in_either_direction() {
     let (rejection, _) = wire.receive();
     assert!(rejection.starts_with(&REJECT_TAG) && rejection[16] == 1);
 
-    // A listener of those versions answers the client in the same way, or with its own HELLO.
+    // A listener of other versions answers the client with REJECT or with its own HELLO.
     let place = Directory::new();
     let listener = UnixListener::bind(place.path("later")).unwrap();
     for frame in [rejection, later.as_bytes().to_vec()] {
@@ -289,7 +294,7 @@ fn peer_of_another_protocol_is_named() {
                     }
                 }
             });
-            // Only one who says nothing is not waited for.
+            // Only a silent peer is tested with a short time-out.
             let timeout = millis(if name == "silent" { 500 } else { 60_000 });
             let config = Config::default().handshake_timeout(timeout);
             partywall::connect_with(place.address(name), &config).unwrap_err()
@@ -303,7 +308,8 @@ fn peer_of_another_protocol_is_named() {
     says(&error, &["HTTP/1.1", "is this the right address"]);
     let error = error_of(b"\0\0\0\x08wX\x03\x04", false, "shmipc");
     says(&error, &["it uses shmipc", "use connect_with_protocol"]);
-    // A peer that echoes bytes looks like Partywall, and would agree on a socket.
+    // A peer that echoes every byte begins like a Partywall peer, and would agree on the socket
+    // transport.
     let error = error_of(b"", true, "echo");
     let is_stranger = matches!(error, ConnectError::Handshake(HandshakeError::NotPartywall { .. }));
     assert!(is_stranger, "{error:?}");
@@ -321,12 +327,12 @@ fn peer_of_another_protocol_is_named() {
         connect_error(&address)
     });
     says(&error, &["our own words"]);
-    // One that says nothing.
+    // A peer that sends nothing.
     let error = error_of(b"", false, "silent");
     let is_late = matches!(error, ConnectError::Handshake(HandshakeError::TimedOut { .. }));
     assert!(is_late, "{error:?}");
     says(&error, &["is it Partywall, is it alive", "handshake_timeout"]);
-    // One that hangs up.
+    // A peer that hangs up.
     let listener = UnixListener::bind(place.path("shy")).unwrap();
     let error = std::thread::scope(|scope| {
         scope.spawn(|| drop(listener.accept().unwrap()));
@@ -334,7 +340,7 @@ fn peer_of_another_protocol_is_named() {
     });
     assert!(matches!(error, ConnectError::Handshake(HandshakeError::HungUp { .. })), "{error:?}");
     says(&error, &["look at its own log"]);
-    // It has sessions only, so the error sends no user of channels to it.
+    // shmipc has only sessions, so the error must not recommend it to users of channels.
     assert!(!error.to_string().contains("shmipc"), "{error}");
 }
 
@@ -347,7 +353,7 @@ fn an_address_that_others_can_reach() {
     assert!(Listener::bind_with("tcp:0.0.0.0:0", &Config::default().allow_remote(true)).is_ok());
 }
 
-/// Both sides' errors of a connection that does not come about.
+/// Returns both sides' errors of a connection that is refused.
 fn both_errors(listening: Config, connecting: &Config) -> (HandshakeError, String) {
     let (place, end) = (Directory::new(), within(millis(60_000)));
     let refused = Arc::new(Mutex::new(Vec::new()));

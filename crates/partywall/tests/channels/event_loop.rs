@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A foreign event loop, which polls a descriptor and never calls anything that waits, misses
-//! nothing.
+//! An external event loop, which only polls descriptors and calls `try_` methods, loses no
+//! notification.
 
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "a test")]
 
@@ -16,15 +16,15 @@ use std::time::{Duration, Instant};
 
 const MESSAGES: u64 = 10_000;
 
-/// Polls as an event loop would; fails if nothing happens.
+/// Polls a descriptor as an event loop does; fails if it does not become readable within 10 s.
 fn until_readable(descriptor: &impl AsFd, what: &str) {
     let mut descriptors = [PollFd::new(descriptor, PollFlags::IN)];
     let ready = poll::wait(&mut descriptors, Some(Instant::now() + Duration::from_secs(10)));
     assert_ne!(ready.unwrap(), 0, "a lost wake-up: {what}");
 }
 
-/// Loses a little time, as a busy peer does; sometimes none, sometimes enough to let the other
-/// sleep.
+/// Pauses for a random time, as a busy peer does: usually not at all, sometimes long enough for the
+/// peer to sleep.
 fn dawdle(chance: &mut Random) {
     let pause = match chance.below(64) {
         0 => Duration::from_micros(200),
@@ -37,7 +37,7 @@ fn dawdle(chance: &mut Random) {
     }
 }
 
-/// Counts the wake-ups of the loop, and those of them that brought no message.
+/// Counts the wake-ups of an event loop, and those that brought no message.
 #[derive(Debug, Default)]
 struct Polls {
     done: u64,
@@ -111,7 +111,8 @@ fn polling_on_both_sides_misses_nothing() {
             let name = format!("{} up to {len_max}", kind.name());
             std::thread::scope(|scope| {
                 scope.spawn(|| {
-                    // Even if it fails: whoever receives must not wait for more.
+                    // The sender is dropped even if sending fails, so that the receiver does not
+                    // wait for more.
                     let polls = send_by_polling(&mut sender, len_max, &name);
                     println!("{name}: sender {polls:?}");
                     sender.flush(Some(soon())).unwrap();
@@ -125,7 +126,7 @@ fn polling_on_both_sides_misses_nothing() {
     }
 }
 
-/// Polls and tries until the sender gets `Closed`.
+/// Polls and sends until the sender gets `Closed`. Returns the number of polls.
 fn polls_until_closed(channel: &mut Channel, name: &str) -> u64 {
     for polls in 0..1000 {
         match channel.try_send(&[1; 200]) {
@@ -148,7 +149,7 @@ fn room_that_came_before_arming_is_not_missed() {
             let (mut client, mut server) = kind.pair(small);
             while client.try_send(&vec![1; len]).is_ok() {}
             while server.try_recv().is_ok_and(|message| message.is_some()) {}
-            // No notification follows: the receiver waits for this sender.
+            // No notification follows, because the receiver waits for the sender itself.
             assert!(matches!(server.receiver().arm(), Ok(Readiness::WillNotify)));
             let armed = client.sender().arm().unwrap();
             assert_eq!(armed, Readiness::Ready, "{}: {len} bytes", kind.name());
@@ -188,7 +189,8 @@ fn a_hang_up_reaches_a_sender_without_room() {
 #[test]
 fn a_receiver_that_left_reaches_a_sender_without_room() {
     for kind in Kind::ALL {
-        // A socket gives no sign of it: its other direction is open.
+        // A receiver dropped at the peer is not visible on a socket, whose other direction is still
+        // open.
         if !kind.is_shared_memory() {
             continue;
         }
@@ -207,7 +209,8 @@ fn wait_for_room_sleeps_although_notifications_lie_in_the_control_socket() {
     for kind in Kind::ALL {
         let (mut client, mut server) = kind.pair(small);
         while client.try_send(&[1; 200]).is_ok() {}
-        // The receiver of this side is rung, which over a byte bell is news for its sender too.
+        // The peer notifies the receiver of this side. A doorbell byte on the control socket wakes
+        // the sender of this side as well.
         assert!(matches!(client.try_recv(), Err(TryRecvError::Empty)));
         assert_eq!(client.receiver().arm().unwrap(), Readiness::WillNotify);
         server.send(b"notified").unwrap();
@@ -259,8 +262,9 @@ fn stalled_handshakes_hold_up_no_loop() {
     assert_eq!(listener.refused(), 8, "those that stalled, and nobody else");
 }
 
-/// On one processor a sleeper that is rung early runs before there is anything, and has to be rung
-/// again. A sender notices that, and rings the next ones once.
+/// On a single processor, a receiver that is notified early runs before the record is published,
+/// and must be notified again. A sender that detects this notifies only once per record for a
+/// while.
 #[test]
 fn an_early_ring_in_vain_is_not_repeated_at_once() {
     let (client, server) = Kind::SharedMemory.pair(|config| config);
@@ -274,7 +278,7 @@ fn an_early_ring_in_vain_is_not_repeated_at_once() {
         let filled = sender.send_with(8, |message| {
             message.copy_from_slice(&number.to_le_bytes());
             is_early = is_readable(&receiver);
-            // It wakes up, finds nothing, and sleeps again.
+            // The receiver wakes up, finds no record, and sleeps again.
             assert!(matches!(receiver.try_recv(), Err(TryRecvError::Empty)));
             assert_eq!(receiver.arm().unwrap(), Readiness::WillNotify);
         });

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Rules of the handshake: the identity of both ends, order and deadlines.
+//! Rules of the handshake: the identity of both ends, the order of frames, and deadlines.
 
 use partywall::{
     AcceptError, Admission, Config, ConnectError, HandshakeError, Listener, TransportPolicy,
@@ -23,7 +23,7 @@ fn within(time: Duration) -> Instant {
     Instant::now() + time
 }
 
-/// A listener, where it is, and what it says of those it refuses.
+/// A listener, the path of its socket, and the reasons of the refusals that it reported.
 struct Home {
     listener: Listener,
     path: PathBuf,
@@ -43,7 +43,7 @@ impl Home {
         Self { listener, path, refused, _directory: directory }
     }
 
-    /// Drives it until it has refused a peer, and returns the reason.
+    /// Drives the listener until it has refused a peer. Returns the reason.
     fn refusal(&mut self) -> String {
         let until = soon();
         while self.refused.lock().unwrap().is_empty() {
@@ -63,7 +63,7 @@ fn nobody_finishes_the_hello_of_another() {
     let (first, rest) = hello.as_bytes().split_at(40);
     assert!(wire.send(first, &[]));
     foe::drive(&mut home.listener);
-    // Bytes that `cat` writes carry the credentials of `cat`.
+    // The kernel attaches the credentials of the `cat` process to bytes that it writes.
     let mut file = tempfile::tempfile().unwrap();
     file.write_all(rest).unwrap();
     file.rewind().unwrap();
@@ -85,8 +85,8 @@ fn a_hello_in_pieces_of_one_process_is_fine() {
     assert_eq!(wire.receive().0.len(), 128);
 }
 
-/// Comes to the point where both offers are known, and offers `transport`; unless the time for it
-/// was up before.
+/// Performs a handshake until both sides know the other's offer, and offers `transport`. Returns
+/// `None` if the time-out came first.
 fn offering(home: &mut Home, transport: u32) -> Option<foe::Wire> {
     let wire = foe::Wire::connect(&home.path);
     assert!(wire.send_hello(&foe::hello(FEATURE_SOCKET | FEATURE_SHM)));
@@ -104,7 +104,7 @@ fn ready_for_a_shm_that_nobody_offered_breaks_a_rule() {
         assert!(wire.send(Ready::new(TRANSPORT_SHM, 0).as_bytes(), &[]));
         let why = home.refusal();
         assert!(why.contains("transport of READY"), "{why}");
-        // It was ready itself, so it hangs up and says nothing more.
+        // The listener has sent READY itself, so it hangs up without a REJECT.
         assert_eq!(wire.receive().0, Ready::new(TRANSPORT_SOCKET, 1).as_bytes());
         assert!(wire.receive().0.is_empty());
     }
@@ -112,7 +112,8 @@ fn ready_for_a_shm_that_nobody_offered_breaks_a_rule() {
 
 #[test]
 fn after_ready_a_deadline_hangs_up_without_a_word() {
-    // It has to become ready before its time is up, however busy the machine is.
+    // Tries longer time-outs until the listener sends READY in time, because the machine may be
+    // busy.
     let ready = [200, 2000, 20_000].into_iter().find_map(|timeout_ms| {
         let timeout = Duration::from_millis(timeout_ms);
         let mut home = Home::new(Config::default().handshake_timeout(timeout));
@@ -137,7 +138,7 @@ fn a_handshake_may_take_for_ever() {
     }
 }
 
-/// A refused peer connects again at once, so the listener always has work.
+/// Each refused peer connects again at once, so the listener always has events to handle.
 #[test]
 fn a_flood_of_callers_does_not_hold_up_a_deadline() {
     let directory = tempfile::tempdir().unwrap();
@@ -170,7 +171,7 @@ fn a_flood_of_callers_does_not_hold_up_a_deadline() {
 
 const NAME: &str = "PARTYWALL_STRANGERS_NAME";
 
-/// Another user who took a name.
+/// Role of a second process: a process of another user that has bound an abstract name.
 #[test]
 fn stranger() {
     let Some(address) = variable(NAME) else { return };
@@ -197,7 +198,7 @@ fn whoever_took_an_abstract_name_is_not_believed() {
         println!("SKIPPED: only root can start a process of another user");
         return;
     }
-    // A copy that every user may execute, wherever this program is.
+    // Copies the test program to a place where every user may execute it.
     let directory = tempfile::tempdir().unwrap();
     let anybody = std::os::unix::fs::PermissionsExt::from_mode(0o755);
     std::fs::set_permissions(directory.path(), anybody).unwrap();

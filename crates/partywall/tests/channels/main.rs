@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Channels between ends that keep the rules: messages, waiting, event loops, handshakes, bad
-//! input.
+//! Tests of channels between peers that keep the rules: messages, waiting, event loops, handshakes,
+//! and invalid input.
 
 mod any_order_of_calls;
 mod bad_input;

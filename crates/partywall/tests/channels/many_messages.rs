@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Many messages of random sizes pass between two processes, in every way to send and to receive,
-//! and every byte is that which was sent.
+//! Two processes exchange many messages of random sizes by every method to send and to receive, and
+//! check every byte.
 //!
-//! Sizes are log-uniform from 0 B to 8 MiB: each order of magnitude as often as any other.
+//! Sizes are log-uniform from 0 bytes to 8 MiB: each order of magnitude is equally frequent.
 
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "a test")]
 
@@ -15,26 +15,27 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 const LEN_MAX: u64 = 8 << 20;
-/// Threads that share the sender for the last fifth of the messages.
+/// Number of threads that share the sender for the last fifth of the messages.
 const THREADS: u64 = 4;
-/// Thread and number of a message of a shared sender.
+/// Bytes at the beginning of a shared sender's message: the numbers of its thread and of the
+/// message.
 const HEAD: usize = 16;
-/// The receiver holds so much at most, of the sender's 64 MiB.
+/// Most bytes of messages that the receiver holds, out of 64 MiB of the sender's memory.
 const HELD_BYTES_MAX: usize = 24 << 20;
-/// It lets go of one of them whenever nothing came for so long.
+/// After this time without a message, the receiver drops one of the messages that it holds.
 const HOLD_TIME: Duration = Duration::from_millis(20);
 
-/// Length of message `number`, which both sides know.
+/// Returns the length of message `number`, which both processes compute from the same seed.
 fn length(seed: u64, number: u64) -> usize {
     Random::new(seed ^ number.wrapping_mul(0xd134_2543_de82_ef95)).size(LEN_MAX)
 }
 
-/// A length for a shared sender: with room for the head.
+/// Returns the length of a message of a shared sender, which has at least `HEAD` bytes.
 fn shared_length(thread: u64, number: u64) -> usize {
     HEAD + length(thread + 1, number).min(LEN_MAX as usize - HEAD)
 }
 
-/// Numbers below this go through one thread, the rest through several.
+/// Returns the number of messages that one thread sends alone; several threads send the rest.
 const fn alone(count: u64) -> u64 {
     count / 5 * 4
 }
@@ -43,7 +44,7 @@ const fn each(count: u64) -> u64 {
     (count - alone(count)) / THREADS
 }
 
-// ---- the sending process
+// Functions of the sending process.
 
 #[test]
 fn child() {
@@ -61,11 +62,11 @@ fn child() {
         }
     });
     drop(sender);
-    // Until the peer has read everything.
+    // Waits until the peer has received everything.
     assert_eq!(receiver.recv_deadline(soon()).unwrap().unwrap(), b"all is well");
 }
 
-/// Sends messages 0 to `count` of `seed`, each in a way that chance chooses.
+/// Sends the messages 0 to `count` of `seed`, each by a randomly chosen method.
 fn send_alone(mut sender: Sender, seed: u64, count: u64) -> Sender {
     let mut chance = Random::new(seed ^ 1);
     let mut buffer = vec![0; LEN_MAX as usize];
@@ -94,7 +95,7 @@ fn send_alone(mut sender: Sender, seed: u64, count: u64) -> Sender {
                 continue;
             }
             7 => {
-                // Memory that is never sent.
+                // Reserves memory and aborts the reservation.
                 let unsent = chance.size(1 << 20);
                 sender.reserve_deadline(unsent, soon()).unwrap().abort();
                 if chance.below(8) == 0 {
@@ -103,7 +104,7 @@ fn send_alone(mut sender: Sender, seed: u64, count: u64) -> Sender {
                 continue;
             }
             _ => {
-                // A little more than is needed, now and then.
+                // Some reservations are longer than their message.
                 let more = if way == 8 { 100 } else { 0 };
                 let mut reserved = sender.reserve_deadline(len + more, soon()).unwrap();
                 reserved.truncate(len);
@@ -116,12 +117,12 @@ fn send_alone(mut sender: Sender, seed: u64, count: u64) -> Sender {
     sender
 }
 
-/// A deadline that may pass.
+/// Returns a deadline that may pass before the call completes.
 fn brief(chance: &mut Random) -> Instant {
     Instant::now() + Duration::from_micros(chance.below(500))
 }
 
-/// Whether it must be sent again.
+/// Whether the message was not sent and must be sent again.
 fn late(sent: Result<(), SendError>) -> bool {
     match sent {
         Ok(()) => false,
@@ -142,8 +143,8 @@ fn try_until_sent(sender: &mut Sender, bytes: &[u8]) {
     }
 }
 
-/// Sends the next few messages at once; how many they were. Sometimes a batch goes before it that
-/// is given up.
+/// Sends the next few messages as a batch, and returns their number. Sometimes it first aborts
+/// another batch.
 fn send_batch(
     sender: &mut Sender,
     chance: &mut Random,
@@ -176,7 +177,7 @@ fn send_batch(
     added
 }
 
-/// Sends `count` messages while other threads do the same.
+/// Sends `count` messages while other threads send through the same sender.
 fn send_together(sender: &SharedSender, thread: u64, count: u64) {
     let mut chance = Random::new(thread);
     let mut buffer = vec![0; LEN_MAX as usize];
@@ -212,9 +213,9 @@ fn send_together(sender: &SharedSender, thread: u64, count: u64) {
     }
 }
 
-// ---- the receiving process
+// Functions of the receiving process.
 
-/// The next expected message, and those that were received and are still held.
+/// The number of the next expected message, and the received messages that are still held.
 struct Reader {
     seed: u64,
     alone: u64,
@@ -226,7 +227,7 @@ struct Reader {
 }
 
 impl Reader {
-    /// Checks the bytes of the next message; its place in the pattern, to be checked again later.
+    /// Checks number, length and bytes of the next message.
     fn check(&mut self, bytes: &[u8]) {
         self.bytes += bytes.len() as u64;
         if self.next < self.alone {
@@ -245,7 +246,8 @@ impl Reader {
         *next += 1;
     }
 
-    /// Keeps a message for a while, and drops others in any order, as long as before unchanged.
+    /// Holds some of the messages, and drops others in any order after checking that they have not
+    /// changed.
     fn hold(&mut self, chance: &mut Random, message: Message) {
         let is_small = message.len() < 1 << 20;
         if chance.below(3) == 0 && is_small {
@@ -265,7 +267,7 @@ impl Reader {
     }
 }
 
-/// A quick look at a part of it.
+/// Returns a checksum of a sample of the bytes.
 fn sum(bytes: &[u8]) -> u64 {
     let sample = bytes.iter().step_by(1 + bytes.len() / 64);
     sample.fold(0, |sum, byte| sum.wrapping_mul(31).wrapping_add(u64::from(*byte)))
@@ -309,8 +311,8 @@ fn receive_all(receiver: &mut Receiver, reader: &mut Reader) {
                 reader.hold(&mut chance, message);
                 last = Instant::now();
             }
-            // The sender may wait for the memory of held messages: sixty small ones can leave no 8
-            // MiB in one piece.
+            // The sender may be waiting for memory that held messages occupy: sixty small messages
+            // can leave no 8 MiB in one piece.
             Err(RecvError::TimedOut) if is_holding => reader.drop_one(&mut chance),
             Err(RecvError::TimedOut) => assert!(last.elapsed() < TIMEOUT, "nothing comes"),
             Ok(None) => return,
@@ -320,7 +322,7 @@ fn receive_all(receiver: &mut Receiver, reader: &mut Reader) {
 }
 
 fn pass(kind: Kind, count: u64) -> Duration {
-    // One at a time: each takes both cores.
+    // Runs one of these tests at a time, because each uses both processor cores.
     static ALONE: Mutex<()> = Mutex::new(());
     let _alone = ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     let seed = 0x5eed_0000 + count;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Messages of every size arrive whole and in order, both ways, over every transport.
+//! Messages of every size arrive whole and in order, in both directions, over every transport.
 
 use partywall::{
     BackPressure, Channel, Config, Listener, RecvError, SendError, Transport, TransportPolicy,
@@ -7,7 +7,7 @@ use partywall::{
 };
 use std::time::{Duration, Instant};
 
-/// A connected pair in this process.
+/// Makes both ends of a channel within this process.
 fn pair(address: &str, config: &Config) -> (Channel, Channel) {
     let mut listener = Listener::bind_with(address, config).unwrap();
     let address = listener.local_address().to_string();
@@ -18,7 +18,7 @@ fn pair(address: &str, config: &Config) -> (Channel, Channel) {
     })
 }
 
-/// Every transport and trust, with a name.
+/// Runs `test` for every transport and trust policy, with its name.
 fn each(mut test: impl FnMut(&str, Channel, Channel)) {
     let directory = tempfile::tempdir().unwrap();
     let path = format!("unix:{}/arrive.sock", directory.path().display());
@@ -129,7 +129,7 @@ fn a_deadline_ends_every_wait() {
             client.set_wait(wait);
             let soon = Instant::now() + Duration::from_millis(20);
             assert!(matches!(server.recv_deadline(soon), Err(RecvError::TimedOut)), "{name}");
-            // No message is read: in the end there is no space.
+            // The receiver reads no message, so at some point the sender finds no space.
             let soon = Instant::now() + Duration::from_millis(50);
             let result = std::iter::repeat_with(|| client.send_deadline(&[7; 1000], soon))
                 .find(Result::is_err);

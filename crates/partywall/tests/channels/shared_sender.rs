@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! One sender, many threads: no message is lost, doubled or out of its thread's order, and no
+//! Many threads share one sender: no message is lost, doubled or out of its thread's order, and no
 //! thread waits for ever.
 
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "a test")]
@@ -13,9 +13,9 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 const THREADS: u64 = 8;
-/// Of each thread.
+/// Number of messages that each thread sends.
 const MESSAGES: u64 = 1500;
-/// Thread and number come first.
+/// Bytes at the beginning of each message: the numbers of its thread and of the message.
 const HEAD: usize = 16;
 
 fn message(thread: u64, number: u64, len: usize) -> Vec<u8> {
@@ -26,7 +26,7 @@ fn message(thread: u64, number: u64, len: usize) -> Vec<u8> {
     bytes
 }
 
-/// The thread and number of a whole message.
+/// Checks the bytes of a message. Returns the numbers of its thread and of the message.
 fn check(bytes: &[u8]) -> (u64, u64) {
     let word = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap());
     let (thread, number) = (word(0), word(8));
@@ -34,7 +34,7 @@ fn check(bytes: &[u8]) -> (u64, u64) {
     (thread, number)
 }
 
-/// Receives all there is, and how many came of each thread.
+/// Receives until the end. Returns the number of messages of each thread.
 fn receive(receiver: &mut Receiver, name: &str) -> Vec<u64> {
     let mut counts = vec![0; THREADS as usize];
     loop {
@@ -52,7 +52,7 @@ fn receive(receiver: &mut Receiver, name: &str) -> Vec<u64> {
     }
 }
 
-/// Sends one message in a way that chance chooses; `false` if it was not sent.
+/// Sends a message by a randomly chosen method. Returns `false` if it was not sent.
 fn send(sender: &SharedSender, chance: &mut Random, bytes: &[u8]) -> bool {
     let short = Instant::now() + Duration::from_micros(chance.below(300));
     match chance.below(8) {
@@ -126,7 +126,7 @@ fn eight_threads_lose_and_double_nothing() {
                     }
                 });
             }
-            // The last sender to go is one of theirs.
+            // Drops this thread's sender, so that a thread of the test drops the last one.
             drop(sender);
             receive(&mut receiver, &name)
         });
@@ -134,7 +134,7 @@ fn eight_threads_lose_and_double_nothing() {
     }
 }
 
-/// A channel whose receiver reads nothing, and which is full.
+/// Makes a channel whose ring is full and whose receiver reads nothing.
 fn full(kind: Kind) -> (SharedSender, partywall::Sender, Receiver, Receiver) {
     let (client, server) = kind.pair(|config| config.ring_bytes(8192).wait(Wait::Park));
     let ((mut sender, back), (reply, receiver)) = (client.split(), server.split());
@@ -148,14 +148,16 @@ fn who_times_out_strands_nobody() {
         let (sender, _reply, mut receiver, _back) = full(kind);
         let timed_out = AtomicU64::new(0);
         std::thread::scope(|scope| {
-            // One after the other, whoever waits on the bell gives up and must hand it on.
+            // One after the other, the thread that waits on the doorbell times out. Another thread
+            // must then wait on the doorbell in its place.
             for thread in 0..7 {
                 let (sender, timed_out) = (sender.clone(), &timed_out);
                 scope.spawn(move || {
                     let until = Instant::now() + Duration::from_millis(10 + 5 * thread);
                     let sent = sender.send_deadline(&message(0, 0, 500), until);
                     assert!(matches!(sent, Err(SendError::TimedOut)), "{sent:?}");
-                    // The last of the eight has no deadline.
+                    // The thread with the last deadline must not wait for the eighth thread, which
+                    // has none.
                     assert!(Instant::now() < until + TIMEOUT / 2, "far too late");
                     timed_out.fetch_add(1, Ordering::Relaxed);
                 });
@@ -168,7 +170,7 @@ fn who_times_out_strands_nobody() {
                 assert!(Instant::now() < until, "{}: nobody times out", kind.name());
                 std::thread::yield_now();
             }
-            // Room comes when all the others have gone.
+            // The receiver makes room only after the seven other threads have timed out.
             while check(&receiver.recv_deadline(soon()).unwrap().unwrap()).0 != 7 {}
             sent.recv_timeout(TIMEOUT).expect("stranded").unwrap();
         });
@@ -184,7 +186,7 @@ fn room_for_one_wakes_the_next() {
             let (sender, outcomes) = (sender.clone(), outcomes.clone());
             scope.spawn(move || outcomes.send(sender.send(&message(thread, 0, 500))));
         }
-        // One goes, one comes: each time another thread gets the room.
+        // For each message that is received, one of the waiting threads can send.
         let mut came = 1;
         while came < THREADS {
             came += u64::from(check(&receiver.recv_deadline(soon()).unwrap().unwrap()).0 != 0);
@@ -211,7 +213,8 @@ fn memory_that_comes_back_unsent_wakes_who_waits_for_it() {
                 outcomes.send(Some(waiting.send(&message(1, round, 800_000)))).unwrap();
             });
             assert!(sent.recv_timeout(TIMEOUT).unwrap().is_none());
-            // Sometimes before it sleeps, sometimes after.
+            // Memory is freed before the waiting thread sleeps in some rounds, and afterwards in
+            // others.
             if round % 2 == 0 {
                 std::thread::park_timeout(Duration::from_micros(20 * round));
             }
@@ -234,7 +237,8 @@ fn trying_waits_for_no_other_thread() {
         let sender = sender.shared();
         let (busy, is_done) = (AtomicU64::new(0), AtomicBool::new(false));
         std::thread::scope(|scope| {
-            // It goes in pieces, as long as the receiver does not read.
+            // This long message is sent in pieces, and is unfinished as long as the receiver does
+            // not read.
             let sending = sender.clone();
             scope.spawn(|| {
                 let sending = sending;
@@ -245,7 +249,7 @@ fn trying_waits_for_no_other_thread() {
             while busy.load(Ordering::Relaxed) < 100 {
                 let start = Instant::now();
                 match sender.try_reserve(10) {
-                    // The other thread has not begun yet.
+                    // The other thread has not begun to send its long message.
                     Ok(reserved) => reserved.abort(),
                     Err(TrySendError::Busy) => {
                         busy.fetch_add(1, Ordering::Relaxed);
@@ -254,8 +258,8 @@ fn trying_waits_for_no_other_thread() {
                     }
                     Err(other) => panic!("{other}"),
                 }
-                // No message is read: a thread that waits for the other one waits until its
-                // deadline.
+                // The receiver reads no message. A `try_` call that waited for the other thread
+                // would wait until that thread's deadline.
                 assert!(start.elapsed() < TIMEOUT / 2, "it waited");
                 assert!(Instant::now() < until, "{}: never busy", kind.name());
             }

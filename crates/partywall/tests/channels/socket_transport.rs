@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The socket transport at its edges: large messages, full buffers, an end amid unread bytes, a
-//! death that a child hides, and bytes where none may be.
+//! Edge cases of the socket transport: large messages, full buffers, closing with unread bytes, a
+//! death that a child process hides, and bytes where none are allowed.
 
 use partywall::{
     Closed, Config, Fault, Listener, RecvError, SendError, TransportPolicy, TryRecvError,
@@ -34,7 +34,8 @@ fn a_large_message_arrives_before_the_deadline() {
     }
 }
 
-/// A peer made by hand on a Unix socket, and our channel to it.
+/// Returns a socket on which the test writes the peer's bytes by hand, and the channel of this
+/// side.
 fn peer() -> (Socket, partywall::Channel) {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("home");
@@ -56,7 +57,8 @@ fn write(socket: &Socket, bytes: &[u8]) {
     assert_eq!(socket.write(&[IoSlice::new(bytes)], false).unwrap(), bytes.len());
 }
 
-/// `try_recv` makes a bounded number of reads, and may stop just when a message is complete.
+/// `try_recv` makes a bounded number of reads, and may stop exactly at the end of a message. It
+/// must not take that for the end of the stream.
 #[test]
 fn a_stream_that_never_pauses_has_no_false_end() {
     let (mut client, mut server) = Kind::Tcp.pair(|config| config);
@@ -100,7 +102,7 @@ fn nothing_may_follow_close_write() {
     assert!(matches!(violation, Violation::Unexpected { position: 128, .. }), "{violation}");
 }
 
-/// The last messages arrive although the sender leaves with unread bytes in its socket.
+/// The last messages must arrive although the sender closes its socket with unread bytes.
 #[test]
 fn over_tcp_nothing_is_lost_at_an_end_amid_unread_bytes() {
     for _ in 0..5 {
@@ -142,7 +144,7 @@ fn an_end_over_tcp_waits_for_nobody_unless_bytes_are_unread() {
     }
     println!("the longest of 40 ends took {longest:?}");
     assert!(longest < Duration::from_millis(500), "{longest:?}");
-    // The peer neither reads nor goes away: then it is about a second.
+    // If the peer neither reads nor closes, closing takes about a second.
     let (client, mut server) = Kind::Tcp.pair(|config| config);
     server.send(b"never read").unwrap();
     std::thread::sleep(Duration::from_millis(20));
@@ -154,7 +156,8 @@ fn an_end_over_tcp_waits_for_nobody_unless_bytes_are_unread() {
 
 const ADDRESS: &str = "PARTYWALL_SOCKET_ADDRESS";
 
-/// Comes to terms by hand, and leaves a process behind that has the socket for its input.
+/// Role of a second process: performs the handshake by hand, and starts a child whose standard
+/// input is the socket.
 #[test]
 fn parent_of_a_silent_heir() {
     let Some(path) = variable(ADDRESS) else { return };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A process that is stopped for half a minute is not dead: no message is lost, and no channel
-//! ends.
+//! A process that is stopped for half a minute does not count as dead: no message is lost, and no
+//! channel ends.
 
 use partywall::{Listener, RecvError};
 use partywall_sys::signal::{Signal, kill, stop};
@@ -22,7 +22,7 @@ fn sender() {
         fill(&mut bytes, number);
         channel.send_deadline(&bytes, Instant::now() + 2 * STOPPED).unwrap();
     }
-    // The peer closes when it has them all.
+    // The peer closes once it has received every message.
     let end = channel.recv();
     assert!(matches!(end, Ok(None) | Err(RecvError::Disconnected)), "{end:?}");
 }
@@ -43,7 +43,8 @@ fn survives(kind: Kind) {
     while receive(&mut channel, soon()).unwrap() < MESSAGES / 3 {}
     stop(second.pid(), soon()).unwrap();
     let stopped_until = Instant::now() + STOPPED;
-    // Its earlier messages still come; then none does, and no death is reported.
+    // Messages that the stopped process had sent still arrive. Afterwards `recv` times out, and
+    // reports no death.
     let end = loop {
         if let Err(end) = receive(&mut channel, stopped_until) {
             break end;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Values and plain structs arrive as they were sent, over every transport, and what is none is
+//! Typed values and plain structs arrive unchanged over every transport, and other messages are
 //! refused.
 #![cfg(all(feature = "serde", feature = "zerocopy", feature = "tokio"))]
 
@@ -74,7 +74,7 @@ fn what_is_no_such_value_is_named_and_given_back() {
     assert_eq!(there.recv_value::<String>().unwrap().unwrap(), "after");
 }
 
-/// A value that is longer each time it is looked at.
+/// A value whose encoding is longer each time it is serialised.
 struct Growing(Cell<usize>);
 
 impl Serialize for Growing {
@@ -109,7 +109,7 @@ fn structs_and_slices_arrive_aligned() {
             let sent = samples(count);
             here.send_plain(&sent[..]).unwrap();
             let received = there.recv_plain::<[Sample]>().unwrap().unwrap();
-            // It may be moved.
+            // Moving the received value must not change the address of its bytes.
             let moved = Box::new(received);
             assert_eq!(**moved, sent[..], "{}: {count}", kind.name());
             let is_view = kind == Kind::SharedMemory && count * 16 > 1024;

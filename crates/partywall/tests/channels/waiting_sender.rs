@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A sender that waits for room, and the receiver goes away while the other direction stays open:
-//! the wait ends with `Closed`, for a waiting thread and for an event loop alike.
+//! A sender waits for room while the receiver is dropped and the other direction stays open. The
+//! wait ends with `Closed`, for a blocked thread and for an event loop.
 
 use partywall::{
     Channel, Closed, Config, Listener, Readiness, SendError, TransportPolicy, TrySendError,
@@ -9,7 +9,7 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// A connected pair in this process.
+/// Makes both ends of a channel within this process.
 fn pair(policy: TransportPolicy) -> (Channel, Channel) {
     let directory = tempfile::tempdir().unwrap();
     let address = format!("unix:{}/gone.sock", directory.path().display());
@@ -40,7 +40,7 @@ fn a_thread_in_send_does_not_wait_for_ever() {
             };
             let _ = outcomes.send(Some(ended));
         });
-        // Full: nothing more is sent.
+        // Waits until the ring or socket is full, so that no further message is sent.
         while outcome.recv_timeout(Duration::from_millis(200)).is_ok() {}
         drop(receiver);
         let ended = outcome.recv_timeout(Duration::from_secs(5)).expect("the wait has ended");
@@ -83,7 +83,7 @@ fn room_that_came_before_it_was_asked_for_is_seen() {
     let (mut sender, _keep) = client.split();
     let (_keep_sending, mut receiver) = server.split();
     while sender.try_send(&[7; 1000]).is_ok() {}
-    // The sender has not announced that it waits, so this space causes no notification.
+    // The sender has not armed its descriptor, so freeing this space notifies nobody.
     while receiver.try_recv().is_ok_and(|message| message.is_some()) {}
     let soon = Instant::now() + Duration::from_millis(1);
     assert!(matches!(receiver.recv_deadline(soon), Err(partywall::RecvError::TimedOut)));
@@ -91,7 +91,8 @@ fn room_that_came_before_it_was_asked_for_is_seen() {
     sender.try_send(&[7; 1000]).unwrap();
 }
 
-/// A received message counts as sent, however soon the receiver leaves: only the next send fails.
+/// A message that was received counts as sent, even if the receiver is dropped right after. Only
+/// the next send fails.
 #[test]
 fn a_message_that_was_received_was_sent() {
     let directory = tempfile::tempdir().unwrap();

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! kill -9 at a random instant while both directions are under load: the survivor receives
-//! everything that was committed, in order and whole, then learns of the end within a second;
-//! nothing is left behind.
+//! A process is killed with SIGKILL at a random instant while both directions are under load. The
+//! survivor receives every committed message whole and in order, and learns of the death within a
+//! second. Nothing is left behind.
 //!
 //! ```text
 //!   survivor (this process)                    victim (a second process)
 //!   its receiver checks every message   ◀────  sends, then stores the number in a file
 //!   its sender loads the victim         ────▶  receives, and checks
-//!   kills it at a random instant               (half of them only receive)
-//!   reads the file: all up to that number must have arrived
+//!   kills the victim at a random instant       (some victims only send, or only receive)
+//!   reads the file: all messages up to the stored number must have arrived
 //! ```
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 #![allow(clippy::cast_possible_truncation, reason = "numbers of tests are small")]
@@ -24,7 +24,7 @@ use std::os::unix::fs::FileExt;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-/// The end that is killed.
+/// The role of the process that will be killed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Role {
     Sender,
@@ -34,12 +34,12 @@ enum Role {
 
 const ROLES: [Role; 3] = [Role::Sender, Role::Receiver, Role::Both];
 
-/// How soon after the kill the survivor must know.
+/// Longest time after the kill within which the survivor must learn of the death.
 const NOTICE_MAX: Duration = Duration::from_secs(1);
-/// Processes that wait to be killed next: starting one takes longer than killing it.
+/// Number of processes that are started ahead, because starting one takes longer than killing it.
 const POOL: usize = 4;
 
-/// The length of a message: mostly short, some in shared memory, few in a segment of their own.
+/// Returns the length of a message: mostly short, sometimes a block, rarely a segment of its own.
 fn len_of(number: u64) -> usize {
     match number % 50 {
         0 => 300_000,
@@ -52,7 +52,7 @@ fn config(policy: TransportPolicy) -> Config {
     Config::default().transport(policy).memory_max(4 << 20)
 }
 
-/// The second process: connects, and works until it is killed.
+/// Role of a second process: connects, and sends and receives until it is killed.
 #[test]
 fn child() {
     let Some(role) = partywall_testkit::role() else { return };
@@ -60,7 +60,7 @@ fn child() {
     let is_shared_memory = partywall_testkit::argument("transport") == "shm";
     let policy =
         if is_shared_memory { TransportPolicy::SharedMemory } else { TransportPolicy::Socket };
-    // Waits until it is this process's turn.
+    // Waits for a byte from the survivor, which sends it when this process may begin.
     if std::io::Read::read(&mut std::io::stdin(), &mut [0]).unwrap() == 0 {
         return;
     }
@@ -77,14 +77,14 @@ fn child() {
             if sender.send(&payload(number, len_of(number))).is_err() {
                 break;
             }
-            // Only now: what this says was committed.
+            // The number is stored after `send` has returned, so every stored number was committed.
             log.write_all_at(&number.to_le_bytes(), 0).unwrap();
         }
     }
     let _ = reading.join();
 }
 
-/// Sends until the peer is gone; how it ended.
+/// Sends until the peer is gone. Returns the error.
 fn send_all(mut sender: Sender) -> SendError {
     for number in 1_u64.. {
         if let Err(error) = sender.send(&payload(number, len_of(number))) {
@@ -94,7 +94,7 @@ fn send_all(mut sender: Sender) -> SendError {
     unreachable!("somebody received all numbers there are");
 }
 
-/// Receives until the end; the last number, and how it ended.
+/// Receives until the end. Returns the number of the last message, and the error if there was one.
 fn receive_all(receiver: &mut Receiver) -> (u64, Option<RecvError>) {
     let mut last = 0;
     loop {
@@ -136,7 +136,7 @@ impl Stage {
         Self { place, listener, transport, started: 0 }
     }
 
-    /// Starts a process that waits for its turn.
+    /// Starts a process, which waits until it may begin.
     fn start(&mut self, role: Role) -> (Second, File) {
         self.started += 1;
         let path = self.place.path(&format!("log{}", self.started));
@@ -156,7 +156,7 @@ impl Stage {
         (victim, log)
     }
 
-    /// Lets a process work for a while, and kills it.
+    /// Lets a process run for `work`, kills it, and checks what the survivor received.
     fn kill_one(&mut self, role: Role, victim: (Second, File), work: Duration) -> (u64, Duration) {
         let (mut victim, log) = victim;
         std::io::Write::write_all(victim.0.stdin.as_mut().unwrap(), b"!").unwrap();
@@ -190,7 +190,8 @@ impl Stage {
             log.read_exact_at(&mut committed, 0).unwrap();
             let committed = u64::from_le_bytes(committed);
             assert!(last >= committed, "{committed} were committed, {last} arrived");
-            // One more may have been on its way when the number was to be stored.
+            // The process may have died after it committed one more message and before it stored
+            // the number.
             assert!(last <= committed + 1, "{committed} were committed, {last} arrived");
             (last, latest)
         })
@@ -223,7 +224,7 @@ impl Stage {
     }
 }
 
-/// Nothing but the socket's path, and the files in which the victims reported their progress.
+/// Checks that only the socket's path and the log files of the killed processes are left.
 fn nothing_is_left(place: &Directory) {
     let mut files = place.files();
     files.retain(|name| !name.starts_with("log"));

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A process is killed at any instant. Its peer receives all messages that were committed before,
-//! in order and whole, then learns of the end within a second. No resource stays behind.
+//! A process is killed at a random instant. Its peer receives every message that was committed
+//! before, whole and in order, and learns of the death within a second. No resource is left behind.
 //!
-//! 1,000 processes are killed with SIGKILL under load, half of them sending, half receiving, and
-//! 200 more over the socket transport.
+//! 1,000 processes are killed with SIGKILL under load over shared memory, half of them while
+//! sending and half while receiving. 200 more are killed over the socket transport.
 
 use partywall::{Channel, Closed, Config, Listener, RecvError, SendError};
 use partywall_sys::process::{self, Process};
@@ -13,7 +13,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// The survivor learns of a death within this.
+/// Longest time within which the survivor must learn of a death.
 const NOTICE: Duration = Duration::from_secs(1);
 
 const ROLE: &str = "PARTYWALL_DEATH_ROLE";
@@ -21,7 +21,7 @@ const ADDRESS: &str = "PARTYWALL_DEATH_ADDRESS";
 const KIND: &str = "PARTYWALL_DEATH_KIND";
 const LOG: &str = "PARTYWALL_DEATH_LOG";
 
-/// The victim: sends or receives for ever. Ends by itself if it is not killed.
+/// Role of a second process: sends or receives until it is killed, or until a time limit.
 #[test]
 fn victim() {
     let Some(role) = variable(ROLE) else { return };
@@ -46,7 +46,7 @@ fn victim() {
     }
 }
 
-/// Sends numbered messages, and writes to `log` how many are committed.
+/// Sends numbered messages, and writes the number of committed messages to `log`.
 fn send_for_ever(channel: Channel, log: &File, until: Instant) {
     let (mut sender, _receiver) = channel.split();
     let mut chance = Random::new(u64::from(std::process::id()));
@@ -74,7 +74,7 @@ fn receive_for_ever(channel: Channel, until: Instant) {
     for number in 0.. {
         let message = receiver.recv_deadline(until).unwrap().unwrap();
         assert!(is_message(&message, number));
-        // Views are held, and dropped out of order: the victim dies with some of them.
+        // Holds views and drops them out of order, so that the process dies with some views.
         if held.len() > 3 {
             held.swap_remove(1);
         }
@@ -82,7 +82,7 @@ fn receive_for_ever(channel: Channel, until: Instant) {
     }
 }
 
-/// Mostly small, now and then large enough for shared memory, or for a segment of its own.
+/// Returns a message length: mostly small, sometimes a block, rarely a segment of its own.
 fn size(chance: &mut Random) -> usize {
     match chance.below(10) {
         0 => chance.size(2 << 20),
@@ -105,7 +105,7 @@ fn config(kind: Kind) -> Config {
     kind.config().memory_max(8 << 20)
 }
 
-/// The survivor's side of many deaths.
+/// The survivor of a series of kills.
 struct Series {
     kind: Kind,
     listener: Listener,
@@ -135,7 +135,7 @@ impl Series {
         (victim, self.listener.accept_deadline(partywall_testkit::soon()).unwrap())
     }
 
-    /// When to kill: at once, in the thick of it, or later.
+    /// Returns a random instant for the kill, within the next 16 ms.
     fn instant(&mut self) -> Instant {
         Instant::now() + Duration::from_micros(self.chance.size(16_000) as u64)
     }
@@ -165,7 +165,7 @@ impl Series {
             received += 1;
         };
         assert!(matches!(end, Err(RecvError::Disconnected)), "{end:?}");
-        // The last may have been committed but not yet written to the log.
+        // The last message may have been committed before its number was written to the log.
         assert!((committed..=committed + 1).contains(&received), "{received} of {committed}");
     }
 
@@ -199,7 +199,7 @@ impl Series {
     }
 }
 
-/// Counts that must not grow: descriptors, mappings, resident bytes.
+/// Returns the counts that must not grow: descriptors, mappings, resident bytes.
 fn footprint() -> (usize, usize, u64) {
     (
         process::open_descriptors(Process::Own).unwrap().len(),
@@ -224,12 +224,12 @@ fn a_thousand(kind: Kind, deaths_each: u32) {
     }
     let after = footprint();
     assert_eq!(after.0, before.0, "descriptors");
-    // The allocator may map a little more or less; a leak would be hundreds of mappings.
+    // The allocator's mappings may vary by a few; a leak would show as hundreds of mappings.
     assert!(after.1 <= before.1 + 10, "mappings: {} then {}", before.1, after.1);
     assert!(after.2 <= before.2 + (16 << 20), "resident: {} then {}", before.2, after.2);
 }
 
-/// One after the other, because each counts what the whole process holds.
+/// The series run one after the other, because each counts the resources of the whole process.
 #[test]
 fn a_thousand_deaths_over_the_shm_and_two_hundred_over_the_socket() {
     let _alone = partywall_testkit::alone();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Processes that are killed at any instant. Descriptors and mappings are counted, so one test runs
-//! at a time.
+//! Tests with processes that are killed at a random instant. They count descriptors and mappings,
+//! so one test runs at a time.
 
 mod both_directions;
 mod channels;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A process with many streams is killed at any instant: the peer first receives all that was
-//! committed before, of each stream in order and whole; then every call that waits ends with an
-//! error; and nothing stays behind.
+//! A process with many streams is killed at a random instant. On each stream, the peer receives
+//! every message that was committed before, whole and in order. Then every waiting call ends with
+//! an error, and nothing is left behind.
 #![cfg(feature = "tokio")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 #![allow(clippy::cast_possible_truncation, reason = "numbers of tests are small")]
@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 
 const DEATHS: u64 = 300;
 const STREAMS: u64 = 16;
-/// The memory by which the survivor may grow, in bytes.
+/// Most bytes by which the survivor's resident memory may grow.
 const GROWTH_MAX: u64 = 16 << 20;
 
 const KIND: &str = "PARTYWALL_SESSION_DEATH_KIND";
@@ -29,7 +29,8 @@ fn config(kind: Kind) -> Config {
     kind.config().memory_max(8 << 20)
 }
 
-/// Sends on many streams for ever, and notes how many of each are committed.
+/// Role of a second process: sends on many streams until it is killed, and logs the committed
+/// messages of each stream.
 #[test]
 fn victim() {
     let Some(kind) = variable(KIND) else { return };
@@ -58,7 +59,7 @@ fn victim() {
     });
 }
 
-/// Receives to the end; how many messages there were, and of which stream.
+/// Receives to the end. Returns the stream's id and the number of its messages.
 async fn receive(mut stream: Stream) -> (u64, u64) {
     let id = u64::from_le_bytes(stream.metadata().try_into().unwrap());
     for number in 0.. {
@@ -96,7 +97,7 @@ async fn one_death(
         }
         tasks
     });
-    // Any instant will do, so no condition is waited for.
+    // The kill may happen at any instant, so the test waits for no condition.
     let instant = Duration::from_micros(Random::new(seed).size(16_000) as u64);
     tokio::time::sleep(instant).await;
     tokio::task::spawn_blocking(move || drop(victim)).await.unwrap();
@@ -110,8 +111,8 @@ async fn one_death(
         let mut committed = [0; 8];
         log.as_file().read_exact_at(&mut committed, id as u64 * 8).unwrap();
         let committed = u64::from_le_bytes(committed);
-        // The last may have been committed and not yet been noted. A socket's tail is lost with its
-        // process.
+        // The last message may have been committed before its number was logged. On a socket, bytes
+        // that the kernel had not accepted are lost with the process.
         let is_right = if kind.is_shared_memory() {
             (committed..=committed + 1).contains(&received)
         } else {
@@ -141,8 +142,8 @@ async fn deaths(kind: Kind, count: u64) {
     for seed in 10..count {
         received += one_death(kind, &listener, &log, seed).await;
     }
-    // On a busy machine most die before they have said much: then some more do, until the limit of
-    // the whole test.
+    // On a busy machine most processes die before they have sent much. More are killed then, until
+    // enough messages were received or the test's time limit is reached.
     let mut seed = count;
     while received <= 10 * count {
         received += one_death(kind, &listener, &log, seed).await;

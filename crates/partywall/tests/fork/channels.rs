@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A forked child cannot use, and cannot harm, what it inherited; and it does not hide that its
-//! parent died.
+//! A forked child can neither use nor harm the channels that it inherited, and does not hide the
+//! death of its parent from the peer.
 
 use partywall::{
     AcceptError, Channel, Fault, Listener, RecvError, SendError, TryRecvError, TrySendError,
@@ -28,7 +28,8 @@ fn a_child_gets_a_clear_error_and_harms_nobody() {
                     && client.sender().arm().is_err()
                     && server.receiver().arm().is_err();
                 let stats = (client.sender().stats(), server.receiver().stats());
-                // A view can still be read, and all can be dropped.
+                // In the child, an inherited view can still be read, and every inherited value can
+                // be dropped.
                 let readable = *held == pattern(50_000, 1)[..];
                 drop((client, server, held, stats));
                 refused && readable
@@ -47,7 +48,8 @@ fn a_child_gets_a_clear_error_and_harms_nobody() {
     }
 }
 
-/// Short ones lie in the value, long ones on the heap or in the memory of the peer.
+/// Plain structs of all lengths: short ones are stored in the value, long ones on the heap or in
+/// the peer's memory.
 #[cfg(feature = "zerocopy")]
 #[test]
 fn a_child_looks_at_plain_structs_that_its_parent_received() {
@@ -64,7 +66,7 @@ fn a_child_looks_at_plain_structs_that_its_parent_received() {
         assert!(
             in_a_fork(|| {
                 let before = is_right(&held);
-                // Moved, and with its parent's side of the channel gone.
+                // The structs are moved, and the parent's side of the channel is dropped.
                 let moved: Vec<_> = held.drain(..).rev().collect();
                 drop(client);
                 drop(server);
@@ -77,7 +79,7 @@ fn a_child_looks_at_plain_structs_that_its_parent_received() {
     }
 }
 
-/// The uses that do not fail as they must, by number.
+/// Returns the indices of the calls that did not fail with `Forked`.
 fn misuses(channel: &mut Channel) -> Vec<usize> {
     let at_once = Instant::now();
     let is_sent = |result| matches!(result, Err(SendError::Fault(Fault::Forked)));
@@ -181,10 +183,11 @@ fn open_reservations_batches_and_looks_do_no_harm_either() {
 const ADDRESS: &str = "PARTYWALL_FORK_ADDRESS";
 const KIND: &str = "PARTYWALL_FORK_KIND";
 
-/// Longer than the detection of a death takes.
+/// How long a surviving child lives: longer than the peer needs to detect the parent's death.
 const SURVIVAL: Duration = partywall_testkit::TIMEOUT.saturating_mul(2);
 
-/// Connects, and leaves a child behind that holds everything open, and whose number it sends.
+/// Role of a second process: connects, forks a child that keeps every descriptor open, and sends
+/// the child's process number.
 #[test]
 fn parent_of_a_survivor() {
     let Some(address) = variable(ADDRESS) else { return };
@@ -199,7 +202,7 @@ fn parent_of_a_survivor() {
     std::thread::sleep(partywall_testkit::TIMEOUT);
 }
 
-/// A child that outlives its parent, but not its test.
+/// A child that outlives its parent. Dropping this value kills the child.
 struct Survivor(PidFd, i32);
 
 impl Survivor {

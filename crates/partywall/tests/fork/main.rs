@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Forked children of processes with channels and sessions. They have an executable of their own
-//! because a child inherits every descriptor.
+//! Tests of forked children of processes with channels and sessions. These tests have an executable
+//! of their own, because a child inherits every descriptor of its process.
 
 mod channels;
 mod sessions;

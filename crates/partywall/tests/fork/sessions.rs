@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A forked child cannot use, and cannot harm, the sessions that it inherited, and none of its
-//! calls waits for a driver that is not there; and it does not hide that its parent died.
+//! A forked child can neither use nor harm the sessions that it inherited, and does not hide the
+//! death of its parent from the peer. No call in the child waits, because no driver runs there.
 //!
-//! A child has every lock as it was, also those that another thread held. So what it inherits here
-//! is driven by the very thread that forks, and not while it does.
+//! A child inherits every lock in its state at the fork, even if another thread held the lock. So
+//! the thread that forks is the one that drives the inherited sessions, and it does not drive them
+//! while it forks.
 #![cfg(feature = "tokio")]
 
 use partywall::blocking;
@@ -18,15 +19,14 @@ use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 use tokio::runtime::Runtime;
 
-/// Both sides of a session in this process, both ends of a stream of it, and the thread that drives
-/// them: ours.
+/// Both sides of a session and both ends of one stream, all driven by the test's own thread.
 struct Ends {
     runtime: Runtime,
     sessions: (Session, Session),
     streams: (Halves, Halves),
 }
 
-/// Both directions of a stream.
+/// Both directions of one end of a stream.
 type Halves = (SendStream, RecvStream);
 
 impl Ends {
@@ -41,12 +41,12 @@ impl Ends {
         Self { runtime, sessions, streams }
     }
 
-    /// Lets everything go on until `future` is ready.
+    /// Runs the drivers until `future` is ready; fails after `TIMEOUT`.
     fn wait<T>(runtime: &Runtime, future: impl Future<Output = T>) -> T {
         runtime.block_on(async { tokio::time::timeout(TIMEOUT, future).await }).expect("hung")
     }
 
-    /// All goes on as before, with memory of both sides.
+    /// Checks that sessions and stream still work, including shared memory in both directions.
     fn go_on(&mut self) {
         let Self { runtime, sessions: (client, server), streams: (ours, theirs) } = self;
         Self::wait(runtime, async {
@@ -65,7 +65,7 @@ impl Ends {
         });
     }
 
-    /// A message that lies unread with the peer.
+    /// Sends a message that the peer does not read.
     fn leave_unread(&mut self) {
         let Self { runtime, sessions: (client, _), streams: (ours, _) } = self;
         Self::wait(runtime, async {
@@ -75,7 +75,7 @@ impl Ends {
     }
 }
 
-/// Polls once: nothing would ever wake a child.
+/// Polls a future once, because nothing would wake a task in the child.
 fn now<T>(future: impl Future<Output = T>) -> Option<T> {
     match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(value) => Some(value),
@@ -83,10 +83,11 @@ fn now<T>(future: impl Future<Output = T>) -> Option<T> {
     }
 }
 
-/// The error of a call, if it met one of the session.
+/// A call of a session or stream. Returns the error of the session that the call reported.
 type Use = fn(&Session, &mut Halves) -> Option<SessionError>;
 
-/// Everything that can fail, each in a child of its own: the first failure ends the session there.
+/// All calls that can fail. Each runs in a child of its own, because the first failure ends the
+/// session in that child.
 const USES: &[(&str, Use)] = &[
     ("open", |session, _| now(session.open(b"")).and_then(opened)),
     ("accept", |session, _| now(session.accept())?.err()),
@@ -134,7 +135,7 @@ fn is_forked(error: &SessionError) -> bool {
 fn no_verb_of_a_session_works_in_a_child_and_none_waits() {
     for kind in Kind::ALL {
         let mut ends = Ends::new(kind);
-        // One side has something to receive, the other has not.
+        // One side has a message to receive, the other side has none.
         ends.leave_unread();
         for (name, act) in USES {
             let Ends { sessions: (client, server), streams: (ours, theirs), .. } = &mut ends;
@@ -143,7 +144,8 @@ fn no_verb_of_a_session_works_in_a_child_and_none_waits() {
                 assert!(in_a_fork(is_refused), "{name} over {}", kind.name());
             }
         }
-        // There is nothing to wait for, and nothing to fail.
+        // In a child, `finished` completes at once: there is no driver to wait for, and it returns
+        // no error.
         let client = &ends.sessions.0;
         assert!(in_a_fork(|| now(client.finished()).is_some()), "finished over {}", kind.name());
         ends.go_on();
@@ -173,7 +175,8 @@ fn what_a_child_drops_closes_and_asks_harms_nobody() {
                 streams.0.0.reset(7);
                 streams.1.0.finish();
                 streams.1.1.stop(7);
-                // A view can still be read, and all can be dropped.
+                // In the child, an inherited view can still be read, and every inherited value can
+                // be dropped.
                 let is_readable = *held == pattern(50_000, 1)[..];
                 drop((sessions, streams, held));
                 is_readable
@@ -188,14 +191,14 @@ fn what_a_child_drops_closes_and_asks_harms_nobody() {
     }
 }
 
-/// The sender writes the part of a message that the kernel has not taken, and its child does not.
+/// The parent writes the bytes of a message that the kernel had not accepted; the child must not.
 #[test]
 fn a_child_writes_nothing_of_what_its_parent_has_left_to_write() {
     for kind in [Kind::Unix, Kind::Tcp] {
         let config = kind.config().stream_window(16 << 20);
         let mut listener = blocking::Listener::bind_with(kind.address(), &config).unwrap();
         let address = listener.local_address().to_string();
-        // It reads all the time, so there is room.
+        // The peer reads all the time, so the socket always has room again.
         let other = std::thread::spawn(move || {
             let session = listener.accept_deadline(soon()).unwrap();
             let mut stream = session.accept_deadline(soon()).unwrap().unwrap();
@@ -211,7 +214,7 @@ fn a_child_writes_nothing_of_what_its_parent_has_left_to_write() {
             (session, stream)
         });
         stream.try_send(&pattern(8 << 20, 3)).unwrap();
-        // The part that the kernel has taken is read meanwhile.
+        // Gives the peer time to read the bytes that the kernel had accepted.
         std::thread::sleep(Duration::from_millis(50));
         let mut all = Some((session, stream));
         assert!(in_a_fork(|| {
@@ -236,7 +239,8 @@ const ADDRESS: &str = "PARTYWALL_SESSION_FORK_ADDRESS";
 const KIND: &str = "PARTYWALL_SESSION_FORK_KIND";
 const FILE: &str = "PARTYWALL_SESSION_FORK_FILE";
 
-/// Connects, and leaves a child behind that holds everything open as long as there is a file.
+/// Role of a second process: connects and forks a child, which keeps every descriptor open while
+/// `FILE` exists.
 #[test]
 fn parent_of_a_survivor() {
     let Some(address) = variable(ADDRESS) else { return };
@@ -256,10 +260,10 @@ fn parent_of_a_survivor() {
     std::thread::sleep(TIMEOUT);
 }
 
-/// Whether there is such a process, and it has not ended.
+/// Whether a process with this number exists and has not ended.
 fn is_alive(pid: i32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    // Behind the name in brackets.
+    // In `/proc/PID/stat` the state follows the program's name, which is in brackets.
     stat.rsplit_once(')').is_some_and(|(_, state)| !state.trim_start().starts_with(['Z', 'X']))
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A peer that is busy without end delays no call beyond its deadline, and memory that it takes
-//! back stays counted as long as this side reads it. Each test is a way in which that once failed.
+//! A peer that sends or changes its words without pause delays no call beyond its deadline. A
+//! segment that the peer retires stays counted while this side views it. Each test is a bug that
+//! once existed.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
 use partywall::{Channel, Config, Listener, RecvError, SendError, TryRecvError, Wait};
@@ -12,7 +13,7 @@ use partywall_testkit::{Directory, Watchdog, millis, within};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// Deadlines here are short; that a busy machine is late is not what is tested.
+/// Tolerance for deadlines: a busy machine may exceed the short deadlines of these tests.
 const LATE: Duration = Duration::from_secs(3);
 
 fn meet(config: &Config) -> (Foe, Channel) {
@@ -21,7 +22,7 @@ fn meet(config: &Config) -> (Foe, Channel) {
     Foe::meet(&mut listener, &place.path("home"), &hello(BOTH))
 }
 
-/// Lets the foe act over and over on another thread while `test` runs.
+/// Repeats the foe's action on another thread while `test` runs.
 fn besieged(mut foe: Foe, mut act: impl FnMut(&mut Foe) + Send, test: impl FnOnce()) {
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -85,7 +86,7 @@ fn words_that_never_rest_do_not_outlast_the_deadline_of_a_send() {
     let _watchdog = Watchdog::new("restless words", Duration::from_secs(30));
     for wait in [Wait::Spin, Wait::Adaptive, Wait::Park] {
         let (foe, mut channel) = meet(&Config::default().wait(wait).memory_max(1 << 20));
-        // Memory is exhausted, the ring is not.
+        // Memory for large messages is exhausted, but the ring is not full.
         while channel.try_send(&[0; 300_000]).is_ok() {}
         let mut round = 0;
         let act = |foe: &mut Foe| {
@@ -140,7 +141,8 @@ fn a_retired_segment_counts_as_long_as_we_look_at_it() {
     assert!(text.contains("exceed the agreed maximum"), "kept {held:?}, then {text:?}");
     assert_eq!(held.unwrap(), [0; 8]);
 
-    // Looked at for a while and let go, any number may come and go.
+    // If each view is dropped before the next segment, any number of segments may be added and
+    // retired.
     let (mut foe, mut channel) = meet(&limits);
     for _ in 0..10 {
         let number = foe.add_segment(1 << 20);

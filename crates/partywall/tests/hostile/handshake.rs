@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A peer that breaks the rules of the handshake, frame by frame and descriptor by descriptor. The
-//! listener names the rule, serves other peers, and keeps no resource of this one.
+//! A peer breaks the rules of the handshake, frame by frame and descriptor by descriptor. The
+//! listener names the broken rule, serves other peers, and keeps no resource of this peer.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 #![allow(clippy::cast_possible_truncation, reason = "numbers of tests are small")]
 
@@ -156,7 +156,7 @@ fn a_pidfd_of_somebody_else_is_named() {
     home.serves();
 }
 
-/// Offers this memory; why it was refused.
+/// Offers `region` to the listener. Returns code and text of the refusal.
 fn offered(home: &mut Home, region: BorrowedFd<'_>, size: u64) -> (u32, String) {
     let (wire, _) = home.greeted(&hello(BOTH));
     let offer = Offer::new(TRANSPORT_SHM, 0, 0, size);
@@ -205,7 +205,8 @@ fn memory_that_is_not_as_it_must_be_is_named() {
     home.serves();
 }
 
-/// Memory that this library refuses to make: a script makes it, if there is an interpreter for it.
+/// Makes memory that this library refuses to make, by a Python script. Returns `None` without
+/// Python.
 fn made_elsewhere(kind: &str) -> Option<OwnedFd> {
     const SCRIPT: &str = "
 import array, fcntl, os, socket, sys
@@ -271,7 +272,7 @@ fn each_wrong_field_of_a_header_is_named() {
         wire.send(offer.as_bytes(), &[region.as_fd()]);
         let reason = home.reason();
         assert!(reason.0 == VIOLATION && reason.1.contains(field), "{field}: {reason:?}");
-        // The peer is told, too.
+        // The peer gets a REJECT frame for each wrong header.
         let (frame, _) = wire.receive();
         assert!(frame.starts_with(&REJECT_TAG), "{field}: {frame:?}");
     }
@@ -299,7 +300,7 @@ fn random_headers_never_panic() {
         wire.send(offer.as_bytes(), &[region.as_fd()]);
         wire.send(Ready::new(TRANSPORT_SHM, 0).as_bytes(), &[]);
         if let Some(mut channel) = home.go_on() {
-            // The change hit an unused field, or moved a part to another valid place.
+            // The random change hit an unused field, or moved a part to another valid place.
             let_in += 1;
             let _ = channel.try_recv();
             channel.send_deadline(&[1; 3000], within(millis(10))).unwrap();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Peers that stall at any frame, flood the listener, send too many or too few descriptors, or
-//! claim another identity. All other peers are served meanwhile, deadlines hold, and no resource is
-//! kept.
+//! Peers stall at any frame, flood the listener with connections, send too many or too few
+//! descriptors, or claim another identity. Meanwhile all other peers are served, deadlines hold,
+//! and no resource is kept.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 #![allow(clippy::cast_possible_truncation, reason = "numbers of tests are small")]
 
@@ -55,7 +55,7 @@ fn a_stall_at_any_byte_holds_up_nobody_and_ends_in_time() {
             assert!(wire.send(frame, &[]));
         }
         assert!(home.go_on().is_none());
-        // Another peer connects meanwhile.
+        // Another peer connects while the first one stalls.
         home.serves();
         let started = Instant::now();
         let reason = home.reason();
@@ -68,7 +68,7 @@ fn a_stall_at_any_byte_holds_up_nobody_and_ends_in_time() {
 fn oldest_silent_peer_is_dropped_for_one_that_sends() {
     let _together = partywall_testkit::together();
     let _watchdog = Watchdog::new("silent peers", Duration::from_secs(60));
-    // No deadline passes before the test ends.
+    // The handshake time-out is longer than the test.
     let config = Config::default().handshake_timeout(Duration::from_secs(600)).handshakes_max(4);
     let mut home = Home::new(config);
     let silent: Vec<Wire> = (0..4).map(|_| home.wire()).collect();
@@ -91,7 +91,7 @@ fn whoever_has_sent_a_byte_keeps_its_place() {
     let mut home = Home::new(config);
     let slow = home.wire();
     assert!(home.go_on().is_none());
-    // The listener has not read this byte yet; it must read before it gives up a peer.
+    // The listener must read this byte before it gives up the peer as silent.
     assert!(slow.send(b"P", &[]));
     let next = home.wire();
     assert!(next.send_hello(&hello(BOTH)));
@@ -130,9 +130,9 @@ fn connecting_to_one_that_stalls_ends_in_time() {
         let result = std::thread::scope(|scope| {
             scope.spawn(|| {
                 let mut stream = silent.accept().unwrap().0;
-                // It fails only if the peer has given up already, which is what is asserted.
+                // Writing fails only if the peer has already given up, which the test expects.
                 let _ = stream.write_all(bytes);
-                // Kept open until the peer gives up.
+                // Keeps the socket open until the peer gives up.
                 let _ = std::io::copy(&mut stream, &mut std::io::sink());
             });
             partywall::connect_with(place.address("silent"), &config)
@@ -156,7 +156,7 @@ fn a_flood_of_connections_does_not_outlast_the_deadline_of_an_accept() {
         for _ in 0..3 {
             scope.spawn(|| {
                 while !over.load(Ordering::Relaxed) {
-                    // A byte, so that it counts as an attempt; then away.
+                    // The peer sends one byte, so that it counts as an attempt, and hangs up.
                     if let Ok(socket) = connect_unix_path(&path, Some(within(millis(50)))) {
                         let _ = socket.write(&[IoSlice::new(b"P")], true);
                     }
@@ -202,7 +202,8 @@ fn too_many_too_few_and_wrong_descriptors_are_named() {
     let geometry = small_geometry();
     let doorbell = Doorbell::new().unwrap();
     let pipe = pipe();
-    // O_NONBLOCK belongs to the open file, whoever holds it; this is the same as fcntl.
+    // O_NONBLOCK belongs to the open file description, so clearing it here affects every descriptor
+    // of it.
     let blocking = Doorbell::new().unwrap();
     let alias = UnixStream::from(blocking.as_fd().try_clone_to_owned().unwrap());
     alias.set_nonblocking(false).unwrap();
@@ -237,7 +238,7 @@ fn too_many_too_few_and_wrong_descriptors_are_named() {
 #[test]
 fn nobody_is_admitted_for_whoever_ends_its_hello() {
     let _together = partywall_testkit::together();
-    // The rule admits the shell only: whoever is not this very process.
+    // The admission rule refuses this process and admits all others, such as the shell.
     let own_pid = std::process::id() as i32;
     let rule = move |who: &partywall::Credentials| {
         if who.pid == own_pid { Err("not the shell".to_owned()) } else { Ok(()) }
@@ -325,7 +326,8 @@ fn one_that_gives_up_after_its_ready_only_hangs_up() {
     let (frame, _) = wire.receive();
     assert!(Ready::read_from_bytes(&frame).is_ok());
     assert_eq!(home.reason().0, TIMED_OUT);
-    // Bytes after READY would be taken for bytes of the transport.
+    // The listener sends nothing after READY, because the peer would take it for bytes of the
+    // transport.
     assert_eq!(wire.receive().0, b"");
     let gone = wire.socket.read(&mut [0; 1], true);
     assert!(matches!(&gone, Ok(0)) || gone.is_err_and(|e| e.kind() == ErrorKind::ConnectionReset));
@@ -353,12 +355,13 @@ fn a_socket_that_one_side_has_ruled_out_is_refused_even_if_that_side_names_it() 
         let (frame, _) = wire.receive();
         frame.starts_with(&REJECT_TAG) && frame[16] == Refusal::Transport.number() as u8
     };
-    // In its OFFER: we still owe READY, and say why not in its place.
+    // The peer names the socket in its OFFER. The listener has not sent READY, so it can still send
+    // REJECT.
     let (wire, _) = home.greeted(&hello(FEATURE_SHM));
     wire.send(Offer::new(TRANSPORT_SOCKET, 4, 0, 0).as_bytes(), &[]);
     assert_eq!(home.reason().0, NO_TRANSPORT);
     assert!(refused(&wire));
-    // In its READY: we owe nothing any more, and hang up.
+    // The peer names the socket in its READY. The listener has sent READY, so it can only hang up.
     let (wire, session_id) = home.greeted(&hello(FEATURE_SHM));
     let geometry = small_geometry();
     let region = region(&geometry, session_id, ROLE_CONNECTOR);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The hostile images of the specification, fed to the library itself: each region, ring and socket
+//! The hostile images of the specification, given to the library: each region, ring and socket
 //! stream is refused with the violation that its row in `spec/hostile/INDEX.md` names.
 //!
 //! ```text
@@ -7,7 +7,8 @@
 //!   ring     a foe connects, publishes honest records up to `from`, then the image
 //!   socket   a foe connects without shared memory, and writes the bytes
 //! ```
-//! Frames are in `handshake.rs`, because the meaning of one depends on the frames before it.
+//! Images of frames are tested in `handshake.rs`, because their meaning depends on the frames
+//! before them.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 #![allow(clippy::cast_possible_truncation, reason = "numbers of tests are small")]
 
@@ -28,7 +29,7 @@ use std::time::Duration;
 use zerocopy::IntoBytes;
 use zerocopy::little_endian::U64;
 
-/// The region, the session and the reader of SPEC 10.
+/// The region, the session and the reader that SPEC 10 prescribes for the images.
 const RING_BYTES: u64 = 4096;
 const PEER_BLOCKS_MAX: u64 = 8;
 const REGION_BYTES: u64 = 128 << 10;
@@ -40,7 +41,7 @@ fn reader() -> Config {
     Config::default().message_max(64 << 10).map_max(256 << 10).segments_max(2)
 }
 
-/// One row of the index, and its file.
+/// One row of the index, with the bytes of its file.
 struct Image {
     name: String,
     from: u64,
@@ -48,7 +49,7 @@ struct Image {
     bytes: Vec<u8>,
 }
 
-/// All images of a kind.
+/// Reads all images of a kind.
 fn images(kind: &str) -> Vec<Image> {
     let directory = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../spec/hostile");
     let index = fs::read_to_string(directory.join("INDEX.md")).unwrap();
@@ -68,7 +69,7 @@ fn images(kind: &str) -> Vec<Image> {
     images
 }
 
-/// Receives until the end: returns the code of a violation, or `Err` with the other reason.
+/// Receives until the end. Returns the code of the violation, or `Err` with another reason.
 fn code(channel: &mut Channel) -> Result<u32, String> {
     loop {
         match channel.recv_deadline(within(Duration::from_secs(30))) {
@@ -82,10 +83,10 @@ fn code(channel: &mut Channel) -> Result<u32, String> {
     }
 }
 
-/// How [`code`] names the end of a channel that its sender finished.
+/// Text by which [`code`] reports a channel that its sender finished.
 const END: &str = "end of the channel";
 
-/// Images with records after a CLOSE_WRITE, which the receiver does not read (SPEC 7.1).
+/// Images with records after CLOSE_WRITE, which the receiver never reads (SPEC 7.1).
 const BEHIND_THE_END: [&str; 2] = ["ring-close-data.bin", "ring-close-twice.bin"];
 
 #[test]
@@ -159,13 +160,13 @@ fn regions() {
     }
 }
 
-/// Accepts one connection and offers it a half with this header; until the peer hangs up.
+/// Accepts one connection, offers it a region with this header, and waits until the peer hangs up.
 fn offer(listener: &partywall_sys::Listener, header: &[u8]) {
     let mut events = [PollFd::new(listener, PollFlags::IN)];
     poll::wait(&mut events, Some(within(Duration::from_secs(30)))).unwrap();
     let wire = Wire { socket: listener.accept().unwrap().expect("somebody connects") };
     wire.receive();
-    // The acceptor's nonce is the session.
+    // The nonce in the acceptor's HELLO is the session id.
     let peer_blocks_max = U64::new(PEER_BLOCKS_MAX);
     assert!(wire.send_hello(&Hello { nonce: SESSION, peer_blocks_max, ..hello(BOTH) }));
     let mut region = OwnMap::create("foe-half", REGION_BYTES as usize).unwrap();

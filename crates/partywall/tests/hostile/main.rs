@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Peers that break the rules of channels and sessions.
+//! Tests with peers that break the rules of channels and sessions.
 //!
-//! Some of these tests count descriptors and memory: they take `partywall_testkit::alone`.
+//! Tests that count descriptors or memory run alone, by `partywall_testkit::alone`.
 
 mod busy_peer;
 mod handshake;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A peer that connected honestly overwrites every word of its region. This side names the broken
-//! rule or continues correctly; it never panics, hangs, or grows.
+//! A peer that has connected correctly overwrites every word of its region. This side names the
+//! broken rule or continues correctly. It never panics, hangs or grows.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 #![allow(clippy::cast_possible_truncation, reason = "numbers of tests are small")]
 
@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 
 const MESSAGE_MAX: u64 = 1 << 20;
 
-/// A listener with little of everything, so that every limit is near.
+/// A listener with small limits for everything, so that every limit is soon reached.
 struct Home {
     place: Directory,
     listener: Listener,
@@ -46,7 +46,7 @@ impl Home {
     }
 }
 
-/// The outcome of an attempt.
+/// Returns the violation in a fault; any other fault fails the test.
 fn violation(fault: Fault) -> Violation {
     match fault {
         Fault::Violation { violation, peer } => {
@@ -74,7 +74,8 @@ fn sent(result: Result<(), SendError>) -> Result<(), Violation> {
     }
 }
 
-/// Uses both directions as an application does; the violation, if one was noticed.
+/// Uses both directions as an application does. Returns the number of received messages, or the
+/// violation.
 fn use_both_ways(channel: &mut Channel, timeout: Duration) -> Result<usize, Violation> {
     let started = Instant::now();
     let mut messages = Vec::new();
@@ -88,7 +89,7 @@ fn use_both_ways(channel: &mut Channel, timeout: Duration) -> Result<usize, Viol
             Err(other) => panic!("{other}"),
         });
     }
-    // Every byte is looked at: whatever a message claims to be, it can be read.
+    // Reads every byte: a received message must be readable whatever length its record claims.
     let sum: u64 = messages.iter().flat_map(|message| message.iter()).map(|b| u64::from(*b)).sum();
     std::hint::black_box(sum);
     let _ = (channel.sender().stats(), channel.receiver().stats());
@@ -96,7 +97,7 @@ fn use_both_ways(channel: &mut Channel, timeout: Duration) -> Result<usize, Viol
     Ok(messages.len())
 }
 
-/// Uses the channel until it names a violation.
+/// Uses the channel until a call reports a violation.
 fn symptom(channel: &mut Channel) -> Violation {
     noticed(channel).expect("the violation was not noticed")
 }
@@ -104,7 +105,7 @@ fn symptom(channel: &mut Channel) -> Violation {
 fn noticed(channel: &mut Channel) -> Option<Violation> {
     for _ in 0..20 {
         if let Err(violation) = use_both_ways(channel, millis(1)) {
-            // It stays that way, for both directions.
+            // After a violation, every later call of both directions fails.
             assert!(matches!(channel.recv(), Err(RecvError::Fault(_))));
             assert!(matches!(channel.send(b"x"), Err(SendError::Fault(_))));
             return Some(violation);
@@ -115,7 +116,7 @@ fn noticed(channel: &mut Channel) -> Option<Violation> {
 
 type Act = fn(&mut Foe);
 
-/// One way at least to each violation that can be reached with a channel running.
+/// At least one way to cause each violation that is possible after the handshake.
 const CASES: &[(&str, u32, Act)] = &[
     ("a word of another position", 2, |foe| foe.write_word(foe.place(0), 64 | 3)),
     ("an uncommitted word", 2, |foe| foe.write_word(foe.place(0), 2)),
@@ -222,7 +223,7 @@ fn each_rule_that_is_broken_is_named() {
         for (what, code, act) in CASES {
             let (mut foe, mut channel) = home.meet();
             if *code == 9 || *code == 10 {
-                // Something must be out.
+                // The violations with codes 9 and 10 need a block in flight.
                 channel.send(&[1; 3000]).unwrap();
             }
             act(&mut foe);
@@ -250,7 +251,7 @@ fn consumed_and_released_that_go_back_are_named() {
 
     let (mut foe, mut channel) = home.meet();
     channel.send(&[1; 3000]).unwrap();
-    // The block's id is in the record that this side wrote, which the peer may read.
+    // The id of the block is in the BLOB that this side wrote and that the peer can read.
     let id = foe.first_block();
     foe.write_word(foe.geometry.release_offset, id);
     foe.write_control(RELEASED, 1);
@@ -258,7 +259,7 @@ fn consumed_and_released_that_go_back_are_named() {
     foe.write_control(RELEASED, 0);
     assert_eq!(symptom(&mut channel).code(), 9);
 
-    // The same block given back twice.
+    // The peer releases the same block twice.
     let (mut foe, mut channel) = home.meet();
     channel.send(&[1; 3000]).unwrap();
     channel.send(&[1; 3000]).unwrap();
@@ -270,7 +271,7 @@ fn consumed_and_released_that_go_back_are_named() {
     assert_eq!(symptom(&mut channel).code(), 10);
 }
 
-/// Values that have broken programs before, and such as look right from afar.
+/// Returns a value that has broken programs before, or one that is nearly right.
 fn value(random: &mut Random, position: u64) -> u64 {
     let near = position.wrapping_add(random.below(8) * 64).wrapping_sub(random.below(4) * 64);
     match random.below(14) {
@@ -291,7 +292,7 @@ fn value(random: &mut Random, position: u64) -> u64 {
     }
 }
 
-/// A word of its region: one that this side acts on, or any other.
+/// Returns the offset of a word of the peer's region: one that this side reads, or any other.
 fn offset(random: &mut Random, geometry: &Geometry, position: u64) -> u64 {
     let ring = geometry.ring_offset + geometry.ring.offset(Position(position));
     match random.below(8) {
@@ -306,7 +307,7 @@ fn offset(random: &mut Random, geometry: &Geometry, position: u64) -> u64 {
     }
 }
 
-/// Publishes a record of a random kind with a body that is often nearly right.
+/// Publishes a record of a random kind, whose body is often nearly right.
 fn publish_anything(foe: &mut Foe, random: &mut Random) {
     let kinds = [1, 2, 3, 4, 5, 6, 7, 8, 10, 31];
     let kind = Kind::from_number(kinds[random.below(10) as usize]).unwrap();
@@ -329,7 +330,7 @@ fn publish_anything(foe: &mut Foe, random: &mut Random) {
         Kind::FragmentAbort | Kind::CloseWrite => body.clear(),
         _ => {}
     }
-    // A record that would leave the ring is for the cases above.
+    // A record that would exceed the ring is tested in `CASES`.
     let left = foe.geometry.ring.until_end(Position(foe.position));
     if body.len() as u64 + 16 <= left {
         foe.publish(kind, &body);
@@ -395,8 +396,8 @@ fn no_single_word_of_a_half_does_harm() {
                 sent(channel.send_deadline(b"short", within(millis(1))))?;
                 received(channel.recv_deadline(Instant::now()))
             })();
-            // No code reads the header again, nor the counters, nor bytes outside the parts of the
-            // region.
+            // After the handshake no code reads the header, the counters, or bytes outside the
+            // parts of the region.
             let is_read = (CONTROL_OFFSET..CONTROL_OFFSET + 4 * 128).contains(&at);
             if at < CONTROL_OFFSET || (at > CONTROL_OFFSET + 4 * 128 && at < PAGE_BYTES * 2) {
                 assert!(matches!(attempt, Ok(None)), "word {at}: {attempt:?}");
@@ -413,7 +414,7 @@ fn no_single_word_of_a_half_does_harm() {
         }
     }
     println!("{named} words named, {harmless} harmless");
-    // The undamaged direction goes on.
+    // The direction from the peer to this side still works.
     foe.publish(Kind::Data, b"honest after all");
     assert_eq!(channel.recv().unwrap().unwrap(), b"honest after all");
 }
@@ -431,7 +432,7 @@ fn gone_means_closed_for_sending_only() {
     assert_eq!(channel.recv().unwrap().unwrap(), b"still here");
     foe.publish(Kind::CloseWrite, b"");
     assert!(matches!(channel.recv(), Ok(None)));
-    // After the end nothing is looked at any more.
+    // After the end of the direction, the receiver reads no further word.
     foe.write_word(foe.place(foe.position), u64::MAX);
     assert!(matches!(channel.recv(), Ok(None)));
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The peer of a session keeps no rule of streams: ours names the rule it broke, or goes on;
-//! it never panics, hangs, or grows.
+//! The peer of a session breaks the rules of streams. This side names the broken rule or continues
+//! correctly. It never panics, hangs or grows.
 #![cfg(feature = "tokio")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 #![allow(clippy::cast_possible_truncation, reason = "numbers of tests are small")]
@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 type Act = fn(&mut SessionFoe);
 
-/// Why the session ends, and with which code.
+/// Actions of the peer that must end the session: name, code of the violation, action.
 const CASES: &[(&str, u32, Act)] = &[
     ("our number is opened", 16, |foe| _ = foe.send(Kind::Open, 4, b"")),
     ("an index beyond streams max", 16, |foe| _ = foe.send(Kind::Open, 9, b"")),
@@ -62,7 +62,8 @@ const CASES: &[(&str, u32, Act)] = &[
     ("END with a body", 7, |foe| _ = foe.send(Kind::End, 2, b"x")),
     ("END of its own stream", 16, |foe| {
         foe.send(Kind::Open, 1, b"");
-        // Unread, so that our own END, behind which nothing is looked at, does not come first.
+        // The message stays unread. Otherwise this side would send its own END first, after which
+        // it ignores records of the stream.
         foe.send(Kind::Data, 1, b"x");
         foe.reset(1, 3);
         foe.send(Kind::End, 1, b"");
@@ -160,7 +161,7 @@ fn each_rule_of_streams_that_is_broken_is_named() {
             if found != *code {
                 wrong.push(format!("{what}, {role:?}: not code {code} but {found}"));
             }
-            // It stays that way for all that there is.
+            // After the violation, every later call of the session and its streams fails.
             assert!(home.wait(ours.send(b"x")).is_err());
             assert!(home.wait(session.open(b"")).is_err());
         }
@@ -168,7 +169,7 @@ fn each_rule_of_streams_that_is_broken_is_named() {
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
-/// Unusual records that are allowed.
+/// Unusual actions of the peer that the protocol allows: name, action.
 const HARMLESS: &[(&str, Act)] = &[
     ("GO_AWAY twice", |foe| {
         foe.send(Kind::GoAway, 0, &[0; 8]);
@@ -237,7 +238,8 @@ fn a_stream_that_was_never_accepted_is_not_opened_again() {
     }
 }
 
-/// Closing waits a little for messages that were sent and never read; other calls do not wait.
+/// Closing a session waits for sent messages that the peer does not read. Other calls must not wait
+/// meanwhile.
 #[test]
 fn one_who_ends_without_reading_holds_up_no_thread_of_the_runtime() {
     let _together = together();
@@ -253,7 +255,7 @@ fn one_who_ends_without_reading_holds_up_no_thread_of_the_runtime() {
         foe.send(Kind::CloseWrite, 0, b"");
         foes.push(foe);
     }
-    // As many as there are threads would hold up everybody.
+    // As many lingering sessions as the runtime has threads could block all of its tasks.
     let slowest = home.wait(async {
         let mut slowest = Duration::ZERO;
         for _ in 0..50 {
@@ -306,7 +308,7 @@ fn records_at_random_end_in_a_violation_or_in_nothing() {
             alive += 1;
         } else {
             match home.wait(session.closed()) {
-                // A random record closed stream 0, as the last one.
+                // A random record was CLOSE_WRITE of stream 0, and ended the session.
                 SessionError::Closed(_) => {}
                 _ => assert!((1..=17).contains(&home.code(&session)), "seed {seed}"),
             }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Credit in a BLOB (SPEC 5.2, 11.4) follows the rules of CREDIT, and the peer must keep them.
+//! Credit in a BLOB (SPEC 5.2, 11.4) must obey the rules of CREDIT; a peer that breaks them is
+//! refused.
 #![cfg(feature = "tokio")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 #![allow(clippy::cast_possible_truncation, reason = "numbers of tests are small")]
@@ -15,12 +16,14 @@ use zerocopy::IntoBytes;
 
 type Act = fn(&mut SessionFoe);
 
-/// A BLOB of eight bytes at the beginning of the slab, with these bytes behind its body.
+/// Sends a BLOB of eight bytes at the beginning of the slab, with the bytes `behind` after its
+/// body.
 fn send_blob(foe: &mut SessionFoe, block: u64, behind: &[u8]) -> bool {
     foe.send(Kind::Blob, 2, &[blob(block, 0, 0, 8).as_bytes(), behind].concat())
 }
 
-/// Why the session ends, and with which code. Our side has sent a message of cost 128.
+/// Actions of the peer that must end the session: name, code of the violation, action. This side
+/// has sent a message of cost 128 before.
 const CASES: &[(&str, u32, Act)] = &[
     ("more credit than was sent", 17, |foe| _ = send_blob(foe, 1, &129u64.to_le_bytes())),
     ("all credit there is", 17, |foe| _ = send_blob(foe, 1, &u64::MAX.to_le_bytes())),
@@ -82,7 +85,8 @@ fn a_blob_with_credit_is_a_message_like_any_other() {
     }
 }
 
-/// The credit would let it go on, and the violation that the same record makes ends the session.
+/// The credit in a record would let the waiting sender continue, but the same record is a violation
+/// and ends the session. The sender must report the violation.
 #[test]
 fn waiting_sender_gets_violation_that_comes_with_credit() {
     let _together = together();
@@ -97,11 +101,11 @@ fn waiting_sender_gets_violation_that_comes_with_credit() {
                 }
             }
         });
-        // There is credit for two.
+        // The window has credit for two messages.
         for _ in 0..2 {
             assert!(foe.receive_until(Kind::Blob, 2).is_some());
         }
-        // By now it waits for more, most likely.
+        // By now the sender most likely waits for credit for the third message.
         std::thread::sleep(Duration::from_millis(20));
         for block in 0..15 {
             send_blob(&mut foe, block, &[]);

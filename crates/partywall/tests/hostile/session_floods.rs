@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The peer of a session floods ours with records that are cheap for it: what ours holds
-//! stays bounded, and what exceeds a bound is a violation with the number that the specification
-//! gives it.
+//! The peer of a session floods this side with records that cost it little. The resources of this
+//! side stay bounded. Records beyond a bound are the violation that the specification names.
 #![cfg(feature = "tokio")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 #![allow(clippy::cast_possible_truncation, reason = "numbers of tests are small")]
@@ -13,12 +12,12 @@ use partywall_testkit::hostile::session_home::{STREAMS_MAX, SessionHome};
 use partywall_testkit::{Footprint, Watchdog, alone, together};
 use std::time::Duration;
 
-/// The most that a flood may make us grow, in bytes.
+/// Most bytes by which a flood may make resident memory grow.
 const GROWTH_MAX: u64 = 8 << 20;
-/// The violation of a stream's rules (SPEC 11.2).
+/// Code of the violation of a stream's rules (SPEC 11.2).
 const STREAM: u32 = 16;
 
-/// Accepts streams and drops them.
+/// Accepts streams and drops each at once.
 fn drop_all(home: &SessionHome, session: &Session) {
     let session = session.clone();
     home.runtime.spawn(async move { while let Ok(Some(_)) = session.accept().await {} });
@@ -47,7 +46,7 @@ fn flood(role: Role) {
             before = Some(Footprint::now());
         }
     }
-    // The responses are never read, so only the newest is kept.
+    // The peer does not read the answers, so this side keeps only the newest one.
     for token in 0..200_000 {
         assert!(foe.ping(token));
     }
@@ -60,7 +59,7 @@ fn flood(role: Role) {
     assert_eq!(after.descriptors, before.descriptors);
 }
 
-/// The agreed number of streams may be open without being accepted; the next one is a violation.
+/// As many streams as agreed may be open without being accepted. The next OPEN is a violation.
 #[test]
 fn a_flood_of_opens_ends_at_the_number_agreed() {
     const MANY: u32 = 1024;
@@ -86,8 +85,8 @@ fn a_flood_of_opens_ends_at_the_number_agreed() {
     }
 }
 
-/// Opens and resets streams without reading our responses. No stream is accepted, so no number
-/// becomes free, and the first number that comes twice is a violation.
+/// The peer opens and resets streams without reading. No stream is accepted, so no number becomes
+/// free, and reusing a number is a violation.
 #[test]
 fn opens_and_resets_without_pause_end_at_the_number_agreed_while_nobody_accepts() {
     let _together = together();
@@ -108,8 +107,8 @@ fn opens_and_resets_without_pause_end_at_the_number_agreed_while_nobody_accepts(
     }
 }
 
-/// The same while streams are accepted at once. Whether a number is free when it comes again is a
-/// race, which only the foe can lose: by a violation.
+/// The peer opens and resets streams while this side accepts them. If the peer reuses a number
+/// before it is free, which depends on timing, that is a violation by the peer.
 #[test]
 fn opens_and_resets_without_pause_take_bounded_memory_while_all_are_accepted() {
     const ROUNDS: u32 = 20_000;
@@ -125,7 +124,7 @@ fn opens_and_resets_without_pause_take_bounded_memory_while_all_are_accepted() {
             for round in 0..ROUNDS {
                 let number = 2 * (round % STREAMS_MAX) + 1;
                 is_open = foe.send(Kind::Open, number, &[9; 1008]) && foe.reset(number, 3);
-                // One that has ended may be counted for a moment longer.
+                // A stream that has ended may be counted for a moment longer.
                 assert!(session.streams() <= 2 * STREAMS_MAX as usize, "{role:?}");
                 if !is_open || session.close_reason().is_some() {
                     is_open = false;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A peer that abuses the control socket, the doorbells, the payload that it has already sent, and
-//! the records of a channel over the socket transport.
+//! A peer abuses the control socket, the doorbells, payload that it has already sent, or the
+//! records of a channel over the socket transport.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 #![allow(clippy::cast_possible_truncation, reason = "numbers of tests are small")]
 
@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use zerocopy::IntoBytes;
 
-/// Upper bound of each wait.
+/// Longest time that a call may take.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
 fn soon() -> Instant {
@@ -37,7 +37,7 @@ fn meet(config: &Config, features: u64) -> (Foe, Channel) {
     Foe::meet(&mut listener, &place.path("home"), &hello(features))
 }
 
-/// The code of the violation that receiving ends with.
+/// Receives until a violation. Returns its code.
 fn code(channel: &mut Channel) -> u32 {
     loop {
         match channel.recv_deadline(soon()) {
@@ -154,7 +154,7 @@ fn a_flood_of_doorbells_only_wakes() {
     }
 }
 
-/// How many descriptors of this process are that very eventfd.
+/// Returns the number of descriptors of this process that refer to the same eventfd as `doorbell`.
 fn holders(doorbell: &Doorbell) -> usize {
     let id = |number: i32| {
         let info = std::fs::read_to_string(format!("/proc/self/fdinfo/{number}")).ok()?;
@@ -170,8 +170,8 @@ fn holders(doorbell: &Doorbell) -> usize {
     all.unwrap().into_iter().filter(|(number, _)| id(*number) == wanted).count()
 }
 
-/// Fills a doorbell and clears its O_NONBLOCK, which belongs to the open file and so to every
-/// holder.
+/// Fills a doorbell to its maximum and clears O_NONBLOCK. The flag belongs to the open file
+/// description, so notifying would block every holder.
 fn fill_and_block(doorbell: &Doorbell) {
     let file = doorbell.as_fd().try_clone_to_owned().unwrap();
     std::fs::File::from(file).write_all(&(u64::MAX - 1).to_ne_bytes()).unwrap();
@@ -190,8 +190,8 @@ fn full_blocking_doorbells_of_an_isolated_peer_never_block_us() {
         assert_eq!(holders(doorbell), 1, "only itself holds its doorbells");
         fill_and_block(doorbell);
     }
-    // The peer arms both sleepers again before each message and reads no doorbell byte, so the
-    // socket fills up.
+    // Before each message the peer arms both sleepers again, and it never reads a doorbell byte. So
+    // the control socket fills up.
     for epoch in 1..20_000_u64 {
         foe.write_control(ASLEEP_RECORDS, epoch);
         foe.write_control(ASLEEP_ROOM, epoch);
@@ -209,7 +209,8 @@ fn doorbells_that_were_handed_out_in_vain_are_not_used() {
     let place = Directory::new();
     let config = Config::default().trust(TrustPolicy::Trusted).wait(Wait::Park);
     let mut listener = Listener::bind_with(place.address("home"), &config).unwrap();
-    // This side trusts and sends its doorbells; the peer sends none, so doorbells are bytes.
+    // This side trusts the peer and sends its doorbells. The peer sends none, so doorbell bytes are
+    // used.
     let (path, hello, geometry) = (place.path("home"), hello(BOTH), small_geometry());
     let (mut foe, mut channel) = Foe::meet_as(&mut listener, &path, &hello, geometry, 0);
     assert_eq!(foe.doorbells.len(), 2);
@@ -242,7 +243,7 @@ fn what_an_isolated_peer_changes_afterwards_changes_no_message() {
         foe.region.as_mut_slice()[ring + 16..ring + 640].fill(2);
         assert_eq!(&*borrowed, [1; 48]);
     }
-    // The header of the blob was overwritten, too: write it again.
+    // The header of the BLOB was overwritten as well, so it is published again.
     foe.position -= 64;
     foe.publish_blob(5, 0, 0, 4096);
     let large = channel.recv().unwrap().unwrap();
@@ -283,7 +284,7 @@ fn payload_that_changes_all_the_time_is_read_once() {
     });
 }
 
-/// A record as it goes over a socket, whatever it says.
+/// Makes the header of a record on a socket, with any position, kind and length.
 fn wire(position: u64, kind: Kind, len: u32) -> WireHeader {
     RecordHeader { position: Position(position), kind, len, stream: 0 }.to_wire()
 }
@@ -353,7 +354,7 @@ fn announced_but_unsent_bytes_take_no_memory() {
         assert!(matches!(result, Err(RecvError::TimedOut)), "{result:?}");
         all.push((foe, channel));
     }
-    // Over shared memory the same, by fragments.
+    // Over shared memory, a first fragment announces a long message too.
     for _ in 0..20 {
         let (mut foe, mut channel) = meet(&Config::default(), BOTH);
         foe.publish(Kind::FragmentFirst, &(64_u64 << 20).to_le_bytes());

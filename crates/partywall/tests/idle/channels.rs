@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A thread that waits for a message or for space sleeps until it comes: an idle channel wakes no
-//! thread.
+//! A thread that waits for a message or for space sleeps until it is notified: an idle channel
+//! wakes no thread.
 
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "a test")]
 
@@ -9,16 +9,16 @@ use partywall_testkit::{Kind, TIMEOUT, soon};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-/// So long nothing may happen.
+/// How long the idle channels are observed.
 const SILENCE: Duration = Duration::from_secs(2);
 
-/// This thread's number in /proc.
+/// Returns the number of the calling thread in /proc.
 fn thread_number() -> String {
     let link = std::fs::read_link("/proc/thread-self").unwrap();
     link.file_name().unwrap().to_str().unwrap().to_owned()
 }
 
-/// State and number of voluntary and other context switches of a thread of this process.
+/// Returns the state of a thread of this process, and its voluntary and other context switches.
 fn switches(thread: &str, name: &str) -> (char, u64, u64) {
     let text = std::fs::read_to_string(format!("/proc/self/task/{thread}/status"));
     let text = text.unwrap_or_else(|_| panic!("{name}: it does not wait at all"));
@@ -33,12 +33,12 @@ fn switches(thread: &str, name: &str) -> (char, u64, u64) {
     )
 }
 
-/// Waits until the thread has stopped waking: twice asleep with the same count.
+/// Waits until a thread sleeps: found asleep twice with the same number of context switches.
 fn until_asleep(thread: &str, name: &str) -> (char, u64, u64) {
     let until = Instant::now() + TIMEOUT;
     let mut last = switches(thread, name);
     loop {
-        // A look now and then, so as not to keep a core from the one that goes to sleep.
+        // Pauses between two checks, to leave the core to the thread that is going to sleep.
         std::thread::park_timeout(Duration::from_millis(50));
         let now = switches(thread, name);
         if now == last && now.0 == 'S' {
@@ -58,7 +58,7 @@ fn while_nothing_comes_nobody_wakes() {
         for wait in [Wait::Adaptive, Wait::Park] {
             let (client, server) = kind.pair(|config| config.ring_bytes(8192).wait(wait));
             let ((mut sender, back), (reply, mut receiver)) = (client.split(), server.split());
-            // One waits for a message …
+            // A thread at one end waits for a message.
             let (threads_sender, mut other) = (senders.clone(), back);
             waiting.push(std::thread::spawn(move || {
                 threads_sender
@@ -66,7 +66,8 @@ fn while_nothing_comes_nobody_wakes() {
                     .unwrap();
                 assert_eq!(other.recv_deadline(soon()).unwrap().unwrap(), b"wake up");
             }));
-            // … and its other end for room. TCP goes on taking a little now and then.
+            // A thread at the sending end waits for room. TCP is left out, because its kernel
+            // accepts some bytes at intervals.
             if kind == Kind::Tcp {
                 keep.push((reply, None));
                 continue;
@@ -86,7 +87,7 @@ fn while_nothing_comes_nobody_wakes() {
     }
     let threads: Vec<_> = threads.iter().take(waiting.len()).collect();
     let asleep: Vec<_> = threads.iter().map(|(name, thread)| until_asleep(thread, name)).collect();
-    // Nothing to wait for but that nothing happens.
+    // Pauses for a fixed time, because the test checks that nothing happens.
     std::thread::park_timeout(SILENCE);
     for ((name, thread), before) in threads.iter().zip(&asleep) {
         assert_eq!(switches(thread, name), *before, "{name} woke though nothing came");

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A thousand idle sessions wake no thread and take no CPU time. Each end of one costs little
+//! A thousand idle sessions wake no thread and use no CPU time. Each end of a session takes little
 //! memory and few descriptors.
 //!
 //! ```text
 //!   this process ── go ──▶ acceptor process ◀── 1,000 sessions ──▶ connector process
-//!        └── /proc: switches, CPU time, memory, descriptors of both, read from outside
+//!        └── /proc: switches, CPU time, memory, descriptors of both processes, read from outside
 //! ```
 //!
-//! The two processes are started with the descriptor limit raised to what this one may have at
-//! most; with less than 1,000 sessions need, there are fewer.
+//! The two processes raise their descriptor limit to the hard limit of this process. If that is too
+//! low for 1,000 sessions, the test opens fewer.
 #![cfg(feature = "tokio")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 #![allow(clippy::cast_possible_truncation, reason = "numbers of tests are small")]
@@ -26,14 +26,14 @@ const SESSIONS_MAX: u64 = 1000;
 const SILENCE: Duration = Duration::from_secs(5);
 const LONG_SILENCE: Duration = Duration::from_secs(60);
 
-/// The bounds of both processes together while no message comes.
+/// Upper bounds for both processes together while no message is sent.
 const CPU_TIME_MAX: Duration = Duration::from_millis(5);
 const SWITCHES_MAX: u64 = 50;
 
-/// The bounds of one end of a session.
+/// Upper bounds for one end of a session.
 const DESCRIPTORS_PER_END_MAX: u64 = 12;
 const PRIVATE_BYTES_PER_END_MAX: u64 = 48 << 10;
-/// Bytes from a socket pass through a buffer of 64 KiB.
+/// An end on a socket has a receive buffer of 64 KiB.
 const PRIVATE_BYTES_PER_SOCKET_END_MAX: u64 = 96 << 10;
 const SHARED_BYTES_PER_END_MAX: u64 = 48 << 10;
 
@@ -41,26 +41,26 @@ const KIND: &str = "PARTYWALL_SESSION_IDLE_KIND";
 const ADDRESS: &str = "PARTYWALL_SESSION_IDLE_ADDRESS";
 const SESSIONS: &str = "PARTYWALL_SESSION_IDLE_SESSIONS";
 
-/// Lines for the parent, between those that the test harness prints.
+/// Prints a line for the parent process, apart from the lines of the test harness.
 fn tell(word: &str) {
     println!("\n{word}");
     std::io::stdout().flush().unwrap();
 }
 
-/// Waits until the parent says so.
+/// Waits for a line from the parent process.
 fn await_word() {
     std::io::stdin().read_line(&mut String::new()).unwrap();
 }
 
-/// Runs a future on a runtime whose spare threads end at once: they are not ours, and would wake to
-/// end while nothing is to happen. A parent that has had enough kills this process.
+/// Runs a future on a runtime whose spare threads end after 1 ms. The runtime starts these threads,
+/// and their end would count as a wake-up. The parent kills this process when it has finished.
 fn hold(future: impl Future<Output = ()>) {
     let mut runtime = tokio::runtime::Builder::new_multi_thread();
     let runtime = runtime.worker_threads(2).thread_keep_alive(Duration::from_millis(1));
     runtime.enable_all().build().unwrap().block_on(future);
 }
 
-/// Sessions that have been used a little, then held until the parent has seen enough.
+/// Role of a second process: accepts sessions, answers one message on each, and holds them.
 #[test]
 fn acceptor() {
     let Some(address) = variable(ADDRESS) else { return };
@@ -89,7 +89,7 @@ fn connector() {
     let config = Kind::from_name(&variable(KIND).unwrap()).config();
     let count: u64 = variable(SESSIONS).unwrap().parse().unwrap();
     hold(async {
-        // The runtime has its own resources before the first session.
+        // The runtime allocates its own resources before the first measurement.
         tokio::task::yield_now().await;
         tell("begun");
         await_word();
@@ -107,7 +107,7 @@ fn connector() {
     });
 }
 
-/// One of the two processes, which does not outlive its test.
+/// One of the two processes. Dropping this value kills the process.
 struct End {
     child: Child,
     input: ChildStdin,
@@ -144,9 +144,9 @@ impl End {
         std::fs::read_to_string(format!("/proc/{}/{file}", self.child.id())).unwrap()
     }
 
-    /// Context switches and CPU time of all its threads.
+    /// Returns the context switches and the CPU time of all threads of the process.
     fn activity(&self) -> Activity {
-        // A thread that ends while it is looked at is none of those that go on.
+        // If a thread ends while its numbers are read, all threads are read again.
         std::iter::repeat_with(|| self.activity_unless_one_ends()).flatten().next().unwrap()
     }
 
@@ -180,13 +180,13 @@ impl End {
 
 impl Drop for End {
     fn drop(&mut self) {
-        // No error if it has ended.
+        // An error is ignored: the process may have ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// The number behind `name:`.
+/// Returns the number that follows `name:`.
 fn number(text: &str, name: &str) -> u64 {
     let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).unwrap();
     line.split_whitespace().next().unwrap().parse().unwrap()
@@ -195,7 +195,7 @@ fn number(text: &str, name: &str) -> u64 {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Activity {
     threads: u32,
-    /// None of them has anything to do.
+    /// Whether all threads of the process are asleep.
     is_asleep: bool,
     switches: u64,
     cpu_time: Duration,
@@ -209,7 +209,7 @@ struct Footprint {
 }
 
 impl Footprint {
-    /// The growth for each of `sessions`, rounded up.
+    /// Returns the growth since `before` per session, rounded up.
     fn per_session(self, before: Self, sessions: u64) -> Self {
         let each = |after: u64, before: u64| after.saturating_sub(before).div_ceil(sessions);
         Self {
@@ -220,15 +220,15 @@ impl Footprint {
     }
 }
 
-/// Waits until neither has done anything between two looks.
+/// Waits until both processes were inactive between two consecutive checks.
 fn until_quiet(ends: &[End; 2]) {
     let until = Instant::now() + TIMEOUT;
     let mut last = ends.each_ref().map(End::activity);
     loop {
-        // A look now and then, so as not to keep a core from the ones that go to sleep.
+        // Pauses between two checks, to leave the cores to the threads that are going to sleep.
         std::thread::park_timeout(Duration::from_millis(200));
         let now = ends.each_ref().map(End::activity);
-        // One that had no turn has done nothing either.
+        // Equal numbers alone prove nothing: a thread that got no CPU time has not switched either.
         if now == last && now.iter().all(|activity| activity.is_asleep) {
             return;
         }
@@ -237,7 +237,7 @@ fn until_quiet(ends: &[End; 2]) {
     }
 }
 
-/// As many sessions as the descriptors of a process allow.
+/// Returns the number of sessions that the descriptor limit of a process allows.
 fn sessions() -> u64 {
     let allowed = limits::descriptors().hard.unwrap_or(u64::MAX);
     SESSIONS_MAX.min(allowed.saturating_sub(100) / DESCRIPTORS_PER_END_MAX)
@@ -252,7 +252,7 @@ fn are_silent(kind: Kind, silence: Duration) {
     ends.iter_mut().for_each(|end| end.hear("ready"));
     until_quiet(&ends);
     let start = ends.each_ref().map(End::activity);
-    // Nothing to wait for but that nothing happens.
+    // Pauses for a fixed time, because the test checks that nothing happens.
     std::thread::park_timeout(silence);
     let mut sum = Activity::default();
     for (end, start) in ends.iter().zip(start) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Memory has limits, each is named when it is met, and what is not needed goes back.
+//! Limits of memory: the error names the limit that is met, and unused memory is freed.
 
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "a test")]
 
@@ -52,11 +52,12 @@ fn error_of_too_large_message_names_limit_and_remedy() {
     let small = Kind::SharedMemory.config().memory_max(2 * MIB);
     let large = Kind::SharedMemory.config().memory_max(64 * MIB);
     for (client, server, limit, max, remedy) in [
-        // Ours: the peer would take more.
+        // The own limit binds: the peer would accept longer messages.
         (&small, &large, Limit::OwnMemory, 2 * MIB, "raise Config::memory_max on this side"),
-        // Both: theirs is met first, and raising it alone would not do.
+        // The limits of both sides bind. The error names the peer's, but raising that one alone
+        // would not help.
         (&small, &small, Limit::PeerMessage, 2 * MIB, "and Config::memory_max on this side"),
-        // Theirs, and we could make more.
+        // The peer's limit binds: this side could allocate more.
         (
             &large,
             &large.clone().map_max(3 * MIB),
@@ -71,7 +72,7 @@ fn error_of_too_large_message_names_limit_and_remedy() {
             4 * MIB,
             "Config::message_max at the peer",
         ),
-        // Shorter than what goes inline, and no segments at all.
+        // The peer's limit is shorter than an inline message, or it maps no segments at all.
         (
             &large,
             &large.clone().message_max(100),
@@ -90,14 +91,15 @@ fn error_of_too_large_message_names_limit_and_remedy() {
             assert_eq!(found.max, max, "{text}");
             assert_eq!(too_large(&mut channel, max as usize + 1).max, max);
         }
-        // As long as may be is not too long.
+        // A message of exactly the greatest length must be sent.
         let longest = pattern(found.max as usize, 9);
         channel.send_deadline(&longest, soon()).unwrap();
         assert!(other.recv_deadline(soon()).unwrap().unwrap() == longest, "{limit:?}");
     }
 }
 
-/// Sends until it fails, and holds what arrives.
+/// Sends messages until one fails. Returns the received messages, which are all held, and the
+/// error.
 fn exhaust(client: &mut Channel, server: &mut Channel, len: usize) -> (Vec<Message>, SendError) {
     let mut held = Vec::new();
     loop {
@@ -132,7 +134,7 @@ fn each_policy_at_the_end_of_memory_and_back() {
             assert!(held.len() >= 10, "a mebibyte holds more than {} messages", held.len());
             assert!(matches!(client.try_send(&[0; LEN]), Err(TrySendError::Full)));
             assert!(matches!(client.sender().try_reserve(LEN), Err(TrySendError::Full)));
-            // Small ones still pass: only memory is exhausted, not the ring.
+            // Only the memory is exhausted, not the ring, so short messages can still be sent.
             client.send(b"small").unwrap();
             assert_eq!(server.recv_deadline(soon()).unwrap().unwrap(), b"small");
             check(&held, LEN);
@@ -193,7 +195,8 @@ fn as_many_blocks_as_the_receiver_can_hold() {
     }
 }
 
-/// Mappings of segments in this process, which is both sides: the writer's and the reader's.
+/// Returns the mappings of segments in this process, which is both sides: writable and read-only
+/// ones.
 fn segments() -> (usize, usize) {
     let of = |write: char| {
         let is_one = |range: &&MappedRange| {
@@ -205,7 +208,7 @@ fn segments() -> (usize, usize) {
     (of('w'), of('-'))
 }
 
-/// Makes memory grow in several segments, all of them idle at the end.
+/// Makes the sender add several segments, all of which are idle at the end.
 fn grow(client: &mut Channel, server: &mut Channel) {
     let held: Vec<Message> = (0..14)
         .map(|seed| {
@@ -228,7 +231,7 @@ fn trimmed_memory_goes_back_on_both_sides() {
         assert!(written >= 4 && read >= 4, "{written} and {read} segments");
         client.sender().trim().unwrap();
         assert_eq!(segments().0, 0, "trim() gives all idle memory back");
-        // The receiver hears of it with the next look.
+        // The receiver unmaps retired segments when it next polls the ring.
         assert!(server.try_recv().is_err());
         assert_eq!(segments(), (0, 0));
         assert!(client.sender().stats().memory_bytes < 256 << 10);
@@ -293,7 +296,8 @@ fn half_a_message_is_never_seen() {
     });
     let ((mut sender, _back), (_reply, mut receiver)) = (client.split(), server.split());
     for seed in 0..20 {
-        // Too long for memory; the ring takes a part of it, and the receiver does not read.
+        // The message is too long for the memory. The ring takes some fragments, and the receiver
+        // does not read.
         let sent =
             sender.send_deadline(&pattern(2 << 20, 99), Instant::now() + Duration::from_millis(5));
         assert!(matches!(sent, Err(SendError::TimedOut)), "{sent:?}");
@@ -320,19 +324,19 @@ fn fragments_in_a_batch_come_whole_or_not_at_all() {
     let (mut client, mut server) = Kind::SharedMemory.pair(|config| {
         config.memory_max(256 << 10).message_max(8 * MIB).back_pressure(BackPressure::Overflow)
     });
-    // All memory is held, and the ring is nearly full.
+    // All memory is held by the receiver, and the ring is nearly full.
     let mut held = Vec::new();
     while client.sender().stats().overflows == 0 {
         client.try_send(&pattern(12_000, held.len() as u64)).unwrap();
         held.push(server.recv_deadline(soon()).unwrap().unwrap());
     }
-    // Arming reports the receiver's progress.
+    // Arming makes the receiver report its position.
     let _ = server.receiver().arm().unwrap();
     let mut queued = 0;
     while client.try_send(&[3; 900]).is_ok() {
         queued += 1;
     }
-    // Then there is room for the first piece, but not for the second.
+    // Frees ring space that suffices for the first fragment, but not for the second.
     for _ in 0..11 {
         assert_eq!(server.recv_deadline(soon()).unwrap().unwrap(), [3; 900]);
         queued -= 1;
@@ -348,7 +352,7 @@ fn fragments_in_a_batch_come_whole_or_not_at_all() {
     for _ in 0..committed {
         assert!(server.recv_deadline(soon()).unwrap().unwrap() == whole);
     }
-    // Remains of the batch would leave no space for this one.
+    // Fragments left over from the batch would leave no space for this message.
     client.send_deadline(&whole, soon()).unwrap();
     assert!(server.recv_deadline(soon()).unwrap().unwrap() == whole);
 }
@@ -366,7 +370,7 @@ fn a_batch_refuses_what_fits_neither_memory_nor_ring() {
     assert!(is_explained, "{added:?}");
 }
 
-/// Resident memory of the shared memory that is mapped here, as its writer and as its reader.
+/// Returns the resident bytes of mapped regions, separately for writable and read-only mappings.
 fn resident_of_halves() -> (u64, u64) {
     let text = std::fs::read_to_string("/proc/self/smaps").unwrap();
     let (mut written, mut read, mut current) = (0, 0, None);
@@ -392,6 +396,6 @@ fn an_idle_channel_takes_little() {
     let (written, read) = resident_of_halves();
     println!("resident per side: {} KiB written, {} KiB read", written >> 11, read >> 11);
     assert!(written > 0, "no half found");
-    // Both sides are this process.
+    // This process is both sides of the channel, so half of the sum belongs to each side.
     assert!((written + read) / 2 <= 256 << 10, "{written} written, {read} read");
 }

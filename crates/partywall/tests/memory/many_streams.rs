@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A million streams, one after the other and up to 500 at once, leave nothing behind: no memory,
-//! no descriptors, no blocks.
+//! A million streams, sequential and up to 500 at a time, leave no memory, descriptors or blocks
+//! behind.
 #![cfg(feature = "tokio")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
@@ -12,23 +12,26 @@ use std::time::Duration;
 const STREAMS: u32 = 1_000_000;
 const AT_ONCE: u32 = 500;
 
-/// Memory comes in steps, with the most that was ever under way at a time, which is a matter of
-/// chance: a process that has opened three million streams holds what it held after one. Remains of
-/// streams would grow with every phase. So the least of what the phases took counts.
+/// Number of phases in which the streams are opened. The allocator's memory grows with the greatest
+/// number of messages in flight so far, which depends on chance: a process holds the same after
+/// three million streams as after one million. A leak would grow in every phase, so the least
+/// growth of a phase is checked.
 const PHASES: u32 = 4;
-/// The bound of that growth, in bytes. A stream that left 16 bytes behind would come to more.
+/// Upper bound of the least growth of a phase in bytes. A leak of 16 bytes per stream would exceed
+/// it.
 const LEAST_GROWTH_MAX: u64 = 3 << 20;
-/// The bound of all growth, in bytes: large messages of all streams at once, in both directions.
+/// Upper bound of the growth over all phases in bytes: large messages of all concurrent streams, in
+/// both directions.
 const GROWTH_MAX: u64 = 32 << 20;
 
-/// Resources of this process.
+/// The resources that this process holds.
 #[derive(Clone, Copy, Debug)]
 struct Held {
     descriptors: usize,
     resident_bytes: u64,
 }
 
-/// Opens streams one after the other; each asks and is answered, now and then with a large message.
+/// Opens streams one after the other. Each sends a question and gets an answer, some of them large.
 async fn open_some(session: Session, count: u32) {
     let large = vec![7; 20_000];
     for index in 0..count {
@@ -46,7 +49,8 @@ async fn open_some(session: Session, count: u32) {
 async fn answer_all(session: Session) {
     while let Ok(Some(mut stream)) = session.accept().await {
         if let Ok(Some(question)) = stream.recv().await {
-            // Half of them are gone by then.
+            // The error is ignored: half of the streams are dropped by their opener before the
+            // answer.
             let _ = stream.send(&question).await;
         }
     }
@@ -82,14 +86,15 @@ fn a_million_streams_leave_nothing_behind() {
     });
 }
 
-/// Waits until no stream is left, and gives back what none of them needs any more.
+/// Waits until every stream has ended, and frees the memory that no stream needs.
 async fn settle(client: &Session, server: &Session) {
     for session in [client, server] {
         session.drained().await.unwrap();
         session.trim();
     }
     for session in [client, server] {
-        // After the announcements of segments to the peer.
+        // The answer to the ping follows the announcements of retired segments, so the peer has
+        // handled them.
         session.ping().await.unwrap();
         assert_eq!(session.stats().blocks_in_flight, 0);
     }

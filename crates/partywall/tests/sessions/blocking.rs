@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The blocking front: the same streams, with threads and deadlines.
+//! The `blocking` front of sessions: streams used by threads, with deadlines.
 
 use partywall::blocking::{Listener, Session, Stream, connect_with};
 use partywall::{
@@ -88,12 +88,13 @@ fn whoever_waits_has_a_deadline() {
         assert!(matches!(client.try_accept(), Err(WaitError::WouldBlock)));
         let mut there = server.accept_deadline(soon()).unwrap().unwrap();
         assert_eq!(there.metadata(), b"hello");
-        // No message is read: credit ends, and so does the wait for it.
+        // The peer reads no message, so credit runs out, and the wait for credit must end at the
+        // deadline.
         let mut sent = 0;
         let full = loop {
             match stream.try_send(&[7; 1000]) {
                 Ok(()) => sent += 1,
-                // A socket may be full for a moment before the window is.
+                // A socket may be full for a moment before the window is used up.
                 Err(StreamSendError::Full) if sent < 200 => std::thread::yield_now(),
                 Err(error) => break error,
             }
@@ -134,7 +135,8 @@ fn bytes_go_both_ways_and_end() {
     });
 }
 
-/// Calls that wait, made while a thread ends: its other thread-local values are gone by then.
+/// A value whose destructor makes blocking calls. It runs when the thread ends, after other
+/// thread-local values are destroyed.
 struct Farewell {
     stream: Stream,
     answers: std::sync::mpsc::Sender<Vec<u8>>,
@@ -157,7 +159,8 @@ fn a_stream_is_used_and_dropped_by_the_destructor_of_a_thread_local_value() {
     each(|name, client, server| {
         let (answers, answered) = std::sync::mpsc::channel();
         let leaving = std::thread::spawn(move || {
-            // The first value of this thread, and so the last to be destroyed.
+            // Thread-local values are destroyed in reverse order, so the first value of this thread
+            // is the last.
             FAREWELL.with_borrow_mut(|farewell| {
                 let mut stream = client.open(&[]).unwrap();
                 stream.send(b"hello").unwrap();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Bugs that sessions had, each by its symptom.
+//! Regression tests: each test is named after the symptom of a bug that sessions once had.
 #![cfg(feature = "tokio")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
@@ -49,7 +49,7 @@ fn more_pending_records_than_a_small_ring_holds_are_all_written() {
             for _ in 0..1000 {
                 theirs.push(server.accept().await.unwrap().unwrap());
             }
-            // All at once: the driver has no chance to write in between.
+            // The streams are dropped together, so the driver cannot write records in between.
             drop((ours, theirs));
             client.drained().await.unwrap();
             server.drained().await.unwrap();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Pending credit goes with the next message, by every way of sending it, or is sent by an end that
-//! waits (SPEC 11.4).
+//! Pending credit is carried by the next message, whatever method sends it. An end that waits sends
+//! its pending credit in a record of its own (SPEC 11.4).
 #![cfg(feature = "tokio")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
@@ -10,14 +10,15 @@ use partywall_testkit::TIMEOUT;
 use partywall_testkit::{Kind, run, session_pair};
 
 const WINDOW: u64 = 64 << 10;
-/// Eleven of these cost about the window; the credit of six is pending, and need not be sent at
-/// once.
+/// Length of a message in bytes. Eleven messages cost about the window. The credit of `DUE`
+/// messages is due but may wait for a message of the other direction.
 const LEN: usize = 6000;
 const DUE: usize = 6;
-/// Without credit for those six, the peer could send four more.
+/// Number of further messages. Without the credit of the first `DUE`, the peer could send only
+/// four.
 const MORE: usize = 10;
 
-/// How the one message goes that carries the credit.
+/// The method that sends the message which carries the credit.
 #[derive(Clone, Copy, Debug)]
 enum Way {
     Inline,
@@ -43,7 +44,7 @@ impl Way {
     }
 }
 
-/// Fills all memory that `client` may use, with messages that are not read.
+/// Uses up the memory of `client` with messages that the peer does not read.
 async fn exhaust(client: &Session, server: &Session) -> Vec<(Stream, Stream)> {
     let mut hogs = Vec::new();
     while client.stats().overflows == 0 {
@@ -56,7 +57,7 @@ async fn exhaust(client: &Session, server: &Session) -> Vec<(Stream, Stream)> {
     hogs
 }
 
-/// Only the one message of `way` carries the credit that the peer waits for.
+/// The peer waits for credit that only the one message sent by `way` carries.
 async fn carry(way: Way, client: &Session, server: &Session) {
     let mut ours = client.open(b"").await.unwrap();
     let mut theirs = server.accept().await.unwrap().unwrap();
@@ -89,7 +90,8 @@ fn credit_goes_along_with_messages_of_every_kind() {
 #[test]
 fn credit_goes_along_with_messages_in_pieces() {
     run("credit along with pieces", TIMEOUT, async {
-        // Not isolated: there, what arrives is copied, and its memory goes home at once.
+        // The peer is trusted. From an untrusted peer, messages are copied, and their memory is
+        // released at once.
         let (client, server) = session_pair(Kind::SharedMemory, |config| {
             let config = config.stream_window(WINDOW).memory_max(256 << 10);
             config.back_pressure(BackPressure::Overflow)
@@ -106,8 +108,8 @@ fn credit_goes_along_with_messages_in_pieces() {
     });
 }
 
-/// Both ends send ahead, receive some, and send again: each waits for credit that the other has
-/// pending, and has not sent because it waits itself.
+/// Both ends send, receive some, and send again. Each waits for credit that the other end has
+/// pending, so an end that waits must send its pending credit.
 #[test]
 fn two_who_wait_to_send_do_not_wait_for_each_other() {
     run("both wait to send", TIMEOUT, async {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Both fronts of a session have the same names for the same things, and what never waits on one
-//! never waits on the other.
+//! Both fronts of sessions have the same names, and a call that never waits on one front never
+//! waits on the other.
 #![cfg(feature = "tokio")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
@@ -34,7 +34,7 @@ fn what_never_waits_says_so_on_tokio() {
             let (client, server) = session_pair(kind, |config| config.streams_max(1)).await;
             assert!(matches!(server.try_accept(), Err(WaitError::WouldBlock)));
             let mut stream = client.try_open(b"first").unwrap();
-            // As many as the peer bears.
+            // The peer allows one stream at a time, so a second one cannot be opened now.
             let another = client.try_open(b"second");
             assert!(matches!(another, Err(OpenError::WouldBlock)));
             let mut accepted = None;
@@ -49,7 +49,7 @@ fn what_never_waits_says_so_on_tokio() {
             stream.sender().send(b"one").await.unwrap();
             assert_eq!(there.receiver().recv().await.unwrap().unwrap(), b"one");
             assert_eq!(there.receiver().received(), 1);
-            // A failed attempt holds no stream number.
+            // A failed attempt to open keeps no stream number.
             drop((stream, there));
             until_async("the other front agrees", || client.try_open(b"third").is_ok()).await;
             client.close(9, "the test is done");
@@ -84,7 +84,7 @@ fn a_listener_on_tokio_may_be_asked_without_waiting() {
     });
 }
 
-/// Each task that awaits a session gets one, and each session one of the tasks.
+/// Several tasks await sessions: each must get exactly one.
 #[test]
 fn a_listener_on_tokio_is_accepted_from_by_several_tasks_at_once() {
     const TASKS: usize = 4;
@@ -97,7 +97,7 @@ fn a_listener_on_tokio_is_accepted_from_by_several_tasks_at_once() {
             let listener = Arc::clone(&listener);
             accepting.spawn(async move { listener.accept().await.unwrap() });
         }
-        // All of them wait before the first session comes.
+        // All tasks wait before the first session is connected.
         ::tokio::task::yield_now().await;
         let mut connected = Vec::new();
         for _ in 0..TASKS {
@@ -130,7 +130,8 @@ fn a_blocking_stream_has_the_deadlines_of_its_halves() {
         assert_eq!(there.recv_deadline(soon()).unwrap().unwrap(), b"two");
         assert!(matches!(there.try_recv(), Err(StreamRecvError::Empty)));
         assert_eq!(there.receiver().received(), 2);
-        // More than the window, and it is not read: the second message waits for credit.
+        // The message is longer than the window and is not read, so the second message waits for
+        // credit.
         let long = vec![1; 300_000];
         stream.send_deadline(&long, soon()).unwrap();
         let late = stream.send_deadline(&long, Instant::now());
@@ -175,7 +176,7 @@ fn streams_as_bytes_are_finished_and_stopped_by_the_same_names() {
     });
 }
 
-/// A response is the request in reverse.
+/// Writes the bytes of the request in reverse order.
 fn reversed(request: &[u8], response: &mut [u8]) -> usize {
     for (byte, from) in response.iter_mut().zip(request.iter().rev()) {
         *byte = *from;
@@ -249,14 +250,14 @@ fn reply_with_says_which_direction_failed() {
     let is_stopped = matches!(stopped, Err(ReplyError::Send(StreamSendError::Stopped { code: 7 })));
     assert!(is_stopped, "{stopped:?}");
     drop((stream, there));
-    // A response longer than its room is the application's mistake.
+    // A response longer than its buffer is a mistake of the application, so the call panics.
     let mut stream = client.open(b"").unwrap();
     let mut there = server.accept_deadline(soon()).unwrap().unwrap();
     stream.send(b"question").unwrap();
     assert!(panics(|| drop(there.reply_with_deadline(3, |_, _| 4, soon()))));
 }
 
-/// An application that passes a code of the protocol makes a mistake.
+/// Whether the call panics, as it must when an application passes a reserved code.
 fn panics(give: impl FnOnce()) -> bool {
     catch_unwind(AssertUnwindSafe(give)).is_err()
 }
@@ -270,7 +271,8 @@ fn no_front_gives_up_a_stream_with_a_code_of_the_protocol() {
     assert!(panics(|| stream.reset(FIRST)));
     assert!(panics(|| stream.sender().reset(REFUSED)));
     assert!(panics(|| stream.receiver().stop(DROPPED)));
-    // That sent nothing, and the largest code of an application is sent.
+    // The refused calls have sent nothing. The largest code of an application, `FIRST - 1`, is
+    // sent.
     stream.send(b"goes on").unwrap();
     assert_eq!(there.recv().unwrap().unwrap(), b"goes on");
     stream.reset(FIRST - 1);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The other process of a session is killed, or stopped for a while: every call that waits ends
-//! with an error that says so, and a pause is no death.
+//! The peer's process is killed, or stopped for a while. After a kill, every waiting call ends with
+//! an error that says so; a stopped process does not count as dead.
 #![cfg(feature = "tokio")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
@@ -15,9 +15,9 @@ use tokio::task::JoinHandle;
 
 const KINDS: [Kind; 3] = [Kind::SharedMemory, Kind::Untrusted, Kind::Unix];
 const WINDOW: u64 = 4000;
-/// Streams that our side may open.
+/// Most streams that this side may open.
 const STREAMS_MAX: u32 = 40;
-/// A death is known at once; this allows for a machine that is busy with other things.
+/// Longest time until a death is known. It is known at once, except on a busy machine.
 const PROMPT: Duration = Duration::from_secs(10);
 const MESSAGES: u64 = 6000;
 const STOPPED: Duration = Duration::from_secs(5);
@@ -29,7 +29,7 @@ fn config(kind: Kind) -> Config {
     kind.config().ring_bytes(4096).inline_max(512).stream_window(WINDOW).streams_max(STREAMS_MAX)
 }
 
-/// Connects as a second process does.
+/// Connects to the address that the environment of this second process names.
 async fn reach() -> Option<Session> {
     let kind = Kind::from_name(&variable(KIND)?);
     Some(connect_with(variable(ADDRESS)?, &config(kind)).await.unwrap())
@@ -42,7 +42,7 @@ async fn start(name: &str, kind: Kind) -> (Second, Session) {
     (second, listener.accept().await.unwrap())
 }
 
-/// Accepts streams and never reads them, until it is killed.
+/// Role of a second process: accepts streams and never reads them, until it is killed.
 #[test]
 fn idler() {
     if variable(KIND).is_none() {
@@ -57,7 +57,7 @@ fn idler() {
     });
 }
 
-/// Reads all streams as fast as they come, until it is killed.
+/// Role of a second process: reads all streams as fast as possible, until it is killed.
 #[test]
 fn reader() {
     if variable(KIND).is_none() {
@@ -71,7 +71,7 @@ fn reader() {
     });
 }
 
-/// Sends `MESSAGES` on one stream and waits until the peer closes.
+/// Role of a second process: sends `MESSAGES` on one stream, and waits until the peer closes.
 #[test]
 fn sender() {
     if variable(KIND).is_none() {
@@ -134,9 +134,10 @@ fn senders_under_load_learn_promptly_that_the_receiver_was_killed() {
     });
 }
 
-/// Waits for room: everything else of the session has been filled.
+/// Starts tasks that send until the ring is full and then wait for room.
 async fn fill(session: &Session) -> Vec<JoinHandle<StreamSendError>> {
-    // All are open before the first sends: once the ring is full, an OPEN would wait, too.
+    // The streams are opened before any sends, because OPEN would wait as well once the ring is
+    // full.
     let mut streams = Vec::new();
     for _ in 0..8 {
         streams.push(session.open(b"").await.unwrap());
@@ -162,7 +163,7 @@ fn every_call_that_waits_ends_when_the_other_process_is_killed() {
     run("waiting calls", 2 * TIMEOUT, async {
         for kind in KINDS {
             let (second, session) = start("half_dead::idler", kind).await;
-            // Stopped, it neither reads the ring, nor answers, nor gives credit.
+            // The stopped process neither reads the ring, nor answers pings, nor gives credit.
             assert!(session.ping().await.is_ok());
             let mut receiving = session.open(b"").await.unwrap();
             let recv = tokio::spawn(async move { receiving.recv().await });
@@ -220,7 +221,8 @@ fn five_seconds_of_being_stopped_lose_nothing() {
             stop(second.pid(), Instant::now() + TIMEOUT).unwrap();
             let until = tokio::time::Instant::from_std(Instant::now() + STOPPED);
             let mut number = MESSAGES / 3;
-            // Its earlier messages still come; then none does, and no death is reported.
+            // Messages that the stopped process had sent still arrive. Afterwards none does, and no
+            // death is reported.
             while let Ok(message) = tokio::time::timeout_at(until, stream.recv()).await {
                 assert!(is_pattern(&message.unwrap().unwrap(), number), "message {number}");
                 number += 1;

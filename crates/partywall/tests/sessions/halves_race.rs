@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Two threads use the two halves of a stream while the ring is full most of the time: what the
-//! receiving half owes and what the sending half sends must not overtake each other. That they did
-//! needed a thread that was interrupted within a few instructions, so one run that passes says
-//! little.
+//! Two threads use the two halves of a stream while the ring is nearly always full. Records that
+//! the receiving half has pending and messages that the sending half sends must keep their order.
+//! The bug needed an interruption within a few instructions, so one run that passes proves little.
 
 use partywall::blocking::{Listener, SendStream, Session, connect_with};
 use partywall::{Config, StreamSendError, TransportPolicy, Wait};
@@ -34,8 +33,8 @@ fn send_on(mut send: SendStream, stop: &AtomicBool) {
     }
 }
 
-/// Both directions of all streams as fast as they go; now and then a stream is stopped and another
-/// opened.
+/// Sends and receives on all streams as fast as possible; after `lives` messages a stream is
+/// stopped and another opened.
 fn both_ways(session: &Session, opens: bool, lives: usize, stop: &AtomicBool) {
     std::thread::scope(|scope| {
         for _ in 0..STREAMS {

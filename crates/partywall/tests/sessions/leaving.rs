@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A session that has ended here says what it still has to say, also when its process exits right
-//! after; for one who lives and never reads it waits a bounded time, and then nothing of it is
-//! left.
+//! A session that has ended sends its pending records, even if its process exits right after. If
+//! the peer never reads, the session waits for a bounded time and then drops the rest.
 #![cfg(feature = "tokio")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
@@ -15,29 +14,30 @@ use partywall_testkit::{Second, TIMEOUT, is_pattern, pattern, soon, variable};
 use std::process::exit;
 use std::time::{Duration, Instant};
 
-/// Transports whose buffers a test can fill in a moment.
+/// Transports whose buffers a test can fill quickly.
 const SMALL: [Kind; 3] = [Kind::SharedMemory, Kind::Untrusted, Kind::Unix];
 
 const KIND: &str = "PARTYWALL_LEAVING_KIND";
 const ADDRESS: &str = "PARTYWALL_LEAVING_ADDRESS";
 
-/// Room ends before credit does.
+/// A configuration with a small ring and a large window, so that room runs out before credit does.
 fn config(kind: Kind) -> Config {
     kind.config().ring_bytes(4096).inline_max(512).stream_window(8 << 20)
 }
 
-/// The same for one who leaves, and gives nothing up because the peer has no time to read.
+/// The configuration of a process that exits: its linger time is long, so that it drops nothing
+/// because of a slow peer.
 fn long_idle(kind: Kind) -> Config {
     config(kind).linger(2 * TIMEOUT)
 }
 
-/// Connects as a second process does.
+/// Connects to the address that the environment of this second process names.
 fn reach() -> Option<blocking::Session> {
     let kind = Kind::from_name(&variable(KIND)?);
     Some(blocking::connect_with(variable(ADDRESS)?, &long_idle(kind)).unwrap())
 }
 
-/// A second process that plays this role, and our end of its session.
+/// Starts a second process in this role. Returns the process and this side's end of its session.
 fn meet(role: &str, kind: Kind, config: &Config) -> (Second, blocking::Session) {
     let mut listener = blocking::Listener::bind_with(kind.address(), config).unwrap();
     let address = listener.local_address().to_string();
@@ -45,7 +45,7 @@ fn meet(role: &str, kind: Kind, config: &Config) -> (Second, blocking::Session) 
     (second, listener.accept_deadline(soon()).unwrap())
 }
 
-/// Keeps what it accepts and reads nothing of it, until it is killed.
+/// Role of a second process: accepts streams and never reads them, until it is killed.
 #[test]
 fn idler() {
     let Some(session) = reach() else { return };
@@ -57,12 +57,12 @@ fn idler() {
 
 const MESSAGES: u64 = 50;
 
-/// How long a message is: short ones, and some that take more than one record on a socket.
+/// Returns the length of a message: mostly short, some longer than one record of a socket.
 const fn len(number: u64) -> usize {
     if number % 10 == 0 { 60_000 } else { 300 }
 }
 
-/// Sends, drops everything, and exits at once.
+/// Role of a second process: sends, drops session and stream, and exits immediately.
 #[test]
 fn blocking_and_gone() {
     let Some(session) = reach() else { return };
@@ -75,13 +75,14 @@ fn blocking_and_gone() {
     exit(0);
 }
 
-/// The same on a runtime, which ends before the process does.
+/// Role of a second process: sends on a tokio runtime, which shuts down before the process exits.
 #[test]
 fn tokio_and_gone() {
     on_a_runtime(false);
 }
 
-/// The same, with the session closed and finished, and a runtime that is not shut down.
+/// Role of a second process: sends on a tokio runtime, closes the session, awaits `finished`, and
+/// exits without shutting the runtime down.
 #[test]
 fn tokio_finished_and_gone() {
     on_a_runtime(true);
@@ -92,8 +93,8 @@ fn on_a_runtime(finishes: bool) {
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     runtime.block_on(async {
-        // A runtime that ends does not wait for room: without any, ends of streams would not be
-        // said.
+        // A runtime that shuts down does not wait for room. With a small ring, the ends of streams
+        // might be lost.
         let ring_bytes = if finishes { 4096 } else { 64 << 10 };
         let config = long_idle(Kind::from_name(&kind)).ring_bytes(ring_bytes);
         let address = variable(ADDRESS).unwrap();
@@ -144,7 +145,8 @@ fn a_process_that_exits_right_after_has_said_all() {
 
 const LONG: usize = 2 << 20;
 
-/// Sends one long message, drops everything, and exits at once.
+/// Role of a second process: sends one long message, drops session and stream, and exits
+/// immediately.
 #[test]
 fn long_and_gone() {
     let Some(session) = reach() else { return };
@@ -154,7 +156,8 @@ fn long_and_gone() {
     exit(0);
 }
 
-/// Bytes that reach a closed TCP socket make its kernel drop bytes that it has not delivered.
+/// Bytes that reach a closed TCP socket make its kernel discard bytes that it has not delivered. So
+/// the closing side must read until the peer closes.
 #[test]
 fn what_was_sent_arrives_although_its_receiver_talks_all_the_time() {
     if variable(KIND).is_some() {
@@ -175,11 +178,13 @@ fn what_was_sent_arrives_although_its_receiver_talks_all_the_time() {
     }
 }
 
-/// More than a Unix socket takes at once, and less than the foe gives credit for.
+/// Length in bytes of a message that a Unix socket does not accept at once, within the foe's
+/// credit.
 const LAST_WORDS: usize = 900_000;
 const PATH: &str = "PARTYWALL_LEAVING_PATH";
 
-/// Sends what the kernel does not take at once, drops everything, and exits at once.
+/// Role of a second process: sends more than the kernel accepts, drops session and stream, and
+/// exits.
 #[test]
 fn last_words_and_gone() {
     let Some(path) = variable(PATH) else { return };
@@ -193,7 +198,7 @@ fn last_words_and_gone() {
     exit(0);
 }
 
-/// The peer reads nothing before the process had every occasion to exit.
+/// The peer reads nothing until the process could have exited.
 #[test]
 fn what_the_kernel_did_not_take_is_written_before_the_process_exits() {
     if variable(PATH).is_some() {
@@ -225,7 +230,7 @@ fn what_the_kernel_did_not_take_is_written_before_the_process_exits() {
     assert!(second.wait().success());
 }
 
-/// Our side lingers this long, so that a stopped process is given up soon.
+/// The linger time of this side: short, so that it gives up a stopped process soon.
 const LINGER: Duration = Duration::from_millis(50);
 
 #[test]
@@ -243,12 +248,12 @@ fn a_session_with_one_who_never_reads_ends_all_the_same() {
                 std::iter::repeat_with(|| stream.try_send(&[1; 500])).find_map(Result::err);
             assert!(matches!(unsent, Some(StreamSendError::Full)), "{kind:?}: {unsent:?}");
         }
-        // Each owes an end for which there is no room.
+        // Each dropped stream leaves a pending record of its end, for which there is no room.
         drop(streams);
         session.close(0, "");
         let finished = session.finished(Some(soon()));
         assert!(finished.is_ok(), "{kind:?}: {finished:?}");
-        // No call waits for dropped streams.
+        // Dropping the session must not wait for the records of dropped streams.
         drop(session);
         drop(second);
     }
@@ -269,7 +274,7 @@ fn the_same_on_a_runtime_that_has_no_timers() {
         let address = listener.local_address().to_string();
         let second = Second::start("leaving::idler", &[(KIND, kind.name()), (ADDRESS, &address)]);
         let pid = second.pid();
-        // There is no timer to give up by: whoever waits for this does.
+        // The runtime has no timers, so another thread watches the time.
         let watch = std::thread::spawn(move || {
             let ended = received.recv_timeout(2 * TIMEOUT);
             drop(second);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A task whose operations never have to wait shares its thread all the same: others run in
+//! A task whose operations never have to wait must still share its thread: other tasks run in
 //! between.
 #![cfg(feature = "tokio")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
@@ -12,10 +12,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-/// More than any budget of a task, and less than what the ring and a window take without waiting.
+/// Number of operations: more than any task budget, and less than ring and window take without
+/// waiting.
 const OPERATIONS: usize = 400;
 
-/// A task that waits for its turn; whether it had it.
+/// A second task, and whether it has run.
 struct Others(Arc<AtomicBool>);
 
 impl Others {
@@ -34,7 +35,7 @@ impl Others {
     }
 }
 
-/// Both ends of a stream, with sessions that must be kept.
+/// Makes both ends of a stream, with the two sessions that must stay alive.
 async fn streams(kind: Kind) -> ((Session, Session), (Stream, Stream)) {
     let (client, server) =
         session_pair(kind, |config| config.stream_window(4 << 20).ring_bytes(1 << 20)).await;
@@ -43,7 +44,7 @@ async fn streams(kind: Kind) -> ((Session, Session), (Stream, Stream)) {
     ((client, server), (ours, theirs))
 }
 
-/// All that was sent lies in the peer's queues.
+/// Waits until every sent message is in the peer's queues.
 async fn arrived(session: &Session) {
     session.ping().await.unwrap();
 }
@@ -104,7 +105,7 @@ fn one_who_reads_bytes_one_by_one() {
     });
 }
 
-/// They fill no buffer, so a read goes on to the next.
+/// Empty messages fill no buffer, so one read takes many of them.
 #[test]
 fn one_who_reads_bytes_of_messages_that_are_empty() {
     run_alone("empty", TIMEOUT, async {
@@ -140,8 +141,8 @@ fn one_who_accepts_streams_that_were_opened() {
     });
 }
 
-/// As long as the flood comes from elsewhere, it never ends: a timer of the flooded runtime fires
-/// all the same.
+/// A flood of messages from another runtime never ends. A timer of the flooded runtime must fire
+/// nevertheless.
 #[test]
 fn a_timer_fires_amid_a_flood() {
     let flooding =

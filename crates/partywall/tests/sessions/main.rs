@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Sessions between ends that keep the rules: streams, credit, both fronts, foreign protocols,
-//! endings.
+//! Tests of sessions between peers that keep the rules: streams, credit, both fronts, other
+//! protocols, and endings.
 
 #[cfg(feature = "tokio")]
 #[path = "../support_protocol/mod.rs"]

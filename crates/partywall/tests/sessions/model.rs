@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Sessions against a simple model: every stream is two queues. Both ends open streams at random,
-//! send in every way, drop futures, close, reset, stop and drop. A message always comes once,
-//! whole, in order, on its own stream, and each end is seen as what it was.
+//! Model test of sessions: every direction of a stream behaves as a queue. Both ends open random
+//! streams, send by every method, drop futures, finish, reset, stop and drop. Each message must
+//! arrive once, whole, in order and on its own stream, and each end must be reported as it
+//! happened.
 //!
-//! A failure names its seed; `PARTYWALL_MODEL_SEED=…` repeats that run alone.
+//! A failure prints its seed; `PARTYWALL_MODEL_SEED=…` repeats only that run.
 #![cfg(feature = "tokio")]
 
 use partywall::tokio::{RecvStream, SendStream, Session, Stream};
@@ -16,15 +17,15 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// So many seeds for each kind of transport.
+/// Number of seeds for each transport.
 const SEEDS: u64 = 40;
-/// A run takes milliseconds, and much more on a busy machine, because calls that do not wait are
-/// repeated. The most expensive one is over a Unix socket with seed 4: both drivers spin, sends
-/// fail for lack of credit, and opens for lack of numbers. It takes half a second of processor
-/// time.
+/// Time limit of one run. A run takes milliseconds, and much more on a busy machine, because calls
+/// that do not wait are repeated. The most expensive run, seed 4 over a Unix socket, takes half a
+/// second of processor time: both drivers spin, and many calls fail for lack of credit or stream
+/// numbers.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// How a sending direction ends.
+/// How the sender of a direction ends it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum SendEnd {
     Close,
@@ -32,7 +33,7 @@ enum SendEnd {
     Reset(u32),
 }
 
-/// How a receiving direction ends.
+/// How the receiver of a direction ends it: after how many messages, and with which code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum RecvEnd {
     ToTheEnd,
@@ -40,15 +41,15 @@ enum RecvEnd {
     Drop(u64),
 }
 
-/// One direction of a stream, as it should be.
+/// The plan of one direction of a stream, and what was sent.
 #[derive(Debug)]
 struct Direction {
     messages: u64,
     send_end: SendEnd,
     recv_end: RecvEnd,
-    /// Length and pattern of each message that was sent, or is being sent.
+    /// Length and pattern of each message that was sent or is being sent.
     sent: Mutex<Vec<(usize, u64)>>,
-    /// Whether the sender sent all it wanted.
+    /// Whether the sender has sent all planned messages.
     is_done: Mutex<bool>,
 }
 
@@ -79,19 +80,19 @@ impl Direction {
     }
 }
 
-/// The model, which both ends share.
+/// The plan of one run, shared by both ends.
 struct World {
     seed: u64,
     size_max: u64,
-    /// Where nothing goes another way when memory is exhausted, one who keeps messages while it
-    /// waits for the next would wait for itself.
+    /// Whether receivers drop their messages before they wait for the next. Without overflow into
+    /// the ring, a receiver that holds messages could wait for memory that they occupy.
     lets_go: bool,
-    /// The session is closed at some time in between.
+    /// Whether the session is closed while streams are in use.
     is_cut: bool,
     streams: Mutex<HashMap<u64, [Arc<Direction>; 2]>>,
 }
 
-/// The parameters of a run.
+/// Returns the random parameters of a run.
 fn config(seed: u64, base: Config, is_shared_memory: bool) -> (Config, u64, bool) {
     let mut chance = Random::new(seed);
     let policy = [BackPressure::Block, BackPressure::Error, BackPressure::Overflow]
@@ -114,7 +115,7 @@ fn config(seed: u64, base: Config, is_shared_memory: bool) -> (Config, u64, bool
     let mut size_max = 4 << 20;
     if chance.below(2) == 0 {
         config = config.ring_bytes(4096).inline_max(512);
-        // Fragments of a message take the whole ring, many times.
+        // The fragments of one message fill the whole ring many times.
         size_max = 100_000;
     }
     if chance.below(2) == 0 {
@@ -126,7 +127,8 @@ fn config(seed: u64, base: Config, is_shared_memory: bool) -> (Config, u64, bool
     (config, size_max, policy != BackPressure::Overflow)
 }
 
-/// Sends one message in one of the ways; whether it went. `None` if the direction is over.
+/// Sends one message by a randomly chosen method. Returns whether it was sent; fails if the
+/// direction has ended.
 async fn send_one(
     stream: &mut SendStream,
     model: &Direction,
@@ -167,14 +169,14 @@ async fn send_one(
     }
     match sent {
         Err(StreamSendError::Full) => Ok(false),
-        // A message that goes whole has less space than one that goes in pieces, and a reservation
+        // A message that must be sent whole has less space than one in fragments, and a reservation
         // may be larger than its message.
         Err(StreamSendError::TooLarge(_)) if way < 6 && len > 500 => Ok(false),
         other => other,
     }
 }
 
-/// The sending half of a stream, from beginning to end.
+/// Sends the planned messages of one direction, then ends it as planned.
 async fn send_all(world: Arc<World>, mut stream: SendStream, model: Arc<Direction>, seed: u64) {
     let mut chance = Random::new(seed);
     let mut went = 0;
@@ -188,7 +190,7 @@ async fn send_all(world: Arc<World>, mut stream: SendStream, model: Arc<Directio
                 let expected = match model.recv_end {
                     RecvEnd::Stop(_, code) => code,
                     RecvEnd::Drop(_) => DROPPED,
-                    // It lost its session.
+                    // The receiver's session was closed, so it dropped the stream.
                     RecvEnd::ToTheEnd if world.is_cut => DROPPED,
                     RecvEnd::ToTheEnd => panic!("stopped ({code}) by one who reads to the end"),
                 };
@@ -214,7 +216,7 @@ async fn send_all(world: Arc<World>, mut stream: SendStream, model: Arc<Directio
     }
 }
 
-/// The receiving half of a stream, from beginning to end.
+/// Receives the messages of one direction until it ends or the plan says to stop.
 async fn receive_all(world: Arc<World>, mut stream: RecvStream, model: Arc<Direction>, seed: u64) {
     let mut chance = Random::new(seed);
     let mut held = Vec::new();
@@ -223,7 +225,7 @@ async fn receive_all(world: Arc<World>, mut stream: RecvStream, model: Arc<Direc
             RecvEnd::Stop(after, code) if after == count => {
                 stream.stop(code);
                 let after = stream.recv().await;
-                // It may have ended before.
+                // The direction may have ended before it was stopped.
                 return assert!(!matches!(after, Ok(Some(_))));
             }
             RecvEnd::Drop(after) if after == count => return,
@@ -258,7 +260,7 @@ async fn receive_all(world: Arc<World>, mut stream: RecvStream, model: Arc<Direc
                 let (len, seed) = sent.expect("nobody sent it");
                 assert_eq!(message.len(), len, "message {count}");
                 assert!(is_pattern(&message, seed), "message {count} of {len} bytes is another");
-                // A few stay with us, and keep memory from being used again.
+                // Holds up to two messages, so that their memory stays in use.
                 held.push(message);
                 if held.len() > 2 {
                     held.swap_remove(chance.below(3) as usize);
@@ -277,12 +279,12 @@ fn check_end(world: &World, model: &Direction, count: u64, end: &Result<(), Stre
         _ => false,
     };
     let is_done = *model.is_done.lock().unwrap();
-    // A sender that saw the session end drops its half.
+    // The session may have been closed, after which a sender drops its half early.
     assert!(expected || (world.is_cut && !is_done), "{end:?} instead of {:?}", model.send_end);
     assert!(count == model.messages || (world.is_cut && !is_done), "{count} of {}", model.messages);
 }
 
-/// Both halves of a stream; `side` is 0 with its opener.
+/// Uses both directions of a stream; `side` is 0 for the stream's opener.
 async fn use_stream(world: Arc<World>, stream: Stream, id: u64, side: usize) {
     let [out, back] = world.streams.lock().unwrap()[&id].clone();
     let (sending, receiving) = if side == 0 { (out, back) } else { (back, out) };
@@ -294,7 +296,7 @@ async fn use_stream(world: Arc<World>, stream: Stream, id: u64, side: usize) {
     receiving.await.unwrap();
 }
 
-/// Opens streams one after the other, without waiting for any to end.
+/// Opens streams one after the other, without waiting for earlier ones to end.
 async fn open_many(world: Arc<World>, session: Session, side: u64) {
     let mut chance = Random::new(world.seed ^ (side + 10));
     let mut tasks = Vec::new();
@@ -328,7 +330,7 @@ async fn open_many(world: Arc<World>, session: Session, side: u64) {
     }
 }
 
-/// Accepts until the session is over.
+/// Accepts streams until the session is over.
 async fn accept_all(world: Arc<World>, session: Session, side: u64) -> SessionError {
     let mut chance = Random::new(world.seed ^ (side + 20));
     let mut tasks = Vec::new();
@@ -341,7 +343,7 @@ async fn accept_all(world: Arc<World>, session: Session, side: u64) -> SessionEr
         match accepted {
             None => tokio::task::yield_now().await,
             Some(Err(end)) => break end,
-            // Distinguishes the two good ends.
+            // `accept` returns `None` whichever side closed; the reason of the session says which.
             Some(Ok(None)) => break session.close_reason().unwrap(),
             Some(Ok(Some(stream))) => {
                 let id = u64::from_le_bytes(stream.metadata().try_into().unwrap());
@@ -381,7 +383,7 @@ async fn one_run(kind: Kind, seed: u64) {
         client.drained().await.unwrap();
         server.drained().await.unwrap();
         assert_eq!((client.streams(), server.streams()), (0, 0));
-        // The next message finds the blocks that the peer released.
+        // Closes the session; `drained` has shown that no stream is left.
         client.close(0, "");
     }
     let [at_client, at_server] = accepting;
@@ -401,7 +403,7 @@ fn runs(kind: Kind) {
     }
 }
 
-/// Tells how to repeat a run that failed.
+/// Prints how to repeat a failed run when it is dropped.
 struct Repeat(Kind, u64);
 
 impl Drop for Repeat {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Memory is exhausted a thousand times under load, with `BackPressure::Overflow`: order is kept,
+//! Under `BackPressure::Overflow`, memory is exhausted a thousand times under load. Order is kept,
 //! every byte is right, and after each recovery the next message is zero-copy again.
 #![cfg(feature = "tokio")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
@@ -36,7 +36,7 @@ fn after_each_storm_messages_are_zero_copy_again() {
         for storm in 0..STORMS {
             let mut held = Vec::new();
             let mut copied = false;
-            // All that comes is held, until a message comes without memory of its own.
+            // Holds every received message until one arrives that was copied for lack of memory.
             while !copied {
                 stream.send(&pattern(LEN, number)).await.unwrap();
                 noise.send(&storm.to_le_bytes()).await.unwrap();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Sessions over a protocol: the same streams, for listeners that speak two protocols at one
-//! address, and what a protocol has no words for.
+//! Sessions over another protocol: the same streams, listeners that serve two protocols at one
+//! address, and operations that a protocol does not support.
 #![cfg(feature = "tokio")]
 
 use crate::support_protocol;
@@ -32,14 +32,15 @@ fn connect(address: &str, config: &Config) -> Session {
     connect_with_protocol(address, config, plain()).unwrap()
 }
 
-/// An address, in a directory that lasts as long as the first value.
+/// Returns a new address. Its directory lives as long as the first value.
 fn address() -> (TempDir, String) {
     let directory = tempfile::tempdir().unwrap();
     let address = format!("unix:{}/s.sock", directory.path().display());
     (directory, address)
 }
 
-/// A listener for both protocols, and where it listens.
+/// Makes a listener that serves both protocols. Returns its directory, its address and the
+/// listener.
 fn home(adapt: impl FnOnce(Config) -> Config) -> (TempDir, String, Listener) {
     let (directory, address) = address();
     let listener = Listener::bind_with(&*address, &adapt(config())).unwrap();
@@ -50,7 +51,7 @@ fn soon() -> Instant {
     Instant::now() + Duration::from_secs(30)
 }
 
-/// So long one lets a listener go on, who looks then for what has become of it.
+/// Returns a deadline of 20 ms, for driving a listener before its counters are checked.
 fn briefly() -> Instant {
     Instant::now() + Duration::from_millis(20)
 }
@@ -86,7 +87,8 @@ async fn one_address_serves_both_protocols() {
         for index in 0..50usize {
             let session = session.clone();
             tasks.push(tokio::spawn(async move {
-                // More than one after the other: numbers and names are used up at different speeds.
+                // Each task opens several streams in turn, because numbers and the protocol's ids
+                // are reused at different times.
                 for round in 0..4usize {
                     let mut stream = session.open(&[]).await.unwrap();
                     for len in [1, 2, 63, 1000, 70_001, 300_000] {
@@ -123,7 +125,7 @@ fn what_the_other_side_closes_is_received_and_no_longer_sent_to() {
             stream.send(b"all").unwrap();
             stream.send(b"there is").unwrap();
             drop(stream);
-            // Not before: also the stream that the peer opens would be waited for.
+            // Waits here first: `drained` would also wait for the stream that the peer opens.
             let mut stream = session.accept_deadline(soon()).unwrap().unwrap();
             assert_eq!(stream.recv_deadline(soon()).unwrap().unwrap(), b"from there");
             assert!(matches!(stream.recv_deadline(soon()), Ok(None)));
@@ -139,7 +141,7 @@ fn what_the_other_side_closes_is_received_and_no_longer_sent_to() {
         assert!(matches!(stopped, StreamSendError::Stopped { code: 0 }), "{stopped}");
         assert!(matches!(send.send(b"late"), Err(StreamSendError::Stopped { code: 0 })));
         drop((send, recv));
-        // Also the side that accepted may open.
+        // The side that accepted the connection may open streams too.
         session.open(&[]).unwrap().send(b"from there").unwrap();
         session.drained(Some(soon())).unwrap();
         let end = session.closed(Some(soon())).unwrap();
@@ -158,7 +160,7 @@ fn finishing_one_direction_does_not_close_the_other() {
             stream.send(b"answer").unwrap();
             assert!(matches!(stream.recv_deadline(soon()), Ok(None)));
             drop(stream);
-            // Not before the peer has seen that its stream is closed.
+            // Ends only after the peer has seen that its stream is closed.
             session.closed(Some(soon())).unwrap();
         });
         let session = connect(&address, &config());

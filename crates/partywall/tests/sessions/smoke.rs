@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Streams of a session: messages and ends, both ways, over every transport.
+//! Messages and ends of a session's streams, in both directions, over every transport.
 #![cfg(feature = "tokio")]
 
 use partywall::tokio::{Listener, Session, connect_with};

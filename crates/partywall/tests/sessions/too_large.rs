@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Credit that would go with a message is sent although the message never fits.
+//! Credit that the next message would carry is sent even if that message is too large to be sent.
 #![cfg(feature = "tokio")]
 
 use partywall::StreamSendError;
@@ -7,8 +7,8 @@ use partywall_testkit::{Kind, run, session_pair};
 use std::time::Duration;
 
 const WINDOW: u64 = 1024;
-/// Three of them fill the window. The credit of two goes with the next message in the other
-/// direction.
+/// Length of a message in bytes: three messages fill the window. The credit of two waits for the
+/// next message of the other direction.
 const LEN: usize = 300;
 
 async fn credit_is_sent(kind: Kind) {
@@ -25,7 +25,7 @@ async fn credit_is_sent(kind: Kind) {
     }
     let unsent = ours.send(&vec![1; 1 << 20]).await;
     assert!(matches!(unsent, Err(StreamSendError::TooLarge(_))), "{unsent:?}");
-    // The one that waits for credit gets it, though nothing else is sent here.
+    // The peer waits for credit and gets it, although this side sends no message.
     theirs.send(&[2; LEN]).await.unwrap();
     for first in [1, 2] {
         assert_eq!(ours.recv().await.unwrap().unwrap()[0], first);

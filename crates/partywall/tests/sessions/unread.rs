@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A stream that is not read, with a sender that never stops: other streams go on, and the unread
+//! One stream is never read while its sender never stops: other streams continue, and the unread
 //! bytes stay within the window.
 #![cfg(feature = "tokio")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
@@ -15,23 +15,23 @@ use std::time::Duration;
 use tokio::task::JoinHandle;
 
 const WINDOW: u64 = 64 << 10;
-/// The cost of a message of 1 KiB: header and padding count.
+/// Cost of a message of 1 KiB in bytes, with its header and padding.
 const MESSAGE_COST: u64 = 1024 + 64;
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// The number of streams besides the unread one, and of requests on each.
+/// Number of streams besides the unread one; each makes `ROUNDS` requests.
 const OTHERS: u64 = 198;
 const ROUNDS: u64 = 50;
-/// Longer than what is copied into the ring: each message takes memory that all streams share.
+/// Length of a message in bytes: too long for the ring, so it takes memory that all streams share.
 const LEN: usize = 4096;
-/// The memory that the sending end may use, in bytes. All streams together need less than half.
+/// Most memory of the sending end in bytes. All streams together need less than half.
 const MEMORY_MAX: u64 = 2 << 20;
 
-/// The name of the unread stream.
+/// The metadata of the stream that is never read.
 const NOBODY: &[u8] = b"nobody reads";
 
-/// Sends on without pause, whatever the answer, until the others are done; how many messages went.
-/// The memory of the session is checked each time.
+/// Sends without pause, whether or not there is credit, until the other streams are done. Checks
+/// the session's memory each time. Returns the stream and the number of sent messages.
 async fn never_stop(
     session: Session,
     mut stream: Stream,
@@ -57,7 +57,7 @@ async fn never_stop(
     (stream, sent)
 }
 
-/// Answers what comes until the end.
+/// Answers every message of a stream until its end.
 async fn answer(mut stream: Stream) {
     loop {
         match stream.recv().await {
@@ -72,7 +72,7 @@ async fn answer(mut stream: Stream) {
     }
 }
 
-/// Answers all streams but one, which is handed back unread.
+/// Answers all streams except the unread one. Returns that stream, and the tasks of the others.
 async fn accept_all(session: Session) -> (Stream, Vec<JoinHandle<()>>) {
     let (mut unread, mut answering) = (None, Vec::new());
     for _ in 0..=OTHERS {
@@ -86,7 +86,7 @@ async fn accept_all(session: Session) -> (Stream, Vec<JoinHandle<()>>) {
     (unread.expect("it was opened"), answering)
 }
 
-/// Asks so many times; each answer is what was asked.
+/// Sends `ROUNDS` requests on a stream of its own, and checks that each answer equals its request.
 async fn ask(session: Session, id: u64) {
     let mut stream = session.open(&id.to_le_bytes()).await.unwrap();
     for round in 0..ROUNDS {
@@ -98,7 +98,8 @@ async fn ask(session: Session, id: u64) {
     assert!(matches!(stream.recv().await, Ok(None)));
 }
 
-/// How fast the others are then is a figure, not a test: `partywall bench parallel --unread 1`.
+/// The speed of the other streams is not tested here; `partywall bench parallel --unread 1`
+/// measures it.
 #[test]
 fn other_streams_go_on_while_one_is_full_and_unread() {
     for kind in Kind::ALL {
@@ -121,14 +122,15 @@ fn other_streams_go_on_while_one_is_full_and_unread() {
             is_over.store(true, Ordering::Relaxed);
             let (mut stuck, sent) = sending.await.unwrap();
             assert_eq!(sent, WINDOW / footprint(LEN as u64), "its window is full");
-            // Blocks of all other messages are free again.
+            // The blocks of the messages of all other streams are free again.
             client.trim();
             let stats = client.stats();
             assert!(
                 stats.blocks_in_flight <= sent && stats.memory_used_bytes <= 2 * WINDOW,
                 "{stats:?}"
             );
-            // Once it is read, all is there, and it goes on.
+            // Once the unread stream is read, every message has arrived, and its sender can
+            // continue.
             for _ in 0..sent {
                 assert!(unread.recv().await.unwrap().unwrap() == [1; LEN]);
             }
@@ -150,7 +152,7 @@ fn a_stream_that_nobody_reads_holds_up_no_other() {
             let mut used = client.open(b"used").await.unwrap();
             let mut other = server.accept().await.unwrap().unwrap();
             for round in 0..500u32 {
-                // As much as it can, in between.
+                // Between two requests, the stuck stream sends as much as credit allows.
                 while sent <= 10 * WINDOW / 1024 {
                     match stuck.try_send(&[1; 1024]) {
                         Ok(()) => sent += 1,
@@ -166,7 +168,7 @@ fn a_stream_that_nobody_reads_holds_up_no_other() {
             }
             assert!(sent * 1024 <= WINDOW, "{sent} messages are unread");
             assert!((sent + 2) * MESSAGE_COST >= WINDOW, "only {sent} messages of its window");
-            // Once it is read, all is there.
+            // Once the unread stream is read, every message has arrived.
             let (mut unread, mut read) = (unread, 0);
             while read < sent {
                 assert!(unread.recv().await.unwrap().unwrap() == [1; 1024]);
@@ -178,7 +180,8 @@ fn a_stream_that_nobody_reads_holds_up_no_other() {
     }
 }
 
-/// Unread bytes are bounded only if a number stays taken until its stream is accepted.
+/// A stream number must stay in use until its stream is accepted; otherwise the unread bytes would
+/// have no bound.
 #[test]
 fn streams_ended_but_not_accepted_count_against_the_most_there_may_be() {
     run("not accepted", LIMIT, async {
@@ -189,7 +192,8 @@ fn streams_ended_but_not_accepted_count_against_the_most_there_may_be() {
             stream.send(b"left behind").await.unwrap();
         }
         assert!(partywall_testkit::give_up_after(100, client.open(b"")).await.is_none());
-        // The session ends, and what was sent before is accepted all the same.
+        // After the session's end, streams that the peer opened before can still be accepted and
+        // read.
         client.close(0, "");
         drop(client);
         server.closed().await;
@@ -201,7 +205,8 @@ fn streams_ended_but_not_accepted_count_against_the_most_there_may_be() {
     });
 }
 
-/// The driver writes the bytes that the kernel does not take at once, also while others send.
+/// The driver must write the bytes that the kernel did not accept at once, even while other
+/// messages are sent.
 #[test]
 fn the_tail_of_a_message_on_a_socket_is_not_forgotten() {
     for kind in [Kind::Unix, Kind::Tcp] {

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A gRPC service as a code generator would write it, by hand: no compiler of protocols is needed.
+//! A gRPC service written by hand as a code generator would write it, so that no compiler is
+//! needed.
 //!
 //! ```text
 //!   Unary    n            ─▶ n + 1                       HANG ─▶ never
 //!   Count    n            ─▶ 0, 1, … n − 1               HANG ─▶ 0, then nothing
 //!   Sum      a, b, c …    ─▶ a + b + c …
 //!   Chat     a, b, c …    ─▶ a + 1, b + 1, c + 1 …
-//!   Peer     anything     ─▶ process, user and transport of whoever asks, in words
+//!   Peer     anything     ─▶ process, user and transport of the caller, as text
 //! ```
 
 use axum::http::uri::PathAndQuery;
@@ -28,7 +29,7 @@ use tonic::transport::Channel;
 use tonic::{Request, Response, Status, Streaming};
 use tonic_prost::ProstCodec;
 
-/// The one message of this service.
+/// The only message type of the service.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct Number {
     #[prost(uint64, tag = "1")]
@@ -43,16 +44,16 @@ impl Number {
     }
 }
 
-/// The number that is never answered.
+/// The number that a call never answers.
 pub const HANG: u64 = u64::MAX;
 
 type Boxed<T> = Pin<Box<dyn Future<Output = Result<Response<T>, Status>> + Send>>;
 pub type Numbers = Pin<Box<dyn Stream<Item = Result<Number, Status>> + Send>>;
 
-/// The service; clones share their count.
+/// The service. Its clones share one counter.
 #[derive(Clone, Debug, Default)]
 pub struct Echo {
-    /// Calls that never end by themselves.
+    /// Number of calls under way that never end by themselves.
     pub hanging: Arc<AtomicU64>,
 }
 
@@ -184,7 +185,7 @@ impl StreamingService<Number> for Chat {
     }
 }
 
-/// A client of the service.
+/// A client of the echo service.
 #[derive(Clone, Debug)]
 pub struct Client {
     grpc: tonic::client::Grpc<Channel>,
@@ -207,7 +208,7 @@ impl Client {
         self.grpc.ready().await.map_err(|error| Status::from_error(error.into()))
     }
 
-    /// A call of one message for one.
+    /// Makes a call with one request and one response.
     pub async fn call(&mut self, method: &'static str, number: Number) -> Result<Number, Status> {
         self.ready().await?;
         let answer = self.grpc.unary(Request::new(number), path(method), codec()).await?;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Scaffolding of the tests of frameworks: the ways to connect two ends, and a gRPC service written
-//! by hand.
+//! Scaffolding for the tests of frameworks: the ways to connect two ends, and a gRPC service
+//! written by hand.
 #![allow(dead_code, reason = "no test program uses all of it")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
@@ -12,10 +12,10 @@ use partywall::{Config, TransportPolicy};
 use std::future::Future;
 use std::time::{Duration, Instant};
 
-/// A wait that takes longer has failed.
+/// Longest time that a wait may take before the test fails.
 pub const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// How two ends meet.
+/// A way to connect two ends: an address, and a configuration with a transport.
 #[derive(Clone, Debug)]
 pub struct Way {
     pub name: &'static str,
@@ -24,13 +24,13 @@ pub struct Way {
 }
 
 impl Way {
-    /// Shared memory.
+    /// Returns the way over shared memory.
     pub fn shm(directory: &tempfile::TempDir) -> Self {
         let config = Config::default().transport(TransportPolicy::SharedMemory);
         Self { name: "shm", address: unix(directory, "shm"), config }
     }
 
-    /// Shared memory, the Unix socket, and TCP.
+    /// Returns the ways over shared memory, a Unix socket and TCP.
     pub fn all(directory: &tempfile::TempDir) -> [Self; 3] {
         let config = Config::default().transport(TransportPolicy::Socket);
         let address = unix(directory, "socket");
@@ -50,7 +50,7 @@ impl Way {
         self.name == "tcp"
     }
 
-    /// Listens; the address is then the one to connect to.
+    /// Listens, and replaces the address by the one to connect to.
     pub fn listen(&mut self) -> Incoming {
         let listener = Listener::bind_with(&*self.address, &self.config).unwrap();
         self.address = listener.local_address().to_string();
@@ -66,13 +66,13 @@ fn unix(directory: &tempfile::TempDir, name: &str) -> String {
     format!("unix:{}/{name}.sock", directory.path().display())
 }
 
-/// The output of `future`, within [`TIMEOUT`].
+/// Awaits `future`; fails after [`TIMEOUT`].
 pub async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
     let waited = tokio::time::timeout(TIMEOUT, future).await;
     waited.unwrap_or_else(|_| panic!("{what}: nothing for {TIMEOUT:?}"))
 }
 
-/// Waits until something holds.
+/// Waits until `holds` returns true; fails after [`TIMEOUT`].
 pub async fn until(what: &str, mut holds: impl FnMut() -> bool) {
     let deadline = Instant::now() + TIMEOUT;
     while !holds() {
@@ -81,7 +81,7 @@ pub async fn until(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-/// Bytes of which no two neighbouring ones are alike; `seed` distinguishes two bodies.
+/// Returns bytes of which no two adjacent ones are equal; different seeds give different bodies.
 pub fn body(len: usize, seed: u8) -> Vec<u8> {
     (0..len).map(|at| (at as u32).wrapping_mul(2_654_435_761).to_be_bytes()[0] ^ seed).collect()
 }

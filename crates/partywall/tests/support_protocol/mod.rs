@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The smallest protocol that there can be: `#wire1\n` once from whoever connects, then frames on
-//! the socket.
+//! A minimal protocol for tests: the connecting side sends `#wire1\n` once, then both sides send
+//! frames on the socket.
 //!
 //! ```text
-//!   name u32 | kind u32: 0 opens, 1 brings bytes, 2 closes | len u32 | bytes
+//!   name u32 | kind u32: 0 opens, 1 carries bytes, 2 closes | len u32 | bytes
 //! ```
 
 use partywall::protocol::{
@@ -26,7 +26,7 @@ const HEAD: usize = 12;
 
 #[derive(Debug, Default)]
 pub struct Plain {
-    /// Bytes that were sent count as not taken.
+    /// Whether the peer counts as not having taken the sent bytes.
     pub is_behind: Arc<AtomicBool>,
 }
 
@@ -146,7 +146,8 @@ impl ConnectionSender for Sender {
     }
 
     fn reserve(&mut self, len: usize) -> Result<Option<Box<dyn SendBuffer>>, TrySendError> {
-        // Every other length is buffer, so that both ways are walked.
+        // Only even lengths are reserved in a buffer, so that tests cover messages with and without
+        // a buffer.
         Ok((len % 2 == 0).then(|| Box::new(Lending(vec![0; len])) as Box<dyn SendBuffer>))
     }
 
@@ -247,7 +248,7 @@ impl SendBuffer for Lending {
     }
 }
 
-/// A message in two pieces.
+/// A received message in two pieces.
 struct Halves {
     whole: Vec<u8>,
     first: usize,

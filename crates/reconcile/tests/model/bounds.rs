@@ -1,41 +1,43 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The bounds of one exploration, and the safeguard that is taken out of it.
+//! The bounds of one exploration, and the one safeguard that it leaves out.
 //!
 //! ```text
-//!   Bounds   the most that may happen: messages, connections, crashes, losses …
+//!   Bounds   the maximum number of messages, connections, crashes, losses …
 //!   Fault    one rule of SPEC 12 that the world does not follow
 //! ```
 
-/// The most that may happen. Pairs are of the client and of the server.
+/// Upper limits of the events in one exploration. The first of a pair is for the client, the second
+/// for the server.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Bounds {
-    /// Messages that each side sends on its own.
+    /// Messages that each side sends of its own accord.
     pub messages: [u8; 2],
-    /// Replies that each side sends, each in one commit with the acknowledgement of a message.
+    /// Replies that each side sends, each in the same commit as the acknowledgement of its request.
     pub replies: [u8; 2],
-    /// Records that a side may keep.
+    /// Maximum number of records that a side may keep unacknowledged.
     pub window: u64,
-    /// Connections that the client makes.
+    /// Number of connections that the client makes.
     pub connections: u8,
-    /// Of those, how many are made while another one is active.
+    /// Number of those connections that are made while another one is active.
     pub switches: u8,
-    /// Every second connection is over shared memory, where records are not sent but read.
+    /// Whether every second connection uses shared memory, where the receiver reads records in the
+    /// sender's memory.
     pub shms: bool,
-    /// Cuts by the network.
+    /// Number of times that the network cuts a connection.
     pub cuts: u8,
-    /// Old connections whose bytes arrive once more.
+    /// Number of old connections whose bytes arrive a second time.
     pub replays: u8,
-    /// Crashes of each side.
+    /// Number of crashes of each side.
     pub crashes: [u8; 2],
-    /// Files lost while a side is down.
+    /// Number of times that a side loses its file while it is down.
     pub losses: [u8; 2],
-    /// Files put back to an older copy while a side is down.
+    /// Number of times that a side's file is replaced by an older copy while the side is down.
     pub rollbacks: [u8; 2],
-    /// Epochs that each side begins on its own.
+    /// Number of epochs that each side begins of its own accord.
     pub epochs: [u8; 2],
-    /// Whether trimming is a step of its own.
+    /// Whether trimming is a step of its own, instead of following each acknowledgement.
     pub lazy_trim: bool,
-    /// The safeguard that is taken out.
+    /// The safeguard that the world leaves out; `None` to follow all rules.
     pub fault: Option<Fault>,
 }
 
@@ -58,57 +60,60 @@ impl Bounds {
         fault: None,
     };
 
-    /// Whether the safeguard of `fault` is taken out.
+    /// Whether the world leaves out the safeguard of `fault`.
     pub fn forgets(&self, fault: Fault) -> bool {
         self.fault == Some(fault)
     }
 }
 
-/// A safeguard that is taken out.
+/// What goes wrong when one safeguard is left out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// A position is believed without its digest.
+    /// A side believes a position without comparing its digest.
     NoDigest,
-    /// CONFIRM need not echo the nonce.
+    /// The server accepts a CONFIRM that does not echo its nonce.
     NoNonce,
-    /// A connection may be confirmed after a newer one.
+    /// The server accepts a CONFIRM of an older connection after that of a newer one.
     OlderConnection,
     /// The server replaces its connection when it answers ATTACH.
     ReplacedAtAttach,
     /// A receiver acknowledges what it received.
     AckReceived,
-    /// A consume is acknowledged when it is prepared, before the reply commits it.
+    /// A receiver acknowledges a request when the reply is prepared, before the reply commits the
+    /// acknowledgement.
     AckBeforeCommit,
-    /// A sender trims what it has sent.
+    /// A sender trims records that were sent but not acknowledged.
     TrimSent,
     /// A side forgets the past of an epoch that it left.
     PastForgotten,
-    /// Reports of an epoch are not marked as stored.
+    /// A side that reports an epoch does not store that it has reported it.
     NeverSettled,
     /// A receiver does not compare stream ids.
     NoStreamId,
-    /// `ack_pos` of every record is believed, whatever stream it was of.
+    /// A side believes the `ack_pos` of every record, whatever stream that position belongs to.
     AckOfAnyStream,
-    /// After a crash only the stored word counts, not the reply.
+    /// After a crash only the stored acked offset counts, not one carried by a reply.
     ReplyNotCounted,
-    /// A reply is trimmed before the word it commits was stored.
+    /// A reply is trimmed before the acked offset that it carries was stored.
     TrimBeforeStored,
-    /// A report is stored after the change it reports.
+    /// A report is stored in a later commit than the change that it reports.
     ReportLater,
-    /// A decision is applied although the receiver has moved on.
+    /// A receiver applies a decision although its acked offset has changed since its view.
     MovedIgnored,
-    /// The server resumes as it decided, although an old connection has made it trim since.
+    /// The server resumes where it decided, although an old connection's acknowledgement has made
+    /// it trim further since.
     TrimmedSinceIgnored,
-    /// A record that is known already is consumed again.
+    /// A receiver consumes a record again that it had received before.
     KnownTaken,
-    /// An acknowledgement waits for a record that carries it.
+    /// A receiver sends an acknowledgement only together with a record.
     AckWithData,
-    /// On a new connection, what was consumed since the view counts as acknowledged.
+    /// On a new connection, a receiver assumes that everything it consumed since its view was
+    /// acknowledged.
     AckedTooMuch,
-    /// Views do not name the last skip.
+    /// Views do not contain the last skip.
     SkipUnreported,
-    /// The sender resumes at its tail.
+    /// The sender resumes at its tail instead of the position that the receiver needs.
     ResumeAtTail,
-    /// The pasts of the higher epoch are ignored when it is adopted.
+    /// A side that adopts a higher epoch ignores the pasts, and reports nothing.
     AdoptedSilently,
 }

@@ -1,18 +1,19 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The file of one side: what survives its process, and the commits that change it.
+//! The file of one side: the state that survives its process, and the commits that change that
+//! state.
 //!
 //! ```text
 //!   identity · outgoing records from base to tail · acked offset · past · peer · skips · reports
 //!   ghosts: ledger (what its application sent), log (what its application consumed)
 //! ```
 //!
-//! Each method is one commit. The prepared acked offset is stored before the reply here. In SPEC 14
-//! the reply's record carries it, and one store publishes both; that is this model's two steps with
-//! nothing between them. So each history of the protocol is one of the model. The model also tries
-//! a prepared offset whose reply is never published.
+//! Each method is one commit. In the model, the prepared acked offset is stored before the reply.
+//! In SPEC 14 the reply's record carries the offset, and one store publishes both: these are the
+//! model's two steps with no event in between. So the model covers every history of the protocol.
+//! It also tries a prepared offset whose reply is never published.
 //!
-//! The ghosts are the application's own state. They are kept in the same file, so an older copy of
-//! the file has older ghosts. No rule of the protocol reads them.
+//! The ghosts are the application's own state. They are part of the same file, so an older copy of
+//! the file has older ghosts. No rule of the protocol reads the ghosts.
 
 use partywall_reconcile::{
     AckedOffset, Applied, Cause, Direction, Epoch, Impossible, Incarnation, Outgoing, Past, Peer,
@@ -21,7 +22,7 @@ use partywall_reconcile::{
 };
 use partywall_reconcile::{Prepared, recover};
 
-/// A record: its number is its bytes, and its crc.
+/// A record, reduced to its number, which also serves as its bytes and its crc.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Record {
     pub position: Position,
@@ -29,14 +30,14 @@ pub struct Record {
     pub ack: Position,
 }
 
-/// The place where a message was sent or consumed.
+/// A ghost entry: where and when a message was sent or consumed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Entry {
     pub epoch: Epoch,
     pub stream: StreamId,
     pub position: Position,
     pub number: u32,
-    /// The message it replies to.
+    /// The number of the request that this message answers.
     pub answers: Option<u32>,
 }
 
@@ -82,12 +83,12 @@ impl File {
         }
     }
 
-    /// The record that begins at a position.
+    /// The record that begins at this position.
     pub fn record_at(&self, position: Position) -> Option<Record> {
         self.records.iter().find(|record| record.position == position).copied()
     }
 
-    /// The digest at a position from base to tail.
+    /// The digest at this position; `None` unless it is the base or the end of a kept record.
     pub fn digest_at(&self, position: Position) -> Option<RecordDigest> {
         if position == self.out.base() {
             return Some(self.base_digest);
@@ -96,7 +97,7 @@ impl File {
         self.record_at(before).map(|record| RecordDigest(record.number))
     }
 
-    /// How far its owner had acknowledged.
+    /// The acked offset that the next owner of the file recovers.
     pub fn recovered(&self) -> Option<AckedOffset> {
         recover(self.stored, self.prepared, |at| self.record_at(at).map(|record| record.ack))
     }
@@ -106,7 +107,7 @@ impl File {
         SenderView::new(self.epoch, out.stream(), out.base(), out.tail()).unwrap()
     }
 
-    /// The past that its present epoch leaves.
+    /// The past that the present epoch would leave.
     pub fn live(&self, consumed: Option<AckedOffset>) -> Past {
         let out = &self.out;
         let sending = Some(SentPast { stream: out.stream(), acked: out.acked(), tail: out.tail() });
@@ -117,7 +118,7 @@ impl File {
         Past { epoch: self.epoch, sending, receiving, settled: false }
     }
 
-    /// Publishes a record; `None` if the window is full.
+    /// Publishes a record at the tail; `None` if the window is full.
     pub fn publish(
         &mut self,
         number: u32,
@@ -134,7 +135,7 @@ impl File {
         Some(record)
     }
 
-    /// Notes that the application has consumed a record.
+    /// Adds to the ghost log that the application has consumed a record.
     pub fn note(&mut self, acked_offset: AckedOffset, record: Record) {
         self.log.push(Entry {
             epoch: self.epoch,
@@ -145,7 +146,8 @@ impl File {
         });
     }
 
-    /// Trims up to a position; the offset of a trimmed reply is stored first.
+    /// Trims records up to a position. If `store_first`, the acked offset of a trimmed reply is
+    /// stored before.
     pub fn trim(&mut self, position: Position, store_first: bool) {
         if store_first && self.prepared.is_some_and(|prepared| prepared.reply_at < position) {
             self.stored = self.recovered();
@@ -158,7 +160,7 @@ impl File {
         }
     }
 
-    /// Begins an epoch: empty streams.
+    /// Begins an epoch with empty streams.
     pub fn begin(&mut self, epoch: Epoch, stream: u64, past: Option<Past>) {
         self.epoch = epoch;
         self.out = Outgoing::new(StreamId::new(stream).unwrap());
@@ -169,7 +171,7 @@ impl File {
         self.past = past;
     }
 
-    /// Stores the receiver's state after a decision.
+    /// Stores the state that a receiver has after it applied a decision.
     pub fn apply(&mut self, applied: Applied) -> Reports {
         self.stored = Some(applied.consumed);
         self.prepared = None;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! ATTACH, ATTACHED, CONFIRM, BEGIN: what each side does about each (SPEC 12.2).
+//! The frames ATTACH, ATTACHED, CONFIRM and BEGIN, and what each side does when it reads them (SPEC
+//! 12.2).
 //!
 //! ```text
 //!   client                         server
@@ -68,7 +69,7 @@ impl World {
         }
     }
 
-    /// The client opens a connection.
+    /// The client opens a connection, and sends ATTACH.
     pub fn connect(&mut self, bounds: &Bounds) {
         let link = self.links.len();
         let Some(life) = &mut self.sides[CLIENT].life else { return };
@@ -142,7 +143,8 @@ impl World {
             return self.close(link, CLIENT);
         }
         let (theirs, ours) = (answer.identity.epoch, file.epoch);
-        // Even if the epochs differ: later its own streams may be forgotten.
+        // The skip is learned even if the epochs differ, because an epoch change may later forget
+        // the client's own streams.
         self.learn(CLIENT, answer.receiving.skip(), bounds);
         if theirs > ours {
             let file = &mut self.sides[CLIENT].file;
@@ -175,7 +177,7 @@ impl World {
             mine.skip(&self.sides[CLIENT].file.sender_view());
         self.flow(CLIENT, link, &answer, &mine);
         self.push(link, CLIENT, confirm);
-        // More may have been consumed since the view was made: then an ACK is due at once.
+        // If the client consumed more since it made its view, an ACK is due at once.
         let viewed = given.consumed().map_or(Position::START, |acked_offset| acked_offset.position);
         let life = self.sides[CLIENT].life.as_mut().unwrap();
         let all = applied.skip.is_some() || bounds.forgets(Fault::AckedTooMuch);
@@ -249,7 +251,8 @@ impl World {
         self.links[link].shake[SERVER] = Shake::None;
     }
 
-    /// The receiver's state after a decision, if it may be applied now.
+    /// Returns the receiver's state after the decision; `None` if the decision must not be applied
+    /// now.
     fn fits(
         &self,
         side: usize,
@@ -264,7 +267,7 @@ impl World {
             || bounds.forgets(Fault::ResumeAtTail)
             || bounds.forgets(Fault::NoDigest);
         if let (true, Decision::Resume(resume)) = (trusting, decision) {
-            // Without these safeguards the receiver has no check that could fail either.
+            // If one of these safeguards is left out, the receiver makes no check at all.
             let stream = answer.sending.stream();
             let start = AckedOffset { stream, position: resume, digest: RecordDigest::START };
             let acked_offset = now.consumed().unwrap_or(start);
@@ -290,7 +293,8 @@ impl World {
         decision.apply(&answer.sending, given, &now, continuous).ok()
     }
 
-    /// One commit: the applied decision, the peer, its skip, the epoch before, and their reports.
+    /// One commit that stores the applied decision, the peer, its skip, the epoch before, and their
+    /// reports.
     fn commit(
         &mut self,
         side: usize,
@@ -338,7 +342,7 @@ impl World {
         life.attaching = life.attaching.filter(|attaching| *attaching != link);
     }
 
-    /// The sender resumes where it decided, unless more was acknowledged since.
+    /// The sender resumes at the position that it decided, or at its base if that is higher by now.
     fn flow(&mut self, side: usize, _link: usize, answer: &Attach, mine: &Decision) {
         let file = &mut self.sides[side].file;
         if let (Decision::Resume(_), Some(acked_offset)) = (mine, answer.receiving.consumed()) {
@@ -347,11 +351,12 @@ impl World {
         let base = file.out.base();
         let life = self.sides[side].life.as_mut().unwrap();
         life.next = mine.resume_at().unwrap_or_default().max(base);
-        // No ack is believed before the peer says from where on.
+        // No acknowledgement is believed until the peer says from which record on they refer to the
+        // present stream.
         life.acks_from = Position(u64::MAX);
     }
 
-    /// The client reads BEGIN: the server has applied.
+    /// The client reads BEGIN: the server has applied the client's decision.
     pub fn begun(&mut self, fresh_from: Position, bounds: &Bounds) {
         let life = self.sides[CLIENT].life.as_mut().unwrap();
         life.acks_from = fresh_from;
@@ -369,7 +374,7 @@ impl World {
         }
     }
 
-    /// Adopts the higher epoch of the peer.
+    /// A side adopts the higher epoch of its peer.
     fn adopt(&mut self, side: usize, answer: &Attach, bounds: &Bounds) {
         let stream = self.stream();
         let Some(life) = &self.sides[side].life else { return };
@@ -385,7 +390,7 @@ impl World {
         self.detach(side);
     }
 
-    /// The application begins an epoch.
+    /// The application of a side begins an epoch.
     pub fn raise(&mut self, side: usize, bounds: &Bounds) {
         let stream = self.stream();
         let acked_offset = self.sides[side].acked_offset();
@@ -397,7 +402,7 @@ impl World {
         self.detach(side);
     }
 
-    /// A new epoch ends the connection and drops what it had brought.
+    /// A new epoch ends the connection, and drops the records that it had delivered.
     fn detach(&mut self, side: usize) {
         let life = self.sides[side].life.as_mut().unwrap();
         let (active, attaching) = (life.active, life.attaching);
@@ -420,7 +425,7 @@ impl World {
         }
     }
 
-    /// The server's connection is now this one.
+    /// The connection `link` becomes the server's present connection.
     fn replace(&mut self, side: usize, link: usize, claim: &Identity) {
         let connection = &self.links[link];
         let ghost = connection.replayed;
@@ -438,7 +443,7 @@ impl World {
     }
 }
 
-/// The nonce that `side` makes for a connection.
+/// The nonce that `side` uses for a connection; it is counted, not random.
 pub fn nonce(link: usize, side: usize) -> Nonce {
     Nonce(link as u64 * 2 + side as u64)
 }

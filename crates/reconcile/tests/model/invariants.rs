@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The invariants of every state, and of the end of a run without faults.
+//! The invariants of every state, and the invariants at the end of a run without further faults.
 //!
 //! ```text
 //!   broken   checks a state
-//!   unquiet  runs it without faults until nothing happens, and checks the end
+//!   unquiet  runs on from a state without faults until no event is left, and checks the end
 //! ```
 
 use partywall_reconcile::{Cause, Direction, Position, Report};
@@ -11,34 +11,34 @@ use partywall_reconcile::{Cause, Direction, Position, Report};
 use crate::bounds::Bounds;
 use crate::world::{CLIENT, SERVER, Side, World};
 
-/// The invariants of links, by their numbers in the specification's list.
+/// The invariants of links, with their numbers in the specification.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Invariant {
     /// I1: messages are consumed in the order in which they were sent.
     Order,
-    /// I2: a position never names two records.
+    /// I2: no position belongs to two different records.
     OneRecord,
     /// I3: no message is lost without a report.
     NoSilentLoss,
-    /// I4: nothing is consumed twice.
+    /// I4: no message is consumed twice.
     NoDuplicate,
-    /// I5: what was trimmed was consumed.
+    /// I5: every trimmed record was consumed.
     TrimmedConsumed,
-    /// I6: base ≤ acked ≤ consumed ≤ received ≤ tail, and an honest peer never violates it.
+    /// I6: base ≤ acked ≤ consumed ≤ received ≤ tail, and an honest peer never causes a violation.
     Chain,
-    /// I10: acknowledging and replying happen both or not at all.
+    /// I10: the acknowledgement of a request and its reply happen both or not at all.
     Whole,
-    /// I11: one writer, the newest.
+    /// I11: a direction has one writer, which is the newest owner.
     OneWriter,
-    /// I13: acknowledgements get through.
+    /// I13: acknowledgements reach the sender.
     Acknowledged,
-    /// I15: a skip is reported once, on each side.
+    /// I15: each side reports a skip exactly once.
     ReportedOnce,
     /// I16: without faults, both sides attach and all messages arrive.
     NoDeadEnd,
 }
 
-/// The first broken invariant of a world, if there is one.
+/// The first invariant that this world breaks, if there is one.
 pub fn judge(world: &World, bounds: &Bounds) -> Option<Invariant> {
     broken(world).or_else(|| unquiet(world, bounds))
 }
@@ -55,7 +55,7 @@ fn broken(world: &World) -> Option<Invariant> {
         .find_map(|side| direction_broken(world, side).or_else(|| consumer_broken(world, side)))
 }
 
-/// The direction that `side` sends.
+/// Checks the direction that `side` sends.
 fn direction_broken(world: &World, side: usize) -> Option<Invariant> {
     let (sender, receiver) = (&world.sides[side], &world.sides[1 - side]);
     let out = &sender.file.out;
@@ -151,7 +151,7 @@ fn covers(report: &Report, stream: partywall_reconcile::StreamId, position: Posi
         && report.span.to.is_none_or(|to| position < to)
 }
 
-/// Runs without faults until nothing happens, and checks the end.
+/// Runs a copy of the world without faults until no event is left, and checks the end.
 fn unquiet(world: &World, bounds: &Bounds) -> Option<Invariant> {
     let mut world = world.clone();
     if !settle(&mut world, bounds) {
@@ -170,7 +170,7 @@ fn unquiet(world: &World, bounds: &Bounds) -> Option<Invariant> {
     [CLIENT, SERVER].into_iter().find_map(|side| end_broken(&world, side))
 }
 
-/// Checks the messages that `side` sent, at the end.
+/// Checks at the end of the run the messages that `side` sent.
 fn end_broken(world: &World, side: usize) -> Option<Invariant> {
     let (sender, receiver) = (&world.sides[side], &world.sides[1 - side]);
     let out = &sender.file.out;
@@ -183,7 +183,7 @@ fn end_broken(world: &World, side: usize) -> Option<Invariant> {
             report.direction == Direction::Outgoing && covers(report, sent.stream, sent.position)
         };
         let reported = sender.file.reports.iter().find(outgoing);
-        // Messages that a receiver consumed and then forgot with its store are not reported.
+        // A receiver that consumed messages and then lost its store cannot report them.
         let forgotten = receiver.damaged && sent.stream != out.stream();
         if !eaten && reported.is_none() && !forgotten {
             return Some(Invariant::NoSilentLoss);
@@ -201,7 +201,7 @@ fn end_broken(world: &World, side: usize) -> Option<Invariant> {
         })
     };
     for report in &receiver.file.reports {
-        // If a stream was lost with its sender's store, neither side can report a gap in it.
+        // If the sender's store was lost, neither side can report a gap in the lost stream.
         let skipped = match report.cause {
             Cause::Gap => report.stream == Some(out.stream()),
             cause => cause == Cause::Lost,
@@ -225,13 +225,13 @@ fn end_broken(world: &World, side: usize) -> Option<Invariant> {
     None
 }
 
-/// Whether `side` still has its past of the epoch, so that it could compare. A side that has begun
-/// two epochs since the last attach reports what it knew by itself.
+/// Whether `side` still has the past of the reported epoch, so that it could compare pasts. A side
+/// that has begun two epochs since the last attach has reported the older one without comparison.
 fn remembers(side: &Side, report: &Report) -> bool {
     side.file.past.is_some_and(|past| past.epoch == report.epoch)
 }
 
-/// Runs every event that needs no fault, in a fixed order; `false` if that never ends.
+/// Takes every step that needs no fault, in a fixed order; `false` if the steps never end.
 pub fn settle(world: &mut World, bounds: &Bounds) -> bool {
     world.left.replays = 0;
     for link in 0..world.links.len() {
@@ -247,12 +247,12 @@ pub fn settle(world: &mut World, bounds: &Bounds) -> bool {
     false
 }
 
-/// One round; whether anything happened.
+/// Takes each possible step once; returns whether there was any.
 fn round(world: &mut World, bounds: &Bounds) -> bool {
     use crate::steps::Step;
     let mut busy = false;
     for side in [CLIENT, SERVER] {
-        // A fenced owner has been replaced, so it is started again.
+        // A newer owner has replaced a fenced one; the model restarts the fenced side.
         if world.sides[side].fenced {
             world.crash(side);
         }
@@ -300,5 +300,5 @@ fn round(world: &mut World, bounds: &Bounds) -> bool {
     busy
 }
 
-/// More than any world within the bounds needs.
+/// Maximum number of rounds: no world within the bounds needs more.
 const ROUNDS_MAX: usize = 80;

@@ -2,19 +2,19 @@
 //! The model of links: every order of all events, within bounds (SPEC 12).
 //!
 //! ```text
-//!  bounds.rs      the most that may happen, and the safeguard that is taken out
-//!  file.rs        what survives a process, and the commits that change it
+//!  bounds.rs      the limits of an exploration, and the safeguard that it leaves out
+//!  file.rs        the state that survives a process, and the commits that change it
 //!  world.rs       two sides, and the network between them
 //!  handshake.rs   ATTACH, ATTACHED, CONFIRM, BEGIN
 //!  traffic.rs     records, acknowledgements, refusals
 //!  steps.rs       everything that can happen next: sends, cuts, crashes, lost files …
 //!  invariants.rs  what holds in each state, and after a run without faults from each state
-//!  safe.rs        explorations with all safeguards: nothing breaks
-//!  safeguards.rs  explorations without one: the named invariant breaks
+//!  safe.rs        explorations with all safeguards: no invariant breaks
+//!  safeguards.rs  explorations without one safeguard: the named invariant breaks
 //! ```
 //!
-//! All decisions are made by the crate's own functions. Records are one position long. Not
-//! modelled: layouts, batches, growth, and more faults of a kind than the bounds allow.
+//! The crate's own functions make all decisions. Each record is one position long. Layouts, batches
+//! and growth are not modelled, nor more faults of a kind than the bounds allow.
 //!
 //! | exploration | bounds beyond 2 + 1 messages, window 2, 2 connections | states |
 //! |---|---|---|
@@ -33,10 +33,10 @@
 //! | switch | 1 + 1 messages, from shared memory to socket, 1 cut | 40,579 |
 //! | switch and crash | from shared memory to socket, 1 crash of the client | 190,428 |
 //!
-//! They have 1,426,086 states together. `PARTYWALL_MODEL=large` explores larger bounds, which takes
-//! minutes and gigabytes. These were run to the end: full window 20,878, crashes 1,709,172, epoch
-//! and crash 1,968,220, lost file 3,674,766 and 566,011, lost file and epoch 1,567,888, the
-//! server's older file 275,111.
+//! The explorations have 1,426,086 states together. `PARTYWALL_MODEL=large` explores larger bounds,
+//! which takes minutes and gigabytes. These were run to the end, with so many states: full window
+//! 20,878, crashes 1,709,172, epoch and crash 1,968,220, lost file 3,674,766 and 566,011, lost file
+//! and epoch 1,567,888, the server's older file 275,111.
 //!
 //! ```sh
 //! PARTYWALL_MODEL=large cargo test -p partywall-reconcile --test model safe -- \
@@ -61,7 +61,8 @@ use invariants::{Invariant, judge};
 use steps::Step;
 use world::World;
 
-/// A world within bounds, and the state that is sought in it, if not a broken one.
+/// The worlds within some bounds. The function names a state to search for; without it the search
+/// is for a broken invariant.
 pub(crate) struct Explored(pub Bounds, Option<fn(&World) -> bool>);
 
 impl Model for Explored {
@@ -98,11 +99,11 @@ const HOLDS: &str = "I1 to I6, I10, I11, I13, I15, I16";
 pub(crate) struct Verdict {
     pub states: usize,
     pub depth: usize,
-    /// The broken invariant, and the steps to it.
+    /// The broken invariant, and the steps that lead to it.
     pub broken: Option<(Invariant, Vec<Step>)>,
 }
 
-/// Explores all states within `bounds`, or until an invariant is broken.
+/// Explores all states within `bounds`, until an invariant breaks.
 pub(crate) fn explore(bounds: Bounds) -> Verdict {
     let checker = Explored(bounds, None)
         .checker()
@@ -117,7 +118,7 @@ pub(crate) fn explore(bounds: Bounds) -> Verdict {
     Verdict { states: checker.unique_state_count(), depth: checker.max_depth(), broken }
 }
 
-/// Whether some state within `bounds` is as `sought`.
+/// Whether `sought` holds for some state within `bounds`.
 pub(crate) fn reaches(bounds: Bounds, sought: fn(&World) -> bool) -> bool {
     let checker = Explored(bounds, Some(sought)).checker().threads(THREADS);
     checker.finish_when(HasDiscoveries::Any).spawn_bfs().join().discovery(REACHED).is_some()
@@ -125,5 +126,5 @@ pub(crate) fn reaches(bounds: Bounds, sought: fn(&World) -> bool) -> bool {
 
 const REACHED: &str = "reached";
 
-/// Tests already run in parallel.
+/// Number of threads of one exploration: 1, because the tests already run in parallel.
 const THREADS: usize = 1;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Everything within bounds, with all safeguards: no invariant breaks.
+//! Explorations with all safeguards: no invariant breaks.
 //!
-//! Each exploration must reach a number of states, so that a model that explores too little is
-//! noticed.
+//! Each exploration must reach a minimum number of states, so that a model that explores too little
+//! fails.
 
 use partywall_reconcile::{Cause, Direction};
 
@@ -10,8 +10,8 @@ use crate::bounds::Bounds;
 use crate::world::World;
 use crate::{explore, reaches};
 
-/// Explores `bounds` (or `more`), and demands that no invariant breaks in at least `states_min`
-/// states.
+/// Explores `bounds`, or `more` if the environment asks for large bounds, and demands at least
+/// `states_min` states without a broken invariant.
 fn holds(bounds: Bounds, more: Bounds, states_min: usize) {
     let large = std::env::var("PARTYWALL_MODEL").is_ok_and(|size| size == "large");
     let verdict = explore(if large { more } else { bounds });
@@ -91,7 +91,8 @@ fn an_older_file_of_the_server() {
     holds(bounds, Bounds { messages: [3, 1], connections: 3, ..bounds }, 89_225);
 }
 
-/// The client's file is replaced by an older copy behind owners that the server has met.
+/// The client's file is replaced by an older copy, of an earlier owner than those that the server
+/// has met.
 const OFTEN: Bounds = Bounds { messages: [1, 0], crashes: [3, 0], rollbacks: [1, 0], ..PLAIN };
 
 #[test]
@@ -130,7 +131,7 @@ fn switching_and_crashes() {
     holds(bounds, Bounds { connections: 3, ..bounds }, 190_428);
 }
 
-/// Whether a side has reported such a cause, of either direction.
+/// Whether a side has reported a cause for which `is_it` holds, in either direction.
 fn has_reported(world: &World, is_it: fn(&Cause) -> bool) -> bool {
     let reports = |side: usize| world.sides[side].file.reports.iter();
     let by = |direction: Direction| {

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Each safeguard, taken out: the model must find the fault that it prevents.
+//! Explorations that leave out one safeguard: each must find the fault that the safeguard prevents.
 //!
-//! If no test notices the removal of a safeguard, it is none, or the model does not explore the
-//! case.
+//! If no test notices that a safeguard is missing, the safeguard is useless, or the model does not
+//! explore the case.
 
 use crate::bounds::{Bounds, Fault};
 use crate::explore;
 use crate::invariants::Invariant;
 
-/// Explores `bounds` without the safeguard, and demands that exactly this invariant breaks first.
+/// Explores `bounds` without the safeguard of `fault`, and demands that exactly `invariant` breaks
+/// first.
 fn breaks(fault: Fault, invariant: Invariant, bounds: Bounds) {
     let verdict = explore(Bounds { fault: Some(fault), ..bounds });
     let Some((found, steps)) = verdict.broken else {
@@ -25,7 +26,7 @@ const CLIENT_BACK: Bounds = Bounds { crashes: [1, 0], rollbacks: [1, 0], ..PLAIN
 const CLIENT_LOST: Bounds = Bounds { crashes: [1, 0], losses: [1, 0], ..PLAIN };
 /// The server replies to each of two messages and crashes once.
 const REPLIES: Bounds = Bounds { messages: [2, 0], replies: [0, 2], crashes: [0, 1], ..PLAIN };
-/// An epoch on each side.
+/// Each side begins an epoch.
 const EPOCHS: Bounds = Bounds { epochs: [1, 1], ..PLAIN };
 
 #[test]

@@ -2,12 +2,12 @@
 //! The steps that can happen next, and the world after each.
 //!
 //! ```text
-//!   steps    the steps within the rest of the bounds
-//!   take     one step, then whatever follows from it at once
+//!   steps    the possible steps within the remaining bounds
+//!   take     one step, and everything that follows from it at once
 //! ```
 //!
 //! Sending on a connection is not a step of its own: a side sends at once, and a cut may lose any
-//! of it.
+//! sent frame.
 
 use partywall_reconcile::{AckedOffset, Incarnation, Prepared, RecordDigest};
 
@@ -38,7 +38,7 @@ pub enum Step {
 }
 
 impl World {
-    /// The steps that can happen next.
+    /// Lists the steps that can happen next.
     pub fn steps(&self, bounds: &Bounds, steps: &mut Vec<Step>) {
         for side in [CLIENT, SERVER] {
             self.steps_of(side, bounds, steps);
@@ -124,7 +124,7 @@ impl World {
         listening && free && life.attaching.is_none() && !this.fenced && !this.file.quarantined
     }
 
-    /// The world after a step.
+    /// Changes the world by one step.
     pub fn take(&mut self, step: Step, bounds: &Bounds) {
         match step {
             Step::Send(side) => {
@@ -205,7 +205,7 @@ impl World {
         }
     }
 
-    /// A file that was replaced can no longer be read by the peer.
+    /// Closes shared-memory connections to a replaced file, which the peer can no longer read.
     fn unmap(&mut self) {
         for link in 0..self.links.len() {
             if self.links[link].shm {
@@ -255,7 +255,8 @@ impl World {
         this.file.publish(number, bounds.window, acked_offset, answers);
     }
 
-    /// The record that `side` can consume next: received, or read in shared memory.
+    /// The record that `side` can consume next: one that it received, or that it reads in shared
+    /// memory.
     pub fn next_record(&self, side: usize) -> Option<Record> {
         let life = self.sides[side].life.as_ref()?;
         if let Some(record) = life.buffer.first() {
@@ -267,7 +268,7 @@ impl World {
         seen.then(|| theirs.record_at(life.consumed())).flatten()
     }
 
-    /// Takes the next record; returns it and the acked offset behind it.
+    /// Takes the next record; returns the record and the acked offset at its end.
     fn next_acked(&mut self, side: usize) -> Option<(Record, AckedOffset)> {
         let record = self.next_record(side)?;
         let life = self.sides[side].life.as_mut()?;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Records, acknowledgements and refusals: what a side sends and reads on a connection.
 //!
-//! Nothing here begins a connection; that is in `handshake.rs`.
+//! Connections begin in `handshake.rs`, not in this file.
 
 use partywall_reconcile::{AckUnfit, Arrival, Position, StreamId, is_ack_due};
 
@@ -11,7 +11,7 @@ use crate::handshake::nonce;
 use crate::world::{CLIENT, Frame, Reason, SERVER, World};
 
 impl World {
-    /// How far the peer's memory says that it has consumed, if it can be read.
+    /// The acked offset in the peer's memory; `None` if that memory cannot be read.
     pub fn seen_ack(&self, side: usize) -> Option<(StreamId, Position)> {
         let life = self.sides[side].life.as_ref()?;
         if !self.links[life.active?].shm {
@@ -31,7 +31,7 @@ impl World {
         }
     }
 
-    /// Sends everything that can be sent on the active connection.
+    /// Sends every record that can be sent on the active connection.
     pub fn pump(&mut self, side: usize) {
         let this = &self.sides[side];
         let Some(life) = &this.life else { return };
@@ -73,7 +73,7 @@ impl World {
         }
     }
 
-    /// A side reads the next frame of a connection.
+    /// `side` reads the next frame of a connection.
     pub fn deliver(&mut self, link: usize, side: usize, bounds: &Bounds) {
         let frame = self.links[link].queue[side].remove(0);
         match frame {
@@ -88,7 +88,7 @@ impl World {
                 self.refused(link, side, reason);
             }
             frame if self.sides[side].life.as_ref().and_then(|life| life.active) != Some(link) => {
-                // Only the present connection moves anything.
+                // Frames of any other connection than the present one change nothing.
                 let _ = frame;
             }
             Frame::Begin { stream, consumed, fresh_from } => {

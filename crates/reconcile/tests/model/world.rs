@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Two sides, their files, their processes and the network between them.
+//! The world of the model: two sides, their files, their processes, and the network between them.
 //!
 //! ```text
 //!   sides[0] client   file ─ life?          connections: a queue to each side, first in first out
 //!   sides[1] server   file ─ life?          cut: sent frames are lost, those under way may arrive
 //! ```
 //!
-//! Positions count records. Numbers that would be random (nonces, streams, stores) are counted.
+//! Positions count records. Numbers that are random in reality (nonces, stream ids, store ids) are
+//! counted here.
 
 use partywall_reconcile::attach::Nonce;
 use partywall_reconcile::{
@@ -33,7 +34,7 @@ pub enum Frame {
         echo: Nonce,
         reason: Reason,
     },
-    /// From `fresh_from` on, `ack_pos` is of the stream that is now consumed.
+    /// From the record at `fresh_from` on, `ack_pos` refers to the stream that is now consumed.
     Confirm {
         echo: Nonce,
         decision: Decision,
@@ -74,9 +75,9 @@ pub enum Reason {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Shake {
     None,
-    /// Client: sent ATTACH with this view.
+    /// Client: it has sent ATTACH with this view.
     Asked(ReceiverView),
-    /// Server: answered this, with its own view and decision.
+    /// Server: it has answered this ATTACH, with this view and decision of its own.
     Answered(Box<(Attach, ReceiverView, Decision)>),
 }
 
@@ -86,16 +87,16 @@ pub struct Link {
     pub shm: bool,
     pub replayed: bool,
     pub cut: bool,
-    /// Whether the side has the connection open.
+    /// For each side, whether that side has the connection open.
     pub open: [bool; 2],
-    /// The frames under way to the side.
+    /// For each side, the frames in flight to that side.
     pub queue: [Vec<Frame>; 2],
     pub shake: [Shake; 2],
-    /// The frames that the client has sent, to be replayed.
+    /// The frames that the client has sent, which an attacker may replay.
     pub history: Vec<Frame>,
 }
 
-/// A process that owns a file.
+/// A process that owns a file, with the state that dies with the process.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Life {
     pub connection_number: ConnectionNumber,
@@ -106,17 +107,17 @@ pub struct Life {
     pub acked_offset: Option<AckedOffset>,
     pub incoming: Incoming,
     pub buffer: Vec<Record>,
-    /// Next record to go on the active connection.
+    /// Position of the next record to send on the active connection.
     pub next: Position,
-    /// How far was acknowledged on it.
+    /// The position up to which this side has sent acknowledgements on the active connection.
     pub acked: Position,
-    /// From here on the peer's `ack_pos` is of our stream.
+    /// From this position on, `ack_pos` in the peer's records refers to the local stream.
     pub acks_from: Position,
     pub fresh_from: Position,
-    /// A skip that was decided here and may not be applied yet.
+    /// A skip that this side decided as a sender, and that the peer may not have applied.
     pub decided: Option<Skip>,
     pub replying: bool,
-    /// Reports that are not stored yet; there are some only with a fault.
+    /// Reports that are not stored yet; there are some only if a fault is modelled.
     pub unstored: Vec<partywall_reconcile::Report>,
 }
 
@@ -126,11 +127,11 @@ pub struct Side {
     pub copy: Option<Box<File>>,
     pub life: Option<Life>,
     pub fenced: bool,
-    /// Its file was lost, or replaced by an older copy.
+    /// Whether the side's file was lost, or replaced by an older copy.
     pub damaged: bool,
 }
 
-/// A world whose safeguards are as `bounds` says.
+/// The state of both sides and of the network.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct World {
     pub sides: [Side; 2],
@@ -139,13 +140,13 @@ pub struct World {
     pub numbers: u32,
     pub streams: u64,
     pub stores: u128,
-    /// A side saw a frame that an honest peer never sends.
+    /// Whether a side has read a frame that an honest peer never sends.
     pub violated: bool,
-    /// A connection was confirmed that is only a replay, or that is older than another.
+    /// Whether a connection was confirmed that is a mere replay, or older than the present one.
     pub usurped: bool,
 }
 
-/// The steps that may still happen.
+/// The numbers of events that may still happen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Left {
     pub messages: [u8; 2],
@@ -194,7 +195,7 @@ impl Side {
         Self { file, copy: None, life, fenced: false, damaged: false }
     }
 
-    /// How far it acknowledged, as its process or, without one, its file says.
+    /// The acked offset of a side: that of its process or, without a process, that of its file.
     pub fn acked_offset(&self) -> Option<AckedOffset> {
         self.life.as_ref().map_or_else(|| self.file.recovered(), |life| life.acked_offset)
     }
@@ -236,7 +237,7 @@ impl World {
         self.numbers
     }
 
-    /// Sends a frame from `side`, unless the network is cut.
+    /// Sends a frame from `side`; the frame is lost if the network is cut.
     pub fn push(&mut self, link: usize, from: usize, frame: Frame) {
         let link = &mut self.links[link];
         if link.cut {
@@ -250,7 +251,7 @@ impl World {
         }
     }
 
-    /// `side` no longer has the connection.
+    /// `side` closes its end of the connection.
     pub fn close(&mut self, link: usize, side: usize) {
         let connection = &mut self.links[link];
         connection.open[side] = false;
@@ -275,7 +276,7 @@ impl World {
         }
     }
 
-    /// The active connection of a side, if both sides have it and take it for theirs.
+    /// The active connection, if both sides consider the same one attached.
     pub fn attached(&self) -> Option<usize> {
         let [client, server] = &self.sides;
         let link = client.life.as_ref()?.active?;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Which connection replaces which, case by case (SPEC 12.2).
+//! Which connection replaces which, one test for each case (SPEC 12.2).
 
 use partywall_reconcile::attach::{Nonce, admit};
 use partywall_reconcile::{

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Any moves of the watermarks keep their order; any two pasts are settled once, with the same
-//! result on both sides.
+//! Whatever moves are tried, the watermarks keep their order. Any two pasts are settled once, with
+//! the same result on both sides.
 
 use partywall_reconcile::{
     AckUnfit, Arrival, Direction, Epoch, Incoming, Outgoing, Past, Position, ReceivedPast,

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Reconciling any two views, compared with an independent description of the expected decision.
+//! Reconciles any two views, and compares the decision with an independent description of the
+//! expected one.
 
 use partywall_reconcile::{
     AckedOffset, Decision, Epoch, Impossible, Malformed, Position, ReceiverView, RecordDigest,
@@ -7,7 +8,7 @@ use partywall_reconcile::{
 };
 use proptest::prelude::*;
 
-/// Small numbers, so that they coincide, and the largest, so that they overflow.
+/// Small numbers, which often coincide, and the largest ones, which provoke overflows.
 fn number() -> impl Strategy<Value = u64> {
     prop_oneof![0_u64..6, u64::MAX - 2..=u64::MAX, any::<u64>()]
 }

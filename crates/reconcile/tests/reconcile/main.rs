@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Tests of reconciling, for any views and moves of two ends.
+//! Tests of reconciling, for any views and moves of two sides.
 
 mod admission;
 mod any_moves;

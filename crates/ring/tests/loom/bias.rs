@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A biased lock: the favoured thread enters without the mutex, and other threads revoke the bias.
-//! Two threads are never inside at the same time; loom's cell reports it if they are.
+//! Two threads are never inside at the same time; loom's cell reports a violation of that.
 //!
 //! | model | threads | times inside | preemptions | executions |
 //! |---|---|---|---|---|
@@ -19,7 +19,7 @@ use model::explore;
 use partywall_ring::Bias;
 use partywall_ring::bias::Slots;
 
-/// The lock of `partywall-sys`, made of loom's primitives.
+/// The biased lock of `partywall-sys`, made of loom's primitives.
 struct Lock {
     bias: Bias,
     mutex: Mutex<Slots>,
@@ -35,8 +35,8 @@ impl Lock {
         })
     }
 
-    /// Uses the value, on the fast path if `thread` is favoured. If `favours`, the thread becomes
-    /// favoured.
+    /// Uses the protected value, on the fast path if `thread` is favoured. If `favours`, the thread
+    /// becomes favoured.
     fn enter(&self, thread: u64, favours: bool) {
         if let Some(inside) = self.bias.enter(thread) {
             self.use_value();
@@ -51,7 +51,7 @@ impl Lock {
     }
 
     /// Loom's cell panics if another thread uses it at the same time, or if no happens-before
-    /// orders that thread's last use before this one.
+    /// relation orders that thread's last use before this use.
     fn use_value(&self) {
         self.value.with_mut(|_| ());
     }

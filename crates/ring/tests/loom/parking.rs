@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Both sleepers at once: a writer that sleeps for room and a reader that sleeps for records always
-//! wake each other. A lost wake-up is a deadlock, which loom reports.
+//! Models of both sleepers at once: a writer that sleeps for room and a reader that sleeps for
+//! records always wake each other. A lost wake-up is a deadlock, which loom reports.
 //!
 //! ```text
 //!  writer                                      reader
@@ -10,7 +10,7 @@
 //! ```
 //!
 //! A doorbell is a level, as an eventfd is: it stays notified until it is drained. The reader
-//! reports every ring/8 and before it sleeps, and never otherwise. No thread spins: a poll that
+//! reports every ring/8 and before it sleeps, and at no other time. No thread spins: a poll that
 //! finds nothing leads to sleep.
 //!
 //! | model | ring | threads | concurrent records | preemptions | executions |
@@ -62,19 +62,19 @@ impl Doorbell {
     }
 }
 
-/// The waiting side: its sleeper word and its doorbell.
+/// The side that waits: its sleeper word and its doorbell.
 struct Waiting {
     sleeper: Sleeper,
     doorbell: Arc<Doorbell>,
 }
 
-/// The side that wakes its peer.
+/// The side that wakes its peer: the peer's sleeper word and doorbell.
 struct Waking {
     waker: Waker,
     doorbell: Arc<Doorbell>,
 }
 
-/// A sleeper of one side, and its peer's means to wake it.
+/// A sleeper of one side, and the peer's means to wake it.
 fn sleeper() -> (Waiting, Waking) {
     let (word, seen) = mem::pair(64);
     let doorbell = Doorbell::new();
@@ -83,7 +83,7 @@ fn sleeper() -> (Waiting, Waking) {
 }
 
 impl Waiting {
-    /// Sleeps unless `found` says, after arming, that there is something to do.
+    /// Sleeps, unless `found` returns after arming that there is something to do.
     fn sleep(&mut self, quiet: bool, found: impl FnOnce() -> bool) {
         self.doorbell.drain();
         self.sleeper.arm(quiet);
@@ -112,7 +112,7 @@ struct Writer {
     producer: Producer,
     room: Waiting,
     records: Waking,
-    /// Checks before publishing too, as senders do.
+    /// Whether the writer also checks for a sleeper before publishing, as senders do.
     notifies_early: bool,
 }
 
@@ -133,7 +133,7 @@ fn sides(ring_bytes: u64) -> (Writer, Reader) {
 }
 
 impl Writer {
-    /// Sends record `number`; `false` if the reader left.
+    /// Sends record `number`; returns `false` if the reader left.
     fn send(&mut self, number: u32, words: usize) -> bool {
         loop {
             if self.records.waker.is_gone() {
@@ -165,7 +165,7 @@ impl Reader {
     /// Receives record `number`, which has `words` words.
     fn receive(&mut self, number: u32, words: usize, quiet: bool) {
         while !take(&mut self.consumer, number, words) {
-            // Reports the remaining room before any wait.
+            // The reader reports its remaining progress before any wait.
             self.report();
             let consumer = &self.consumer;
             self.records.sleep(quiet, || consumer.is_ready());
@@ -181,7 +181,7 @@ impl Reader {
         }
     }
 
-    /// Never reads again, and wakes a writer that waits for room.
+    /// Ends the reader: it never reads again, and wakes a writer that waits for room.
     fn leave(&mut self) {
         self.records.sleeper.leave();
         self.room.wake();
@@ -204,8 +204,8 @@ fn writer_and_reader_wake_each_other() {
     });
 }
 
-/// A notification before its record wakes the reader needlessly, or early. It never replaces the
-/// one that is due after the record.
+/// A notification before the record is published wakes the reader needlessly, or early. It never
+/// replaces the notification that is due after the record.
 #[test]
 fn early_notification_loses_no_wakeup() {
     explore("early_notification_loses_no_wakeup", 3, || {
@@ -223,12 +223,13 @@ fn early_notification_loses_no_wakeup() {
     });
 }
 
-/// The reader reports every ring/8, which is every second small record here, and before it sleeps.
+/// The reader reports every ring/8, which is every second small record in this ring, and before it
+/// sleeps.
 #[test]
 fn progress_reported_every_eighth_wakes_writer() {
     explore("progress_reported_every_eighth_wakes_writer", 3, || {
         let (mut writer, mut reader) = sides(1024);
-        // Records of 64 and of 192 bytes: after the first six the ring is full.
+        // The records take 64 or 192 bytes: after the first six the ring is full.
         let sizes = [1, 22, 22, 22, 22, 1, 1, 1];
         for (number, words) in (0..6).zip(sizes) {
             assert!(writer.send(number, words));
@@ -245,8 +246,9 @@ fn progress_reported_every_eighth_wakes_writer() {
     });
 }
 
-/// A quiet reader polls at intervals, so it is not notified of each record, but it is notified by a
-/// writer that waits for room. Here it never polls by itself: only that notification wakes it.
+/// A quiet reader polls at intervals, so it is not notified of each record, but a writer that waits
+/// for room notifies it. The reader of this model never polls by itself: only that notification
+/// wakes it.
 #[test]
 fn writer_short_of_room_wakes_quiet_reader() {
     explore("writer_short_of_room_wakes_quiet_reader", 3, || {
@@ -255,7 +257,7 @@ fn writer_short_of_room_wakes_quiet_reader() {
             for number in 0..4 {
                 assert!(writer.send(number, 1));
             }
-            // Stands for the reader's own next poll.
+            // This last wake-up stands for the poll that a quiet reader would do by itself.
             writer.records.wake_before_wait();
         });
         for number in 0..4 {

@@ -3,10 +3,12 @@
 //! the later content, and the returned id is that of the block in flight.
 //!
 //! The slab has room for one block, so each message waits until the block before it returned. Block
-//! ids differ only in their generation, and a stale entry of the release ring would be refused.
+//! ids differ only in their generation, and the slab would refuse a stale entry of the release
+//! ring.
 //!
 //! In loom a load never returns a store that has not run yet. So these models cannot show that
-//! reads end *before* `released` is stored; `release.rs` argues it.
+//! reads end *before* `released` is stored; the ORDER comment in `src/release.rs` gives the
+//! argument.
 //!
 //! | model | blocks | concurrent messages | preemptions | executions |
 //! |---|---|---|---|---|
@@ -34,7 +36,7 @@ struct Owner {
 
 impl Owner {
     /// Writes message `number` to slab memory, after waiting for a free block, and publishes its
-    /// place.
+    /// location.
     fn send(&mut self, number: u32) {
         let mut block = loop {
             while let Some(id) = self.reclaimer.next(self.slab.in_flight()).unwrap() {
@@ -61,7 +63,7 @@ struct Reader {
 }
 
 impl Reader {
-    /// Block id and offset of the next message, which must be `number`.
+    /// Returns block id and offset of the next message, which must be message `number`.
     fn next(&mut self, number: u32) -> (u64, usize) {
         let record = loop {
             match self.consumer.peek().unwrap() {
@@ -84,7 +86,7 @@ impl Reader {
     }
 }
 
-/// Both sides of a slab of `blocks` blocks, each of which was in flight and returned once.
+/// Owner and reader of a slab of `blocks` blocks, each of which was in flight and returned once.
 fn sides(blocks: u32) -> (Owner, Reader) {
     let (producer, consumer) = one_way::ring(1024);
     let (own, slab_seen) = mem::pair(64 * blocks as usize);

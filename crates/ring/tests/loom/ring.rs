@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Two threads and one ring: in every interleaving records arrive whole, in order and once.
+//! Models of two threads and one ring: in every interleaving records arrive whole, in order and
+//! once.
 //!
 //! Each model first sends some records in one thread, so that the concurrent part crosses the end
 //! of the ring and overwrites old records. Payload words are Relaxed atomics, so a missing Release
@@ -85,7 +86,7 @@ fn batch_is_visible_as_a_whole() {
     });
 }
 
-/// The first word of this batch, which is stored last, belongs to a PAD.
+/// The batch begins with a PAD, so the word that is stored last belongs to the PAD.
 #[test]
 fn batch_after_pad_is_visible_as_a_whole() {
     explore("batch_after_pad_is_visible_as_a_whole", 5, || {
@@ -108,7 +109,7 @@ fn aborted_batch_is_never_visible() {
                 append_when_free(&mut producer, number, 2);
             }
             producer.abort();
-            // Ends exactly where the second record of the aborted batch began.
+            // This record ends exactly where the second record of the aborted batch began.
             append_when_free(&mut producer, 6, 1);
             producer.publish();
             append_when_free(&mut producer, 7, 2);

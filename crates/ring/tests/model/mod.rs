@@ -13,7 +13,7 @@ pub fn explore(name: &str, preemptions: usize, body: impl Fn() + Sync + Send + '
     let mut builder = Builder::new();
     builder.preemption_bound = builder.preemption_bound.or(Some(preemptions));
     builder.max_branches = 20_000;
-    // The language's own mutex: it is no part of the model.
+    // A mutex of the standard library, because the counter is no part of the model.
     let executions = Arc::new(Mutex::new(0_u64));
     let counter = Arc::clone(&executions);
     builder.check(move || {
@@ -34,7 +34,8 @@ pub fn append(producer: &mut Producer, number: u32, words: usize) -> Result<(), 
     producer.append(Kind::Data, number, &payload(number, words))
 }
 
-/// Takes the next record, if there is one. It must be record `number`, with every word of it.
+/// Takes the next record, if there is one. It must be record `number`, and every word of its
+/// payload is checked.
 pub fn take(consumer: &mut Consumer, number: u32, words: usize) -> bool {
     let Some(record) = consumer.peek().expect("an honest producer") else { return false };
     assert_eq!((record.kind, record.stream), (Kind::Data, number));

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Old payload and aborted batches never become records, even if each slot of each payload holds a
-//! header that will be valid at its place some laps later (SPEC 4.5).
+//! record header that will be valid at that slot some laps later (SPEC 4.5).
 //!
 //! Positions are predictable, so the author of a payload, such as a client of a proxy, can write
-//! such words. The zero that the producer stores after each batch keeps them invisible. With the
-//! seeded fault `no_zero_next_slot`, these tests fail.
+//! such words. The zero that the producer stores after each batch keeps such words invisible. With
+//! the seeded fault `no_zero_next_slot`, these tests fail.
 #![cfg(not(loom))]
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "a test")]
 
@@ -18,11 +18,11 @@ use std::collections::VecDeque;
 /// The stream number of forged headers; no real record has it.
 const FORGED: u32 = 0xdead;
 
-/// A sender of hostile payloads, and a reader that must read them as payloads only.
+/// A sender of hostile payloads, and a reader that must read these bytes as payloads only.
 struct Run {
     producer: Producer,
     consumer: Consumer,
-    /// Stream numbers and payloads of the published records that are unread.
+    /// Stream number and payload of each record that is published and unread.
     sent: VecDeque<(u32, Vec<u8>)>,
     open: Vec<(u32, Vec<u8>)>,
     number: u32,
@@ -38,8 +38,8 @@ impl Run {
         self.producer.size()
     }
 
-    /// Appends a record of `len` bytes of headers that are valid `laps` later. `false` if the ring
-    /// or the batch has no room.
+    /// Appends a record whose `len` bytes of payload are headers that become valid `laps` laps
+    /// later. Returns `false` if the ring or the batch has no room.
     fn append(&mut self, len: usize, laps: u64) -> bool {
         let taken = footprint(len as u64);
         if self.producer.open_bytes() + taken > self.size().batch_max() {
@@ -58,7 +58,7 @@ impl Run {
         }
     }
 
-    /// Position of a record that takes `taken` bytes, after the padding that it may need.
+    /// Position of a record that takes `taken` bytes, after the padding that the record may need.
     fn next_start(&self, taken: u64) -> Position {
         let tail = self.producer.published().plus(self.producer.open_bytes());
         let until_end = self.size().until_end(tail);
@@ -78,7 +78,7 @@ impl Run {
         self.open.clear();
     }
 
-    /// Reads exactly the published records.
+    /// Reads all published records, and checks that nothing else is read.
     fn read_all(&mut self) {
         while let Some(header) = self.consumer.peek().expect("no word of another position") {
             assert_ne!(header.stream, FORGED, "a payload became a record");
@@ -92,8 +92,8 @@ impl Run {
     }
 }
 
-/// A payload for a record at `start`, whose every slot begins with a header that is valid `laps`
-/// later.
+/// A payload for a record at `start`, whose every slot begins with a header that becomes valid
+/// `laps` laps later.
 fn forged_payload(size: RingSize, start: Position, len: usize, laps: u64) -> Vec<u8> {
     let mut payload = vec![0xff; len];
     let first_line = 64 - HEADER_BYTES as usize;
@@ -128,7 +128,7 @@ fn old_payload_never_becomes_a_record() {
                 run.publish();
                 run.read_all();
             }
-            // Varies the size of a batch and the reader's distance.
+            // Publishing and reading at random varies the batch sizes and the reader's lag.
             if next(3) > 0 {
                 run.publish();
             }
@@ -141,7 +141,8 @@ fn old_payload_never_becomes_a_record() {
     }
 }
 
-/// Sends one large record per lap, then small ones, each of which ends at one of its forged slots.
+/// Sends one large record of forged headers per lap, then small records, each of which ends at a
+/// forged slot.
 #[test]
 fn no_slot_of_old_payload_becomes_a_record() {
     let mut run = Run::new(4096);
@@ -173,7 +174,7 @@ fn aborted_batch_leaves_no_ghost_records() {
             }
             run.abort();
             run.read_all();
-            // Ends exactly where the second record of the aborted batch began.
+            // This record ends exactly where the second record of the aborted batch began.
             assert!(run.append(first, 1));
             run.publish();
             run.read_all();
@@ -198,7 +199,7 @@ fn batch_of_killed_writer_is_not_visible() {
         for _ in 0..2 + next(3) {
             assert!(run.append(next(200) as usize, 1));
         }
-        // The writer is gone; nothing else of it will ever be seen.
+        // The writer is dropped; the reader must not see anything more of it.
         let Run { producer, mut consumer, sent, .. } = run;
         drop(producer);
         for (number, payload) in sent {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! For any content of the peer's region, this side neither panics nor loops nor reads beyond the
-//! ring. It reads a possible record, or nothing, or reports a violation.
+//! ring. It reads a valid record, reads nothing, or reports a violation.
 #![cfg(not(loom))]
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "a test")]
 
@@ -20,7 +20,7 @@ struct Forged {
     second: u64,
 }
 
-/// Mostly headers that are valid at their place, with lengths around each limit.
+/// Two forged words: mostly headers that are valid at their slot, with lengths around each limit.
 fn forged() -> impl Strategy<Value = Forged> {
     let len = prop_oneof![
         0u32..300,
@@ -36,7 +36,7 @@ fn forged() -> impl Strategy<Value = Forged> {
             u32::MAX - 15,
             u32::MAX
         ]),
-        // The length of a PAD that reaches the end, if it lies at the right slot.
+        // The length of a PAD that reaches the end, if the PAD lies at the right slot.
         (1..SLOTS as u32).prop_map(|slots| slots * 64 - 16),
     ];
     let kind = prop_oneof![Just(1u64), Just(31), 0u64..32];
@@ -63,7 +63,8 @@ fn valid_image(ring: &mut OwnMem, lap: u64) {
     }
 }
 
-/// Reads until no record or a violation is found; without a mutation, at most one lap.
+/// Reads until there is no record, or a violation. Without a forged word that takes at most one
+/// lap.
 fn read_all(consumer: &mut Consumer) -> Result<(), Violation> {
     for _ in 0..=SLOTS {
         let before = consumer.position().0;
@@ -81,7 +82,7 @@ fn read_all(consumer: &mut Consumer) -> Result<(), Violation> {
     panic!("a ring of {SLOTS} slots held more records")
 }
 
-/// A poll skips at most one PAD, which ends at the end of the ring.
+/// Asserts that a poll skipped at most one PAD, which ends at the end of the ring.
 fn assert_pad_only(before: u64, after: u64) {
     assert!(after == before || after % RING_BYTES == 0 && after - before < RING_BYTES);
 }
@@ -114,7 +115,8 @@ proptest! {
                 own.store(forged.slot as usize * 64, forged.first);
                 own.store(forged.slot as usize * 64 + 8, forged.second);
             }
-            // Even after a violation nothing may panic, though an honest caller stops here.
+            // Even after a violation no call may panic, although a correct caller stops reading
+            // after it.
             let _ = read_all(&mut consumer);
             prop_assert!(consumed_seen.peek(0) <= consumer.position().0);
         }
@@ -128,10 +130,11 @@ proptest! {
         let (mut control, control_seen) = mem::pair(64);
         let size = RingSize::new(RING_BYTES).unwrap();
         let mut producer = Producer::new(own, size, control_seen);
-        // The highest claim that was possible; the producer may have believed it.
+        // The highest value that the peer could claim so far; the producer may have accepted it.
         let mut highest = 0;
         for (len, is_published, progress) in steps {
-            // Before the claim, which is judged by what was published then.
+            // Publishing comes before the peer's claim, because the claim is judged by what is
+            // published then.
             if producer.open_bytes() + 256 > size.batch_max() {
                 producer.publish();
             }
@@ -179,7 +182,7 @@ proptest! {
             ring.store((count % u64::from(BLOCKS)) as usize * 8, id);
             let claim = count.wrapping_add(release.growth);
             released.publish(0, claim);
-            // Bounded by the number of blocks out: a count beyond that is refused.
+            // The number of blocks in flight bounds the loop: the reclaimer refuses a higher count.
             for _ in 0..=BLOCKS {
                 match reclaimer.next(slab.in_flight()) {
                     Ok(None) => break,
@@ -199,7 +202,8 @@ proptest! {
     }
 }
 
-/// Only a block in flight is reclaimed; any other id is refused without effect.
+/// Returns `id` to the slab. Only an id in flight is reclaimed; any other id is refused without
+/// effect.
 fn reclaim(slab: &mut Slab, out: &mut Vec<u64>, id: u64) {
     let known = out.iter().position(|known| *known == id);
     match slab.reclaim(id) {
@@ -213,7 +217,7 @@ fn reclaim(slab: &mut Slab, out: &mut Vec<u64>, id: u64) {
     }
 }
 
-/// A value of the peer's `consumed`.
+/// A value that the peer stores in its word `consumed`.
 #[derive(Clone, Debug)]
 enum Progress {
     Honest,

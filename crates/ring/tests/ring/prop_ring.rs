@@ -13,7 +13,7 @@ use std::collections::VecDeque;
 
 #[derive(Clone, Debug)]
 enum Step {
-    /// A record whose length is this many 255ths of the longest.
+    /// Append a record whose length is this many 255ths of the longest length.
     Append(u8),
     Publish,
     Abort,
@@ -27,7 +27,7 @@ struct Record {
     payload: Vec<u8>,
 }
 
-/// A queue with the ring's limits: positions as plain sums, no memory.
+/// A plain queue with the ring's limits: positions are sums, and there is no memory.
 struct Model {
     bytes: u64,
     tail: u64,
@@ -52,7 +52,8 @@ impl Model {
         if footprint(len as u64) > until_end { until_end } else { 0 }
     }
 
-    /// Whether padding, record, the zeroed slot after it, and one slot for the closing record fit.
+    /// Whether there is room for padding, record, the zeroed slot after it, and one slot for the
+    /// closing record.
     fn has_room(&self, len: usize) -> bool {
         let needed = self.padding(len) + footprint(len as u64) + 64 + 64;
         self.tail - self.reported + needed <= self.bytes
@@ -155,7 +156,8 @@ impl Run {
 
     fn report(&mut self) {
         let is_changed = self.consumer.report();
-        // Padding is never skipped without the record after it, because both are one batch.
+        // The reader never skips padding without the record after it, because both are in one
+        // batch.
         assert_eq!(is_changed, self.model.read != self.model.reported);
         self.model.reported = self.model.read;
     }
@@ -184,7 +186,7 @@ proptest! {
         }
         run.step(&Step::Abort);
         if is_closed {
-            // After any steps before, this fits.
+            // The closing record fits after any steps.
             run.producer.close(Kind::CloseWrite, 77);
         }
         while !run.model.queue.is_empty() {
@@ -214,7 +216,7 @@ proptest! {
                 if run.model.is_batch_full(len) {
                     break;
                 }
-                // With all read but the open batch, whatever was not reported is less than ring/8.
+                // When the reader has read all but the open batch, less than ring/8 is unreported.
                 while !run.model.queue.is_empty() {
                     run.consume();
                     if run.consumer.is_report_due() {

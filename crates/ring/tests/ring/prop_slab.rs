@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A slab allocates memory that no other block overlaps, and gets all of it back. Any sequence of
-//! its operations runs against a plain account of each byte's owner.
+//! its operations runs against a plain list of each byte's owner.
 #![cfg(not(loom))]
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "a test")]
 
@@ -12,12 +12,12 @@ use std::collections::BTreeMap;
 #[derive(Clone, Debug)]
 enum Step {
     Allocate(usize),
-    /// Shortens the message of a reserved block.
+    /// Shorten the message of a reserved block.
     Truncate(usize, usize),
     Commit(usize),
     Free(usize),
     Reclaim(usize),
-    /// An id that is not in flight: unknown, old, future, or returned twice.
+    /// Reclaim an id that is not in flight: unknown, old, future, or returned twice.
     ReclaimWrong(u64),
     AddSegment(usize),
     TakeIdleSegment,
@@ -43,7 +43,7 @@ struct Run {
     next_segment: u32,
     reserved: Vec<Reserved>,
     out: Vec<Out>,
-    /// Ids that were returned.
+    /// Block ids that the peer returned earlier.
     past: Vec<u64>,
     made: u8,
 }
@@ -190,7 +190,7 @@ impl Run {
         assert_eq!(self.slab.segments(), self.segments.len());
     }
 
-    /// Frees every block; then each segment must be one chunk again.
+    /// Frees every block, and checks that each segment is one chunk again.
     fn check_whole(mut self) {
         while !self.reserved.is_empty() {
             self.step(&Step::Commit(0));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A ring of a process that ended is resumed by the next one, at any position, by its producer and
-//! by its consumer.
+//! A ring of a process that ended is resumed by the next one, at any position, by a new producer
+//! and by a new consumer.
 #![cfg(not(loom))]
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "a test")]
 
@@ -8,7 +8,7 @@ use partywall_layout::record_ring::{Kind, word0};
 use partywall_layout::{Position, RingSize, Violation};
 use partywall_ring::{AppendError, Consumer, OwnMem, PeerMem, Producer, mem};
 
-/// A ring full of words that are valid headers at every position.
+/// A ring full of words that are valid record headers at every position.
 fn old_ring(records_at: Position) -> (OwnMem, PeerMem, RingSize) {
     let (mut ring, seen) = mem::pair(512);
     for slot in 0..8 {
@@ -62,7 +62,8 @@ fn room_of_resumed_ring_follows_set_consumed() {
     assert_eq!(producer.append(Kind::Data, 0, b""), Err(AppendError::Full));
 }
 
-/// A payload that was written ahead and not appended must not appear where the consumer polls.
+/// A payload that was written ahead but never appended must not appear at the word that the
+/// consumer polls.
 #[test]
 fn abandoned_payload_ahead_is_no_record() {
     let (ring, seen) = mem::pair(1024);

@@ -34,8 +34,8 @@ fn each_sleep_is_notified_once() {
     }
 }
 
-/// A notification before publishing counts. The check that must follow does not notify again,
-/// unless the sleeper woke and armed again in between.
+/// A notification before publishing counts for the sleeper's epoch. The check after publishing does
+/// not notify again, unless the sleeper woke and armed again in between.
 #[test]
 fn early_notification_counts_for_its_epoch() {
     let (mut sleeper, waker) = sides();
@@ -49,7 +49,7 @@ fn early_notification_counts_for_its_epoch() {
     assert_ne!(waker.check_early(), Wake::Notify);
 }
 
-/// Arming twice without a check in between makes two sleeps, even without waking up.
+/// Arming twice without a check in between makes two epochs, each of which is notified.
 #[test]
 fn armed_twice_is_notified_twice() {
     let (mut sleeper, waker) = sides();
@@ -90,7 +90,8 @@ fn left_sleeper_stays_gone() {
     }
 }
 
-/// A hostile peer may write any word there; it gets notifications, and this side does not panic.
+/// A hostile peer may write any sleeper word. It gets needless notifications, and the waker does
+/// not panic.
 #[test]
 fn any_sleeper_word_is_checked_without_panic() {
     let (mut word, seen) = mem::pair(64);

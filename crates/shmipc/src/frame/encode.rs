@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Messages as bytes.
+//! Messages of the socket, encoded as bytes.
 //!
 //! ```text
 //!   polling            header                               8
@@ -9,21 +9,21 @@
 //!   by_path, by_memfd  header, u16 + queue, u16 + buffer   the queue first, unlike the descriptors
 //! ```
 //!
-//! The messages made here are always well-formed, because a malformed one crashes a peer's whole
-//! process.
+//! Encoded messages are always well-formed, because a malformed message crashes the process of
+//! another implementation.
 
 use super::{
     FALLBACK_HEADER_BYTES, FALLBACK_HEADER_LENGTH, HEADER_BYTES, HEADER_LENGTH, HOT_RESTART_LENGTH,
     Header, Kind, STREAM_CLOSE_LENGTH,
 };
 
-/// The queue has elements.
+/// The message Polling: the queue has elements.
 #[must_use]
 pub const fn polling(version: u8) -> [u8; HEADER_BYTES] {
     compact(version, Kind::Polling)
 }
 
-/// The stream is closed.
+/// The message StreamClose: the sender has closed the stream.
 #[must_use]
 pub fn stream_close(version: u8, stream: u32) -> [u8; 12] {
     let header = Header { length: STREAM_CLOSE_LENGTH, version, kind: Kind::StreamClose };
@@ -33,7 +33,8 @@ pub fn stream_close(version: u8, stream: u32) -> [u8; 12] {
     bytes
 }
 
-/// The bytes before `payload_bytes` of data on the socket. The status is 0, that of an open stream.
+/// The start of the message FallbackData, before `payload_bytes` of data on the socket. The status
+/// is 0, that of an open stream.
 ///
 /// # Panics
 /// If the message would be longer than a header can express. A caller with at most
@@ -53,37 +54,37 @@ pub fn fallback_header(
     bytes
 }
 
-/// Connect to the process that takes over.
+/// The message HotRestart: the client is to connect to the process that takes over.
 #[must_use]
 pub fn hot_restart(version: u8, epoch: u64) -> [u8; 16] {
     with_epoch(version, Kind::HotRestart, epoch)
 }
 
-/// All connections of the pool have moved.
+/// The message HotRestartAck: the connections of the client have moved.
 #[must_use]
 pub fn hot_restart_ack(version: u8, epoch: u64) -> [u8; 16] {
     with_epoch(version, Kind::HotRestartAck, epoch)
 }
 
-/// The newest version that the sender supports.
+/// The message ExchangeVersion: the newest version that the sender supports.
 #[must_use]
 pub const fn exchange(version: u8) -> [u8; HEADER_BYTES] {
     compact(version, Kind::ExchangeVersion)
 }
 
-/// Queue and buffers are mapped.
+/// The message AckShm: the server has mapped queue and buffers.
 #[must_use]
 pub const fn ack_shm(version: u8) -> [u8; HEADER_BYTES] {
     compact(version, Kind::AckShm)
 }
 
-/// The server is ready for the descriptors.
+/// The message AckReadyRecvFd: the server is ready to receive the descriptors.
 #[must_use]
 pub const fn ack_ready_recv_fd(version: u8) -> [u8; HEADER_BYTES] {
     compact(version, Kind::AckReadyRecvFd)
 }
 
-/// The files that hold queue and buffers.
+/// The message ShmByPath: the paths of the files that hold queue and buffers.
 ///
 /// # Panics
 /// If a path has more than 65,535 bytes.
@@ -92,7 +93,7 @@ pub fn by_path(version: u8, queue: &str, buffer: &str) -> Vec<u8> {
     named(version, Kind::ShmByPath, queue, buffer)
 }
 
-/// The names of queue and buffers, whose descriptors follow.
+/// The message ShmByMemfd: the names of queue and buffers, whose descriptors follow.
 ///
 /// # Panics
 /// If a name has more than 65,535 bytes.
@@ -135,7 +136,7 @@ fn name_length(name: &str) -> u16 {
 mod tests {
     use super::*;
 
-    /// Bytes that peers were observed to send.
+    /// The expected bytes were recorded from published implementations of shmipc.
     #[test]
     fn messages_are_the_bytes_that_peers_send() {
         assert_eq!(exchange(3), *b"\0\0\0\x08\x77\x58\x03\x04");

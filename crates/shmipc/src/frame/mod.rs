@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Messages on the socket: headers, bodies, and errors.
+//! Messages of shmipc on the socket: headers, bodies, and errors.
 //!
 //! ```text
 //!   0          4      6         7      8
@@ -10,12 +10,13 @@
 //!   established   1 Polling  2 StreamClose  3 FallbackData  8 HotRestart  9 HotRestartAck
 //! ```
 //!
-//! [`encode`] builds messages, and [`Parser`] parses established traffic; `handshake/` parses the
-//! bodies of handshakes. Nothing here touches a socket or shared memory. Nothing here knows which
-//! side may send a message: the owner of the connection refuses a `HotRestart` to a server.
+//! [`encode`] builds messages, and [`Parser`] parses the traffic of established connections;
+//! `handshake/` parses the bodies of handshakes. This module accesses neither a socket nor shared
+//! memory. It does not know which side may send a message: the owner of the connection refuses a
+//! `HotRestart` to a server.
 //!
 //! Invariants: a length is used only after a comparison with the limits of its kind. So no peer
-//! makes us allocate or wait for more than the named limits. No input panics.
+//! makes this process allocate or wait for more than the named limits. No input causes a panic.
 
 pub mod encode;
 mod parser;
@@ -24,20 +25,20 @@ pub use parser::{Frame, PAYLOAD_BYTES_MAX, Parser};
 
 use std::fmt;
 
-/// The first eight bytes of each message, with a valid magic and kind.
+/// The first eight bytes of a message, with a valid magic and kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// Length of the message in bytes, with these eight.
+    /// Length of the message in bytes, including the eight of the header.
     pub length: u32,
-    /// The version of the protocol; in [`Kind::ExchangeVersion`] the newest that the sender
-    /// supports.
+    /// The version of the protocol; in [`Kind::ExchangeVersion`], the newest version that the
+    /// sender supports.
     pub version: u8,
     /// Kind of the message.
     pub kind: Kind,
 }
 
 impl Header {
-    /// Parses a header. The caller checks the version, and a length of eight or more.
+    /// Parses a header. The caller checks the version, and the rest of a length of eight or more.
     ///
     /// # Errors
     /// [`FrameError::Magic`], [`FrameError::UnknownKind`], or [`FrameError::TooShort`] if the
@@ -63,32 +64,33 @@ impl Header {
     }
 }
 
-/// Kind of a message, under the peers' names.
+/// Kind of a message, under the names of other implementations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Kind {
-    /// Client: the files of queue and buffers.
+    /// Sent by a client: the paths of the files that hold queue and buffers.
     ShmByPath = 0,
-    /// Either side: the queue has elements.
+    /// Sent by either side: the queue has elements.
     Polling = 1,
-    /// Either side: a stream is closed. Sent on the socket if the queue was full or its data used
-    /// the socket.
+    /// Sent by either side: it has closed a stream. The message is needed if the queue is full, or
+    /// if the stream's data used the socket.
     StreamClose = 2,
-    /// Either side: data for which the shared memory had no room.
+    /// Sent by either side: data for which the shared memory had no room.
     FallbackData = 3,
-    /// Either side: the newest version it supports.
+    /// Sent by either side: the newest version that the sender supports.
     ExchangeVersion = 4,
-    /// Client: the names of queue and buffers, whose descriptors follow.
+    /// Sent by a client: the names of queue and buffers, whose descriptors follow.
     ShmByMemfd = 5,
-    /// Server: it has mapped both.
+    /// Sent by a server: it has mapped queue and buffers.
     AckShm = 6,
-    /// Server: it is ready for the descriptors.
+    /// Sent by a server: it is ready to receive the descriptors.
     AckReadyRecvFd = 7,
-    /// Server: connect to the process that takes over.
+    /// Sent by a server: the client is to connect to the process that takes over.
     HotRestart = 8,
-    /// Client: it has connected.
+    /// Sent by a client: it has connected to the new process.
     HotRestartAck = 9,
-    /// Client, in version 4 only: supported features as JSON. Recognised in order to refuse it.
+    /// Sent by a client of version 4: its features as JSON. This crate recognises the message in
+    /// order to refuse it.
     Negotiation = 10,
 }
 
@@ -123,58 +125,58 @@ impl fmt::Display for Kind {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum FrameError {
-    /// The magic is wrong: another protocol, or an earlier length was wrong.
+    /// The magic is wrong: the bytes are of another protocol, or an earlier length was wrong.
     #[error("a message begins with the magic 7758, this one with {:02x}{:02x}", found[0], found[1])]
     Magic {
-        /// The two bytes.
+        /// The two bytes in place of the magic.
         found: [u8; 2],
     },
-    /// The version is not supported.
+    /// The version in the header is not supported.
     #[error("a message of version {found} came; after the handshake they have version 1, 2 or 3")]
     Version {
-        /// The version.
+        /// The version in the header.
         found: u8,
     },
-    /// The kind does not exist.
+    /// The kind in the header does not exist.
     #[error("a message of type {found} came; types go from 0 to 10")]
     UnknownKind {
-        /// Its number.
+        /// The number of the kind.
         found: u8,
     },
-    /// A message of the handshake or of another version, after the handshake.
+    /// A message of the handshake or of another version arrived after the handshake.
     #[error("{kind} came, which has no place after the handshake")]
     OutOfPlace {
         /// Kind of the message.
         kind: Kind,
     },
-    /// The length is too short for this kind.
+    /// The length is too short for the message's kind.
     #[error("{kind} has {least} bytes at least, this one says {found}")]
     TooShort {
         /// Kind of the message.
         kind: Kind,
-        /// The least length, in bytes.
+        /// The least possible length of the message, in bytes.
         least: u32,
-        /// The length in the header.
+        /// The length in the header, in bytes.
         found: u32,
     },
-    /// This kind has a fixed length, and the header has another.
+    /// Messages of this kind have a fixed length, and the header has another.
     #[error("{kind} has {expected} bytes, this one says {found}")]
     Length {
         /// Kind of the message.
         kind: Kind,
-        /// The fixed length, in bytes.
+        /// The fixed length of the message, in bytes.
         expected: u32,
-        /// The length in the header.
+        /// The length in the header, in bytes.
         found: u32,
     },
-    /// The length exceeds our limit.
+    /// The length exceeds the limit of this process.
     #[error("{kind} of {found} bytes came; at most {most} are accepted")]
     TooLong {
         /// Kind of the message.
         kind: Kind,
-        /// The limit, in bytes.
+        /// The limit of this process, in bytes.
         most: u32,
-        /// The length in the header.
+        /// The length in the header, in bytes.
         found: u32,
     },
 }
@@ -185,19 +187,19 @@ impl From<FrameError> for partywall::protocol::ProtocolError {
     }
 }
 
-/// Bytes 4 and 5 of each message.
+/// The magic of shmipc: bytes 4 and 5 of each message.
 pub const MAGIC: [u8; 2] = [0x77, 0x58];
-/// Length of a header.
+/// Length of a header, in bytes.
 pub const HEADER_BYTES: usize = 8;
-/// The same, in the type of a length.
+/// Length of a header in bytes, in the type of a length field.
 const HEADER_LENGTH: u32 = 8;
-/// Length of [`Kind::StreamClose`].
+/// Length of a [`Kind::StreamClose`] message, in bytes.
 const STREAM_CLOSE_LENGTH: u32 = 12;
-/// Length of header, stream and status before the data of [`Kind::FallbackData`].
+/// Length in bytes of header, stream and status, which precede the data of [`Kind::FallbackData`].
 pub const FALLBACK_HEADER_BYTES: usize = 16;
-/// The same, in the type of a length.
+/// [`FALLBACK_HEADER_BYTES`], in the type of a length field.
 const FALLBACK_HEADER_LENGTH: u32 = 16;
-/// Length of [`Kind::HotRestart`] and its answer.
+/// Length of a [`Kind::HotRestart`] or [`Kind::HotRestartAck`] message, in bytes.
 const HOT_RESTART_LENGTH: u32 = 16;
 
 #[cfg(test)]

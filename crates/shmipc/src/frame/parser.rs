@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Parses established traffic as it arrives.
+//! Parses the traffic of an established connection as it arrives on the socket.
 //!
 //! ```text
 //!   socket ──▶ wanted() ── filled(n) ──▶ next() ──▶ Frame
@@ -8,31 +8,32 @@
 //!                └─ the Vec that becomes the payload, for the rest of a large body: no second copy
 //! ```
 //!
-//! Its owner reads the socket into [`wanted`](Parser::wanted). The parser does not know the role of
-//! this side, nor which streams exist.
+//! The parser's owner reads the socket into [`wanted`](Parser::wanted). The parser does not know
+//! whether it serves a client or a server, nor which streams exist.
 //!
-//! It accepts what peers accept, except lengths: each is checked against its kind. `Polling` is an
-//! exception, because peers consume only its header, whatever its length. This parser does the same
-//! from length eight on, since a message that peers understand must not end a session. If a body
-//! did follow, the next magic would be missing.
+//! The parser accepts the messages that other implementations accept, except lengths: each length
+//! is checked against the message's kind. `Polling` is an exception, because other implementations
+//! consume only its header, whatever its length. This parser does the same from length eight on,
+//! since a message that they understand must not end a session. If a body did follow, the next
+//! magic would be missing, which is an error.
 //!
-//! Invariants: it holds 64 KiB and at most one body within the limit, which it allocates after the
-//! header. After an error it returns only that error.
+//! Invariants: the parser holds 64 KiB and at most one body within the limit, which it allocates
+//! after the header. After an error it returns only that error.
 
 use super::{
     FALLBACK_HEADER_BYTES, FALLBACK_HEADER_LENGTH, FrameError, HEADER_BYTES, HOT_RESTART_LENGTH,
     Header, Kind, STREAM_CLOSE_LENGTH,
 };
 
-/// Parses the bytes after the handshake.
+/// Parses the bytes that follow the handshake.
 #[derive(Debug)]
 pub struct Parser {
     buffer: Box<[u8]>,
-    /// Start of the unparsed bytes in the buffer.
+    /// Index in the buffer of the first unparsed byte.
     start: usize,
-    /// End of the bytes in the buffer.
+    /// Index after the last byte in the buffer.
     end: usize,
-    /// A large body whose rest is read directly.
+    /// A large body, whose rest is read from the socket directly into its payload.
     body: Option<Body>,
     payload_bytes_max: u32,
     failed: Option<FrameError>,
@@ -45,26 +46,26 @@ pub enum Frame {
     Polling,
     /// The peer closed a stream.
     StreamClose {
-        /// The stream's id.
+        /// The id of the stream.
         stream: u32,
     },
-    /// Data on the socket.
+    /// Data that the peer sent over the socket.
     Fallback {
-        /// The stream's id.
+        /// The id of the stream.
         stream: u32,
-        /// The status, of which only these eight bits count: 0 for data.
+        /// The low eight bits of the status; the others have no meaning. 0 means data.
         status: u8,
         /// The data; may be empty.
         payload: Vec<u8>,
     },
-    /// Connect anew.
+    /// The client is to connect to a new process.
     HotRestart {
-        /// Identifies the restart.
+        /// Epoch, which identifies the hot restart.
         epoch: u64,
     },
     /// All connections of a client have moved.
     HotRestartAck {
-        /// Identifies the restart.
+        /// Epoch, which identifies the hot restart.
         epoch: u64,
     },
 }
@@ -78,8 +79,8 @@ struct Body {
 }
 
 impl Parser {
-    /// A parser that accepts up to `payload_bytes_max` bytes of data in one message. Peers accept
-    /// [`PAYLOAD_BYTES_MAX`].
+    /// A parser that accepts up to `payload_bytes_max` bytes of data in one message. Other
+    /// implementations accept [`PAYLOAD_BYTES_MAX`].
     #[must_use]
     pub fn new(payload_bytes_max: u32) -> Self {
         let payload_bytes_max = payload_bytes_max.min(u32::MAX - FALLBACK_HEADER_LENGTH);
@@ -87,8 +88,9 @@ impl Parser {
         Self { buffer, start: 0, end: 0, body: None, payload_bytes_max, failed: None }
     }
 
-    /// Where to read the next bytes of the socket; then call [`filled`](Self::filled). Never empty
-    /// if [`next`](Self::next) returned `None` before.
+    /// The buffer into which the caller reads the next bytes of the socket; then it calls
+    /// [`filled`](Self::filled). The buffer is never empty if [`next`](Self::next) returned `None`
+    /// before.
     pub fn wanted(&mut self) -> &mut [u8] {
         if let Some(body) = &mut self.body {
             return body.payload.get_mut(body.filled..).unwrap_or_default();
@@ -102,10 +104,10 @@ impl Parser {
         &mut self.buffer[self.end..]
     }
 
-    /// `bytes` bytes were read into [`wanted`](Self::wanted).
+    /// The caller reports that it read `bytes` bytes into [`wanted`](Self::wanted).
     ///
     /// # Panics
-    /// If that exceeds its length.
+    /// If `bytes` exceeds the length of that buffer.
     pub fn filled(&mut self, bytes: usize) {
         if let Some(body) = &mut self.body {
             assert!(bytes <= body.payload.len() - body.filled, "more than was wanted");
@@ -116,8 +118,8 @@ impl Parser {
         }
     }
 
-    /// Copies bytes that are already in memory, and returns how many. That is fewer than all only
-    /// while [`next`](Self::next) has a message.
+    /// Copies bytes that are already in memory into the parser, and returns how many. Not all fit
+    /// only while [`next`](Self::next) has a message to return.
     pub fn feed(&mut self, bytes: &[u8]) -> usize {
         let wanted = self.wanted();
         let count = wanted.len().min(bytes.len());
@@ -129,7 +131,7 @@ impl Parser {
     /// The next message; `None` until more bytes arrive.
     ///
     /// # Errors
-    /// See [`FrameError`]. The connection is unusable then.
+    /// Fails for one of the reasons in [`FrameError`], after which the connection is unusable.
     #[expect(clippy::should_implement_trait, reason = "it goes on after a None")]
     pub fn next(&mut self) -> Result<Option<Frame>, FrameError> {
         if let Some(error) = &self.failed {
@@ -143,7 +145,8 @@ impl Parser {
         found
     }
 
-    /// Whether a message has begun and not ended. The end of the connection then cuts it.
+    /// Whether the parser has the start of a message but not its end. If the connection ends then,
+    /// the message is cut.
     #[must_use]
     pub const fn is_within_message(&self) -> bool {
         self.body.is_some() || self.start < self.end
@@ -176,7 +179,7 @@ impl Parser {
         }
     }
 
-    /// Parses a header and checks that it is allowed here.
+    /// Parses a header, and checks that an established connection allows the message.
     fn checked(&self, bytes: [u8; HEADER_BYTES]) -> Result<Header, FrameError> {
         let header = Header::read(bytes)?;
         if !VERSIONS.contains(&header.version) {
@@ -206,15 +209,15 @@ impl Parser {
         &self.buffer[self.start..self.end]
     }
 
-    /// The body of a message with `COUNT` bytes after its header, once they have arrived.
+    /// The body of a message with `COUNT` bytes after its header, once these bytes have arrived.
     fn take<const COUNT: usize>(&mut self) -> Option<[u8; COUNT]> {
         let body = *self.unread().get(HEADER_BYTES..)?.first_chunk::<COUNT>()?;
         self.start += HEADER_BYTES + COUNT;
         Some(body)
     }
 
-    /// Data, if the buffer has it completely. For large data that has not arrived, allocates the
-    /// payload.
+    /// The fallback data of a message of `length` bytes, if the buffer has all of it. For large
+    /// data that has not arrived, allocates the payload.
     fn fallback(&mut self, length: u32) -> Option<Frame> {
         let (head, data) = self.unread().split_first_chunk::<FALLBACK_HEADER_BYTES>()?;
         let [.., s0, s1, s2, s3, _, _, _, status] = *head;
@@ -228,7 +231,8 @@ impl Parser {
         if payload_bytes < DIRECT_BYTES_MIN {
             return None;
         }
-        // Zeroed by the system page by page as bytes arrive, so a header alone costs no memory.
+        // The system zeroes the pages of the payload only as bytes arrive, so a header alone costs
+        // no memory.
         let mut payload = vec![0; payload_bytes];
         let filled = data.len();
         payload[..filled].copy_from_slice(data);
@@ -244,16 +248,18 @@ impl Parser {
     }
 }
 
-/// The most data in one message that peers accept, in bytes: 32 MiB with the header.
+/// The most data in one message that other implementations accept, in bytes: 32 MiB with the
+/// header.
 pub const PAYLOAD_BYTES_MAX: u32 = (32 << 20) - FALLBACK_HEADER_LENGTH;
-/// Versions accepted after the handshake, whatever was agreed. Peers do not compare them either.
+/// Versions that messages after the handshake may have, whatever version was agreed. Other
+/// implementations do not compare the version, either.
 const VERSIONS: std::ops::RangeInclusive<u8> = 1..=3;
-/// Size of a read, in bytes.
+/// Size of the buffer into which the socket is read, in bytes.
 const BUFFER_BYTES: usize = 64 << 10;
-/// With less free space than this, the buffered bytes move to the front. It exceeds every message
-/// that waits in the buffer.
+/// If the buffer has fewer free bytes than this, the buffered bytes move to its front. Every
+/// message that waits in the buffer is shorter.
 const ROOM_BYTES_MIN: usize = 32 << 10;
-/// Data from this length on is read directly into its payload.
+/// Data of at least this many bytes is read directly into its payload.
 const DIRECT_BYTES_MIN: usize = 16 << 10;
 const _: () = assert!(FALLBACK_HEADER_BYTES + DIRECT_BYTES_MIN <= ROOM_BYTES_MIN);
 const _: () = assert!(2 * ROOM_BYTES_MIN <= BUFFER_BYTES);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The connecting side. It has created queue and buffers before it begins.
+//! The handshake of the connecting side, which has created queue and buffers before.
 //!
 //! ```text
 //!   File     ▶ ShmByPath 2 ─────────────────────────────────────────────────────────▶ Done 2
@@ -7,8 +7,9 @@
 //! ```
 //!
 //! Files use version 2, in which the server does not answer: a client learns that mapping failed
-//! only when the server hangs up. Memfds use version 3. A peer tries version 2 if the server does
-//! not support 3; this client does not, because version 2 has only paths, and a memfd has none.
+//! only when the server hangs up. Memfds use version 3. Clients of other implementations try
+//! version 2 if the server does not support 3. This client does not, because version 2 has only
+//! paths, and a memfd has none.
 
 use super::intake::{self, Intake};
 use super::{NegotiationError, Step};
@@ -16,16 +17,16 @@ use crate::frame::{HEADER_BYTES, Kind, encode};
 use crate::memory::names::Names;
 use std::collections::VecDeque;
 
-/// How the server gets queue and buffers.
+/// How the server gets access to queue and buffers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mapping {
-    /// By descriptors, in version 3. Only a Unix socket carries them.
+    /// By descriptors of memfds, in version 3. Only a Unix socket carries descriptors.
     Memfd,
-    /// By paths, in version 2.
+    /// By paths of files, in version 2.
     File,
 }
 
-/// A client's handshake.
+/// The handshake of a client, as a state machine without a socket.
 ///
 /// ```
 /// use partywall_shmipc::wire::{ClientHandshake, Mapping, Names, Step};
@@ -54,11 +55,11 @@ enum Awaited {
 }
 
 impl ClientHandshake {
-    /// Begins; [`next`](Self::next) returns a step at once.
+    /// Begins a handshake; [`next`](Self::next) returns a step at once.
     ///
     /// # Panics
-    /// If a name has more than 65,535 bytes. Those of [`Naming`](crate::memory::names::Naming) are
-    /// far shorter.
+    /// If a name has more than 65,535 bytes. The names that
+    /// [`Naming`](crate::memory::names::Naming) makes are far shorter.
     #[must_use]
     pub fn new(mapping: Mapping, names: &Names) -> Self {
         let (queue, buffer) = (&names.queue, &names.buffer);
@@ -77,19 +78,20 @@ impl ClientHandshake {
         Self { awaited, intake: Intake::new(expected), steps, names }
     }
 
-    /// The next step; `None` if bytes must be read first, or the handshake is done.
+    /// The next step for the owner; `None` if the owner must first read bytes, or the handshake is
+    /// done.
     #[expect(clippy::should_implement_trait, reason = "it goes on after a None")]
     pub fn next(&mut self) -> Option<Step> {
         self.steps.pop_front()
     }
 
-    /// Number of bytes to read, and no more; 0 once all were read.
+    /// Number of bytes that the owner must read, and not one more; 0 once all were read.
     #[must_use]
     pub fn missing(&self) -> usize {
         self.intake.missing()
     }
 
-    /// The awaited message, for error texts.
+    /// The message that the handshake waits for, for error texts.
     #[must_use]
     pub const fn waiting_for(&self) -> &'static str {
         match self.awaited {
@@ -100,10 +102,10 @@ impl ClientHandshake {
         }
     }
 
-    /// Processes bytes that were read.
+    /// Processes bytes that the owner read.
     ///
     /// # Errors
-    /// See [`NegotiationError`]: the handshake has failed.
+    /// Fails for one of the reasons in [`NegotiationError`]; the handshake has then failed.
     ///
     /// # Panics
     /// If there are more bytes than [`missing`](Self::missing).
@@ -142,5 +144,5 @@ impl ClientHandshake {
     }
 }
 
-/// The newest version that we support.
+/// The newest version that this crate supports.
 pub(super) const VERSION: u8 = 3;

@@ -5,8 +5,8 @@
 //!   expect(8) ── feed ── feed ──▶ the eight bytes ── expect(the rest) ── feed ──▶ …
 //! ```
 //!
-//! It interprets none of them: the two machines do. Invariant: it never holds more than was
-//! expected.
+//! This file does not interpret the bytes: the state machines of client and server do. Invariant:
+//! the collector never holds more bytes than were expected.
 
 use super::{NAMES_LENGTH_MAX, NAMES_LENGTH_MIN, NegotiationError};
 use crate::frame::{HEADER_BYTES, Header, Kind};
@@ -27,7 +27,7 @@ impl Intake {
         self.expected - self.bytes.len()
     }
 
-    /// Adds bytes. Returns all expected bytes once complete, and then expects `next` bytes.
+    /// Adds `bytes`. Once all expected bytes have arrived, returns them, and expects `next` more.
     pub(super) fn feed(&mut self, bytes: &[u8], next: usize) -> Option<Vec<u8>> {
         assert!(bytes.len() <= self.missing(), "more bytes than were missing");
         self.bytes.extend_from_slice(bytes);
@@ -50,7 +50,7 @@ pub(super) fn header(bytes: &[u8], waiting_for: &'static str) -> Result<Header, 
     Header::read(array).map_err(|fault| NegotiationError::Frame { waiting_for, fault })
 }
 
-/// Checks that a header has this kind and one of these versions.
+/// Checks that a header has the expected kind and one of the expected versions.
 pub(super) fn check(
     header: Header,
     kind: Kind,
@@ -68,7 +68,7 @@ pub(super) fn check(
     check_length(header, waiting_for)
 }
 
-/// Checks that the length is possible for its kind in a handshake.
+/// Checks that the header's length is possible for its kind in a handshake.
 pub(super) fn check_length(
     header: Header,
     waiting_for: &'static str,
@@ -85,7 +85,7 @@ pub(super) fn check_length(
     }
 }
 
-/// The names in a body: of the queue, then of the buffers.
+/// The names in the body of a message: of the queue, then of the buffers.
 pub(super) fn names(body: &[u8], bytes_max: u16) -> Result<(String, String), NegotiationError> {
     let (queue, rest) = name(body, "queue's name", bytes_max)?;
     let what = "buffers' name";

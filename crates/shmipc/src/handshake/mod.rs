@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Handshakes of version 2 and version 3, as client and as server.
+//! Handshakes of shmipc, version 2 and version 3, for client and server.
 //!
 //! ```text
 //!   v2, files     client ── ShmByPath 2 {queue, buffer} ──────────────────▶ server maps; no answer
@@ -14,11 +14,11 @@
 //!   v3, files     as v3, with ShmByPath 3 instead of names and descriptors (server only)
 //! ```
 //!
-//! [`ClientHandshake`] and [`ServerHandshake`] are machines without socket, memory or clock. Their
-//! owner calls [`next`](ClientHandshake::next) for steps until there is none. Then it reads exactly
-//! [`missing`](ClientHandshake::missing) bytes and feeds them, until [`Step::Done`]. The owner also
-//! handles the deadline and the end of the connection; for their errors, `waiting_for` names the
-//! awaited message.
+//! [`ClientHandshake`] and [`ServerHandshake`] are state machines without socket, memory or clock.
+//! Their owner calls [`next`](ClientHandshake::next) and performs each step, until there is none.
+//! Then the owner reads exactly [`missing`](ClientHandshake::missing) bytes and feeds them, until
+//! [`Step::Done`]. The owner also handles the deadline and the end of the connection; for the error
+//! text, `waiting_for` names the awaited message.
 //!
 //! The first bytes of a client decide whether a connection uses this protocol:
 //!
@@ -26,12 +26,12 @@
 //!   00 00 .. .. 77 58 .. 00 | 04 | 0a    length of two bytes, magic, any version, kind
 //! ```
 //!
-//! A preamble of Partywall begins with a letter, so one byte distinguishes the two. Eight bytes
-//! always decide; fewer decide against this protocol as soon as one of them is wrong.
+//! A frame of Partywall begins with a letter, so one byte distinguishes the two protocols. Eight
+//! bytes always decide; fewer bytes decide against shmipc as soon as one of them is wrong.
 //!
-//! Invariants: no byte beyond the handshake is requested, since established traffic may follow at
-//! once. No length is awaited that its message cannot have. Every refusal names what was expected,
-//! and what was received.
+//! Invariants: the machines request no byte beyond the handshake, since traffic of the established
+//! connection may follow at once. They await no length that a message cannot have. Every refusal
+//! names the expected and the received value.
 
 mod client;
 mod intake;
@@ -43,52 +43,52 @@ pub use server::{HandshakeLimits, ServerHandshake};
 use crate::frame::{FrameError, Kind, MAGIC};
 use partywall::protocol::{ProtocolError, Recognition};
 
-/// A step that the owner of a machine performs.
+/// A step that the owner of a handshake performs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// Write these bytes.
+    /// Write these bytes to the socket.
     Send(Vec<u8>),
     /// Write this one byte, with the descriptors of the buffers and of the queue, in this order, in
-    /// one control message. Peers expect exactly that.
+    /// one control message. Other implementations expect exactly that.
     SendDescriptors {
         /// The byte: 0.
         byte: u8,
     },
-    /// Map the received descriptors, of the buffers and then of the queue, and call `mapped`. The
-    /// names are for error texts only.
+    /// Map the received descriptors, first that of the buffers, then that of the queue, and then
+    /// call `mapped`. The names serve only error texts.
     MapDescriptors {
-        /// The client's name of the queue.
+        /// The name that the client gave the queue.
         queue_name: String,
-        /// The client's name of the buffers.
+        /// The name that the client gave the buffers.
         buffer_name: String,
     },
-    /// Open and map these files if the rules allow them, and call `mapped`.
+    /// Open and map these files, if the rules for files allow that, and then call `mapped`.
     MapPaths {
-        /// Path of the queue.
+        /// Path of the file that holds the queue.
         queue: String,
-        /// Path of the buffers.
+        /// Path of the file that holds the buffers.
         buffer: String,
     },
-    /// Both sides are ready. Everything that follows is established traffic.
+    /// Both sides are ready. All later bytes are traffic of the established connection.
     Done {
-        /// The agreed version, 2 or 3, for our messages.
+        /// The agreed version, 2 or 3, for the messages that this side sends.
         version: u8,
     },
 }
 
-/// Why a handshake failed. The connection is closed at once.
+/// Why a handshake failed. The owner closes the connection at once.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum NegotiationError {
-    /// The bytes are no valid message.
+    /// The received bytes are no valid message.
     #[error("waiting for {waiting_for}: {fault}")]
     Frame {
         /// The awaited message.
         waiting_for: &'static str,
-        /// The fault.
+        /// Why the bytes are no valid message.
         fault: FrameError,
     },
-    /// A message of another kind.
+    /// A message of another kind arrived.
     #[error("waiting for {waiting_for}: {found} came")]
     Kind {
         /// The awaited message.
@@ -96,50 +96,50 @@ pub enum NegotiationError {
         /// The received kind.
         found: Kind,
     },
-    /// A message of another version.
+    /// A message of another version arrived.
     #[error("waiting for {waiting_for}: {kind} came with version {found}, not {expected}")]
     Version {
         /// The awaited message.
         waiting_for: &'static str,
-        /// The received kind.
+        /// The kind of the received message.
         kind: Kind,
         /// The expected versions.
         expected: &'static str,
-        /// The received version.
+        /// The version of the received message.
         found: u8,
     },
-    /// A length that is impossible for this kind.
+    /// The length is impossible for the message's kind.
     #[error("waiting for {waiting_for}: {kind} has {least} to {most} bytes, this one says {found}")]
     Length {
         /// The awaited message.
         waiting_for: &'static str,
-        /// The received kind.
+        /// The kind of the received message.
         kind: Kind,
-        /// The least length, in bytes.
+        /// The least possible length, in bytes.
         least: u32,
-        /// The greatest length, in bytes.
+        /// The greatest possible length, in bytes.
         most: u32,
-        /// The length in the header.
+        /// The length in the header, in bytes.
         found: u32,
     },
-    /// Impossible names or paths.
+    /// A name or path is impossible.
     #[error("the {what} in the client's message {fault}")]
     Name {
-        /// Which of them.
+        /// The name or path that is impossible.
         what: &'static str,
-        /// The fault.
+        /// What is wrong with the name or path.
         fault: &'static str,
     },
-    /// The number of descriptors is not two.
+    /// The client sent a number of descriptors other than two.
     #[error("waiting for {waiting_for}: {found} descriptors came with the byte, not 2")]
     Descriptors {
         /// The awaited message.
         waiting_for: &'static str,
-        /// The received number.
+        /// The number of received descriptors.
         found: usize,
     },
-    /// The client offers version 4. The connection is closed at once, and the client tries version
-    /// 3.
+    /// The client offers version 4. The server closes the connection at once, so that the client
+    /// tries version 3.
     #[error(
         "the client offers version 4; it is turned away so that it begins again with version 3"
     )]
@@ -156,14 +156,15 @@ impl From<NegotiationError> for ProtocolError {
     }
 }
 
-/// The longest path or name, in bytes; also the system's limit for paths.
+/// Length of the longest path or name, in bytes; it is also the system's limit for paths.
 pub const PATH_BYTES_MAX: u16 = 4096;
-/// The shortest message with two names: header, two lengths, and a byte each.
+/// Length in bytes of the shortest message with two names: header, two lengths, and one byte for
+/// each name.
 const NAMES_LENGTH_MIN: u32 = 14;
-/// The longest message with two names.
+/// Length in bytes of the longest message with two names.
 const NAMES_LENGTH_MAX: u32 = 12 + 2 * PATH_BYTES_MAX as u32;
 
-/// Whether a connection that begins with these bytes is that of a shmipc client, of any version.
+/// Whether a connection whose first bytes are `first` is that of a shmipc client, of any version.
 ///
 /// A client begins with `ShmByPath`, `ExchangeVersion` or `Negotiation` of a possible length.
 /// [`ServerHandshake`] checks the rest, such as the version.
@@ -181,7 +182,7 @@ pub fn recognises(first: &[u8]) -> Recognition {
         let is_ours = [m0, m1] == MAGIC && is_plausible;
         return if is_ours { Recognition::Yes } else { Recognition::No };
     }
-    // All possible lengths have two bytes.
+    // Every possible length fits into two bytes, so the upper two are 0.
     let expected = [Some(0), Some(0), None, None, Some(MAGIC[0]), Some(MAGIC[1]), None];
     let agrees = expected
         .iter()
@@ -190,8 +191,8 @@ pub fn recognises(first: &[u8]) -> Recognition {
     if agrees { Recognition::Incomplete } else { Recognition::No }
 }
 
-/// A negotiation up to this length is recognised. It is refused unread, so the limit only separates
-/// it from noise.
+/// Longest `Negotiation` message that is recognised, in bytes. The server refuses the message
+/// without reading it, so the limit only distinguishes it from random bytes.
 const NEGOTIATION_LENGTH_MAX: u32 = 0xffff;
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The accepting side. It creates no memory, and maps that of the client.
+//! The handshake of the accepting side, which creates no memory, and maps that of the client.
 //!
 //! ```text
 //!   First ─ ShmByPath 2 ─▶ Body ─▶ Mapping ──────────────────────────────────────────────▶ Done 2
@@ -8,19 +8,19 @@
 //!     └──── Negotiation 0: refused
 //! ```
 //!
-//! Its owner decides whether a path may be opened, and checks the queue that it maps. A client that
-//! supports more than version 3 gets the answer 3, where peers hang up, because everything it can
-//! do is the same in version 3.
+//! The machine's owner decides whether a path may be opened, and checks the queue that it maps. A
+//! client that supports more than version 3 gets the answer 3, because it can do the same in
+//! version 3. Other implementations hang up instead.
 
 use super::intake::{self, Intake};
 use super::{NegotiationError, PATH_BYTES_MAX, Step};
 use crate::frame::{HEADER_BYTES, Header, Kind, encode};
 use std::collections::VecDeque;
 
-/// Limits of a client's requests.
+/// Limits of the values that a client may send in its handshake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HandshakeLimits {
-    /// The longest name or path, in bytes; [`PATH_BYTES_MAX`] at most.
+    /// Length of the longest name or path, in bytes; at most [`PATH_BYTES_MAX`].
     pub path_bytes_max: u16,
 }
 
@@ -30,7 +30,7 @@ impl Default for HandshakeLimits {
     }
 }
 
-/// A server's handshake.
+/// The handshake of a server, as a state machine without a socket.
 #[derive(Debug)]
 pub struct ServerHandshake {
     limits: HandshakeLimits,
@@ -41,21 +41,21 @@ pub struct ServerHandshake {
 
 #[derive(Debug)]
 enum State {
-    /// The first header.
+    /// The first header of the client is awaited.
     First,
-    /// Version 3 is agreed; the next message says how memory is shared.
+    /// Version 3 is agreed; the next message says how the client shares its memory.
     Names,
-    /// The rest of a message with names.
+    /// The rest of a message with names is awaited.
     Body {
         kind: Kind,
         version: u8,
     },
-    /// The byte with the descriptors.
+    /// The byte that comes with the descriptors is awaited.
     Descriptors {
         queue_name: String,
         buffer_name: String,
     },
-    /// The owner maps the memory.
+    /// The owner of the machine maps the memory.
     Mapping {
         version: u8,
     },
@@ -63,34 +63,35 @@ enum State {
 }
 
 impl ServerHandshake {
-    /// Begins by reading.
+    /// Begins a handshake, which first awaits bytes.
     #[must_use]
     pub fn new(limits: HandshakeLimits) -> Self {
         let intake = Intake::new(HEADER_BYTES);
         Self { limits, state: State::First, intake, steps: VecDeque::new() }
     }
 
-    /// The next step; `None` if bytes must be read or memory mapped first, or the handshake is
-    /// done.
+    /// The next step for the owner; `None` if the owner must first read bytes or map memory, or the
+    /// handshake is done.
     #[expect(clippy::should_implement_trait, reason = "it goes on after a None")]
     pub fn next(&mut self) -> Option<Step> {
         self.steps.pop_front()
     }
 
-    /// Number of bytes to read, and no more; 0 while the owner maps, and once all were read.
+    /// Number of bytes that the owner must read, and not one more; 0 while the owner maps memory,
+    /// and once all were read.
     #[must_use]
     pub fn missing(&self) -> usize {
         self.intake.missing()
     }
 
-    /// Whether the one missing byte comes with descriptors. Only then it is read with them:
-    /// descriptors on another byte are lost, as with peers.
+    /// Whether the one missing byte comes with descriptors. Only this byte is read together with
+    /// descriptors. Descriptors that come with another byte are lost, as in other implementations.
     #[must_use]
     pub const fn wants_descriptors(&self) -> bool {
         matches!(self.state, State::Descriptors { .. })
     }
 
-    /// The awaited message, for error texts.
+    /// The message that the handshake waits for, for error texts.
     #[must_use]
     pub const fn waiting_for(&self) -> &'static str {
         match &self.state {
@@ -102,10 +103,11 @@ impl ServerHandshake {
         }
     }
 
-    /// Processes bytes that were read, with the number of descriptors that came with them.
+    /// Processes bytes that the owner read; `descriptors` is the number of descriptors that came
+    /// with them.
     ///
     /// # Errors
-    /// See [`NegotiationError`]: the handshake has failed.
+    /// Fails for one of the reasons in [`NegotiationError`]; the handshake has then failed.
     ///
     /// # Panics
     /// If there are more bytes than [`missing`](Self::missing).
@@ -132,10 +134,10 @@ impl ServerHandshake {
         }
     }
 
-    /// Queue and buffers are mapped; the last steps follow.
+    /// The owner reports that it has mapped queue and buffers; the last steps follow.
     ///
     /// # Panics
-    /// If no mapping was requested.
+    /// If the machine did not request a mapping.
     pub fn mapped(&mut self) {
         let State::Mapping { version } = self.state else { panic!("nothing was to be mapped") };
         self.state = State::Done;
@@ -174,7 +176,7 @@ impl ServerHandshake {
         Ok(())
     }
 
-    /// The length was checked.
+    /// Awaits the body of a message, whose length has been checked.
     fn expect_body(&mut self, header: Header) {
         self.state = State::Body { kind: header.kind, version: header.version };
         self.intake.expect(header.length as usize - HEADER_BYTES);
@@ -193,7 +195,7 @@ impl ServerHandshake {
         Ok(())
     }
 
-    /// The byte itself has no meaning.
+    /// Processes the byte that came with the descriptors; the byte itself has no meaning.
     fn on_descriptors(
         &mut self,
         found: usize,
@@ -209,11 +211,11 @@ impl ServerHandshake {
     }
 }
 
-/// The newest version that we support.
+/// The newest version that this crate supports.
 const VERSION: u8 = super::client::VERSION;
-/// The message that decides the version.
+/// Name of the message that decides the version, for error texts.
 const FIRST: &str = "a client's first message";
-/// The message that decides how memory is shared.
+/// Name of the message that decides how memory is shared, for error texts.
 const HOW: &str = "the names of the client's queue and buffers";
-/// Memory to map if no paths were sent.
+/// Name of the byte with descriptors, for error texts.
 const DESCRIPTORS: &str = "the descriptors of the client's buffers and queue";

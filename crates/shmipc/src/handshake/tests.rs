@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Both machines against each other, and against bytes written by hand: exact messages, and
-//! refusals.
+//! Tests of the client's and the server's machine against each other, and against bytes written by
+//! hand: exact messages, and refusals.
 
 use super::*;
 use crate::frame::{Header, encode};
@@ -16,8 +16,8 @@ fn server() -> ServerHandshake {
     ServerHandshake::new(HandshakeLimits::default())
 }
 
-/// A server that got these bytes, with two descriptors for the last one if it wants some; and the
-/// error.
+/// A server that was fed `bytes`, and its error. The last byte comes with two descriptors if the
+/// server wants some.
 fn fed(bytes: &[u8]) -> (ServerHandshake, Option<NegotiationError>) {
     let mut server = server();
     let mut rest = bytes;
@@ -40,7 +40,7 @@ fn header(length: u32, version: u8, kind: u8) -> Vec<u8> {
     Header { length, version, kind: Kind::from_number(kind).unwrap() }.to_bytes().to_vec()
 }
 
-/// The steps of both owners, in order.
+/// The steps of the owners of client and server, in the order in which they perform them.
 fn run(mapping: Mapping) -> Vec<(char, Step)> {
     let (mut client, mut server) = (ClientHandshake::new(mapping, &names()), server());
     let (mut to_server, mut to_client) = (Vec::new(), Vec::new());
@@ -430,7 +430,7 @@ fn nothing_else_is_recognised() {
     for first in [
         b"PARTYWAL\x10\0\0\0\xa0\0\0\0".as_slice(),
         b"GET / HTTP/1.1",
-        b"\0\0\0\x08\x77\x58\x03\x01", // established traffic
+        b"\0\0\0\x08\x77\x58\x03\x01", // a message of an established connection
         b"\0\0\0\x09\x77\x58\x03\x04",
         b"\0\0\0\x0d\x77\x58\x02\x00",
         b"\0\0\x20\x0d\x77\x58\x02\x00",

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The memory of regions: memfds and files, created by us or opened for a peer.
+//! The memory of regions: memfds and files, created by this process or received from a peer.
 //!
 //! ```text
 //!   create  memfd ── map ── fill ── seal ─▶ descriptor to send
@@ -8,26 +8,26 @@
 //!                                                          └▶ identity ─▶ one region per process
 //! ```
 //!
-//! Names identify nothing, because a client chooses them: two regions are the same if device and
-//! inode are. File modes are never changed.
+//! Names do not identify regions, because a client chooses them: two regions are the same if device
+//! and inode are. File modes are never changed.
 //!
 //! # Which side removes files
 //!
 //! The creator removes its files when its last session has ended. A server removes them too, since
-//! peers may end without doing so. It keeps each file that it opened by path ([`keep`]): the queue
-//! for its session, the buffers for all sessions of this process that use them. It removes a file
-//! with the last of these sessions, as the servers of peers do. Unlike those, it removes a file
-//! only
+//! clients of other implementations may end without doing so. It keeps each file that it opened by
+//! path ([`keep`]): the queue for its session, the buffers for all sessions of this process that
+//! use them. It removes a file with the last of these sessions, as the servers of other
+//! implementations do. Unlike them, it removes a file only
 //!
-//! - if the path still leads to the very file that was mapped, and over no link;
+//! - if the path still names the very file that was mapped, without a symbolic link;
 //! - if the file's owner is known to be the client's user: without credentials, a client could name
 //!   any file;
-//! - if it is not locked. Our clients lock their files as long as they live, remove them, and use
-//!   the same buffers for later sessions. Peers lock nothing, and use buffers again only while a
-//!   session has them.
+//! - if the file is not locked. Clients of this crate lock their files as long as they live, remove
+//!   them, and use the same buffers for later sessions. Other clients lock no file, and reuse
+//!   buffers only while a session has them.
 //!
 //! After a hot restart clients use other names (`…_epoch_…`). So an old process that ends removes
-//! no file that a client names to the new one.
+//! no file that a client names to the new process.
 
 pub mod names;
 pub mod queue;
@@ -50,7 +50,8 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
-/// The memory of a region that we created, or that we are to remove. Dropping it removes a file.
+/// The memory of a region that this process created, or whose file it must remove. Dropping the
+/// value removes the file.
 #[derive(Debug)]
 pub struct Backing {
     kind: Kind,
@@ -65,7 +66,7 @@ enum Kind {
 }
 
 impl Backing {
-    /// Creates a memfd of `size` zero bytes and maps it. The peer sees `name` as its name.
+    /// Creates a memfd of `size` zero bytes and maps it. The peer sees `name` as the memfd's name.
     ///
     /// # Errors
     ///
@@ -77,7 +78,7 @@ impl Backing {
         Ok((Self { kind: Kind::Memfd(fd), identity: stat.identity }, map))
     }
 
-    /// Creates a file of `size` zero bytes, which must not exist, and maps it.
+    /// Creates a file of `size` zero bytes at `path`, which must not exist, and maps the file.
     ///
     /// # Errors
     ///
@@ -86,13 +87,15 @@ impl Backing {
         let file = CreatedFile::create(path, size)
             .map_err(|source| BackingError::File { path: path.into(), source })?;
         let map = map(file.fd(), size)?;
-        // Files have no seals, and some peers truncate a file whose name they want to use.
+        // Files have no seals, and some implementations truncate a file whose name they want to
+        // use.
         map.guard()?;
         let identity = file.identity();
         Ok((Self { kind: Kind::File(file), identity }, map))
     }
 
-    /// Seals the size of a memfd, once it is filled; does nothing for a file.
+    /// Seals the size of a memfd. The caller does so once the memfd is filled. For a file the call
+    /// has no effect.
     ///
     /// # Errors
     ///
@@ -104,7 +107,7 @@ impl Backing {
         }
     }
 
-    /// The descriptor.
+    /// The descriptor of the memory.
     pub fn fd(&self) -> BorrowedFd<'_> {
         match &self.kind {
             Kind::Memfd(fd) => fd.as_fd(),
@@ -113,12 +116,12 @@ impl Backing {
         }
     }
 
-    /// Device and inode.
+    /// Device and inode number of the memory.
     pub fn identity(&self) -> FileIdentity {
         self.identity
     }
 
-    /// Whether its path still leads to it; a server may have removed the file. Always true for a
+    /// Whether the path still names the file; a server may have removed the file. Always true for a
     /// memfd.
     pub fn is_in_place(&self) -> bool {
         match &self.kind {
@@ -128,8 +131,8 @@ impl Backing {
     }
 }
 
-/// Removes the files with this prefix whose creators were killed; returns their number. Only files
-/// with our names and owner are removed.
+/// Removes the files with this prefix whose creators were killed; returns how many. Only files of
+/// this user that are named as this crate names files are removed.
 pub fn sweep(prefix: &str) -> usize {
     let path = Path::new(prefix);
     let (Some(directory), Some(start)) = (path.parent(), path.file_name().and_then(OsStr::to_str))
@@ -145,38 +148,41 @@ pub fn sweep(prefix: &str) -> usize {
     abandoned.count()
 }
 
-/// Rules for the peer's memory.
+/// Rules that the peer's memory must follow.
 #[derive(Clone, Debug)]
 pub struct MemoryRules {
-    /// The largest region, in bytes.
+    /// Size of the largest region, in bytes.
     pub size_max: u64,
-    /// The directory below which files may be, on the same mount.
+    /// The directory below which the peer's files may lie, on the same mount.
     pub directory: PathBuf,
-    /// Required owner of files; `None` if the peer has no credentials.
+    /// Required owner of the peer's files; `None` if the peer has no credentials.
     pub owner: Option<u32>,
-    /// Whether memory that can be truncated is guarded.
+    /// Whether this process guards itself against the truncation of memory that is not sealed.
     pub is_guarded: bool,
 }
 
 impl MemoryRules {
-    /// Regions of up to `size_max` bytes, in files below `/dev/shm` that belong to `owner`.
+    /// Rules that allow regions of up to `size_max` bytes, in files below `/dev/shm` that belong to
+    /// `owner`.
     pub fn new(size_max: u64, owner: Option<u32>) -> Self {
         Self { size_max, directory: PathBuf::from(DIRECTORY_DEFAULT), owner, is_guarded: true }
     }
 }
 
-/// Memory of the peer that was opened and follows the rules; not mapped yet.
+/// Memory of the peer that this process has opened, and that follows the rules; it is not mapped
+/// yet.
 #[derive(Debug)]
 pub struct PeerMemory {
     fd: OwnedFd,
     stat: SharedFileStat,
     is_guarded: bool,
-    /// Directory and path of the file, if it has the required owner.
+    /// Directory and path of the file, if the file has the required owner, so that this process may
+    /// remove it.
     place: Option<(PathBuf, PathBuf)>,
 }
 
 impl PeerMemory {
-    /// Memory from a received descriptor.
+    /// Opens memory from a received descriptor.
     ///
     /// # Errors
     ///
@@ -185,14 +191,15 @@ impl PeerMemory {
         let stat = stat(fd.as_fd())?;
         check(&stat, allowed.size_max)?;
         if !stat.is_memory {
-            // A process of the peer might supply the pages, and every access would wait for it.
+            // A process of the peer might supply the pages of such a file, and every access would
+            // wait for that process.
             return Err(BackingError::NoMemory);
         }
         Ok(Self { fd, stat, is_guarded: allowed.is_guarded, place: None })
     }
 
-    /// Memory from a file that the peer named. It may be on any file system, because the directory
-    /// was configured here; a descriptor must refer to memory.
+    /// Opens memory from a file that the peer named. The file may be on any file system, because
+    /// the configuration of this process chose the directory. (A descriptor must refer to memory.)
     ///
     /// # Errors
     ///
@@ -212,22 +219,23 @@ impl PeerMemory {
         }
     }
 
-    /// Device and inode.
+    /// Device and inode number of the memory.
     pub fn identity(&self) -> FileIdentity {
         self.stat.identity
     }
 
-    /// Whether seals prevent truncation.
+    /// Whether seals prevent the truncation of the memory.
     pub fn is_sealed(&self) -> bool {
         self.stat.is_sealed
     }
 
-    /// Whether it can be truncated, and must be guarded against that.
+    /// Whether the memory can be truncated, and the rules ask for a guard against that.
     pub fn needs_guard(&self) -> bool {
         self.is_guarded && !self.stat.is_sealed
     }
 
-    /// Maps it; guarded if it can be truncated and the rules ask for that.
+    /// Maps the memory. The mapping is guarded if the memory can be truncated and the rules ask for
+    /// a guard.
     ///
     /// # Errors
     ///
@@ -241,7 +249,8 @@ impl PeerMemory {
         Ok(map)
     }
 
-    /// The backing that removes it; `None` if this process may not remove it.
+    /// The backing that removes the file when dropped; `None` if this process may not remove the
+    /// file.
     fn backing(self) -> Option<Backing> {
         let (directory, path) = self.place?;
         let file = AdoptedFile::new(self.fd, &self.stat, &directory, &path);
@@ -249,7 +258,8 @@ impl PeerMemory {
     }
 }
 
-/// Writes an empty queue into `map`, fresh memory of `backing` with [`Queue::size_bytes`] bytes.
+/// Writes an empty queue into `map`, which maps fresh memory of `backing` with
+/// [`Queue::size_bytes`] bytes.
 ///
 /// # Errors
 ///
@@ -264,7 +274,7 @@ pub fn create_queue(
     Ok(queue)
 }
 
-/// The queue region in `given`. Each session has its own.
+/// Opens the queue region in the memory `given`. Each session has a queue region of its own.
 ///
 /// # Errors
 ///
@@ -309,10 +319,10 @@ pub enum BackingError {
     /// Opening the peer's file failed.
     #[error(transparent)]
     Open(#[from] SharedFileError),
-    /// The peer's memory is no regular file.
+    /// The peer's memory is not a regular file.
     #[error("the peer's shared memory is no regular file")]
     NoFile,
-    /// The peer's descriptor refers to a file outside memory.
+    /// The peer's descriptor refers to a file that is not in memory (tmpfs).
     #[error("the peer's descriptor is of a file, not of a memfd or of shared memory")]
     NoMemory,
     /// The peer's memory is empty or too large.
@@ -321,9 +331,9 @@ pub enum BackingError {
          (Config::region_bytes_max)"
     )]
     Size {
-        /// Its size in bytes.
+        /// Size of the peer's memory in bytes.
         size: u64,
-        /// The limit in bytes.
+        /// Largest accepted size in bytes.
         size_max: u64,
     },
     /// The peer named a file of another user.
@@ -331,38 +341,38 @@ pub enum BackingError {
     Owner {
         /// The path, as the peer sent it.
         path: PathBuf,
-        /// Owner of the file.
+        /// User id of the file's owner.
         owner: u32,
-        /// User of the peer.
+        /// User id of the peer.
         expected: u32,
     },
-    /// The peer's memory can be truncated, and the table of guards is full.
+    /// The peer's memory can be truncated, and this process cannot guard a further mapping.
     #[error(transparent)]
     Unguarded(#[from] TableFull),
     /// A system call failed.
     #[error("{what} failed on shared memory: {source}")]
     System {
-        /// The system call.
+        /// The system call that failed.
         what: &'static str,
         /// The error that the system returned.
         source: io::Error,
     },
 }
 
-/// Why there is no region.
+/// Why a region could not be created or opened.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RegionError {
-    /// Its memory is unavailable.
+    /// The memory of the region is unavailable.
     #[error(transparent)]
     Backing(#[from] BackingError),
-    /// The settings allow no layout.
+    /// No layout of the region fits the settings.
     #[error(transparent)]
     Plan(#[from] PlanError),
-    /// The content of the memory is impossible.
+    /// The memory has content that no region can have.
     #[error("the peer's shared memory makes no sense: {0}")]
     Damage(#[from] Damage),
 }
 
-/// Default directory of the peers' files.
+/// Default directory in which other implementations create their files.
 pub const DIRECTORY_DEFAULT: &str = "/dev/shm";

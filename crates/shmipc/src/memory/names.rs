@@ -8,7 +8,7 @@
 //!      chosen       token    pid
 //! ```
 //!
-//! Peers use the same names without the token. Servers of peers look regions up by the client's
+//! Other implementations use the same names without the token, and their servers look regions up by
 //! name. Two clients with one name, in two containers for example, would then write into one
 //! region. So each naming draws a random token, and no name equals that of another process, dead or
 //! alive.
@@ -31,18 +31,18 @@ use std::time::SystemTime;
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Naming {
-    /// The prefix with token and process id.
+    /// The prefix of all names, with token and process id.
     prefix: String,
-    /// The addition of a hot restart.
+    /// The part that a hot restart adds to the names.
     epoch: String,
 }
 
-/// Names of one session's regions: paths, or with memfds only names.
+/// Names of the regions of one session: paths of files, or plain names of memfds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Names {
-    /// Name of the queue.
+    /// Name of the queue region.
     pub queue: String,
-    /// Name of the buffers.
+    /// Name of the buffer region.
     pub buffer: String,
 }
 
@@ -55,7 +55,7 @@ impl Naming {
         Self::checked(prefix, &format!("_{:016x}_{}", token(), std::process::id()))
     }
 
-    /// Names as peers make them, without a token.
+    /// Names as other implementations make them, without a token.
     ///
     /// # Errors
     /// Fails for one of the reasons in [`NameError`].
@@ -77,7 +77,7 @@ impl Naming {
         Ok(Self { prefix, epoch: String::new() })
     }
 
-    /// The names after a hot restart. Epoch 0 adds nothing, as with peers.
+    /// The names after a hot restart. Epoch 0 adds nothing, as in other implementations.
     #[must_use]
     pub fn in_epoch(&self, epoch: u64) -> Self {
         let epoch = match epoch {
@@ -98,8 +98,8 @@ impl Naming {
     }
 }
 
-/// The process id in a name that [`Naming::unique`] made with `prefix`. Both are file names without
-/// directory.
+/// The process id in a `name` that [`Naming::unique`] made with `prefix`. Prefix and name are file
+/// names without a directory.
 pub(crate) fn maker(prefix: &str, name: &str) -> Option<u32> {
     let mut parts = name.strip_prefix(prefix)?.strip_prefix('_')?.split('_');
     let (token, process, last) = (parts.next()?, parts.next()?, parts.find(|part| is_end(part))?);
@@ -116,20 +116,21 @@ fn is_end(part: &str) -> bool {
     matches!(part, "buffer" | "queue")
 }
 
-/// Why a prefix of names is impossible.
+/// Why a prefix cannot begin the names of regions.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum NameError {
-    /// It contains no file name.
+    /// The prefix contains no file name.
     #[error("`{prefix}` names no file: choose a share_memory_path_prefix like /dev/shm/shmipc")]
     Empty {
         /// The prefix.
         prefix: String,
     },
-    /// It contains a zero byte, which ends a path.
+    /// The prefix contains a zero byte, which ends a path.
     #[error("share_memory_path_prefix contains a zero")]
     Zero,
-    /// It is too long for the additions of a hot restart.
+    /// The prefix is too long: with the part that a hot restart adds, names would exceed a file
+    /// name.
     #[error(
         "with token and process, `{prefix}` has {bytes} bytes, and at most {PREFIX_BYTES_MAX} leave room for the rest: \
          choose a shorter share_memory_path_prefix"
@@ -137,25 +138,25 @@ pub enum NameError {
     TooLong {
         /// The prefix.
         prefix: String,
-        /// Its length in bytes.
+        /// Length of the prefix in bytes.
         bytes: usize,
     },
 }
 
-/// Differs between any two namings, of one process or of two.
+/// A random number that differs between any two namings, of one process or of two.
 fn token() -> u64 {
-    // The keys differ between states and between processes. A forked process has its parent's keys,
-    // but another id.
+    // The random keys differ between two `RandomState`s and between processes. A forked process has
+    // its parent's keys, but another process id.
     let time = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     RandomState::new().hash_one((std::process::id(), time.as_nanos()))
 }
 
-/// The longest prefix, with token, process id and any directory, in bytes. Of the 255 bytes of a
-/// file name, peers reserve 48 for the epoch and 27 for the queue's number.
+/// Length in bytes of the longest prefix, with token, process id and directory. Of the 255 bytes of
+/// a file name, other implementations reserve 48 for the epoch and 27 for the queue's number.
 pub const PREFIX_BYTES_MAX: usize = 255 - EPOCH_BYTES_MAX - QUEUE_BYTES_MAX;
-/// `_epoch_`, 20 digits, `_`, 20 digits.
+/// Length in bytes of `_epoch_`, 20 digits, `_` and 20 digits.
 const EPOCH_BYTES_MAX: usize = 48;
-/// `_queue_`, 20 digits.
+/// Length in bytes of `_queue_` and 20 digits.
 const QUEUE_BYTES_MAX: usize = 27;
 
 #[cfg(test)]

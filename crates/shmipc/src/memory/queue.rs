@@ -12,13 +12,13 @@
 //!
 //! On x86-64 the counters are not aligned to their size, so each is accessed as two words. The low
 //! word is stored first: for a moment the peer sees at most a smaller number, which means "empty"
-//! or "full". Only the low word is loaded, because our own count determines the rest. A queue knows
-//! no streams and sends no messages.
+//! or "full". Only the low word of the peer's counter is loaded, because this side's own counter
+//! determines the upper word. A queue knows no streams and writes nothing to the socket.
 //!
 //! # Invariants
 //!
-//! - `0 <= tail - head <= cap`, with our own count of one and the peer's word of the other, or
-//!   [`Damage`].
+//! - `0 <= tail - head <= cap`, or [`Damage`]. One of the two is this side's own count, the other
+//!   is the peer's word.
 //! - One producer and one consumer per ring: a [`Queue`] is split once, into values that cannot be
 //!   cloned.
 
@@ -26,14 +26,14 @@ use crate::region::Damage;
 use partywall_sys::{SharedMap, shared::full_fence};
 use std::sync::Arc;
 
-/// An element: announces a message, or the end of a stream.
+/// An element of a queue, which announces a message, or the end of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Element {
-    /// The stream's id.
+    /// The id of the stream.
     pub stream: u32,
     /// Offset of the message in the buffer region; 0 for none.
     pub offset: u32,
-    /// Data or close; only the low eight bits count.
+    /// Whether the element announces data or a close; only the low eight bits count.
     pub status: u32,
 }
 
@@ -55,16 +55,16 @@ impl QueueLayout {
         if cfg!(target_arch = "x86_64") { Self::LEGACY } else { Self::ALIGNED };
 }
 
-/// An end of the queue.
+/// A side of the connection, which has one end of each ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
-    /// The end that connected and created the memory.
+    /// The side that connected and created the memory.
     Client,
-    /// The end that accepted.
+    /// The side that accepted.
     Server,
 }
 
-/// A mapped queue region, before it is split.
+/// A mapped queue region, before it is split into producer and consumer.
 #[derive(Debug)]
 pub struct Queue {
     map: Arc<SharedMap>,
@@ -75,15 +75,15 @@ pub struct Queue {
 
 impl Queue {
     /// Size of the memory for rings of `capacity` elements, rounded up as in
-    /// [`create`](Self::create); `None` if that is too large.
+    /// [`create`](Self::create); `None` if the size is too large.
     pub fn size_bytes(capacity: u32) -> Option<usize> {
         let capacity = rounded(capacity)?;
         Some(2 * region_bytes(capacity))
     }
 
     /// Creates a queue in fresh, zeroed memory of [`size_bytes`](Self::size_bytes). The capacity is
-    /// a multiple of 16. With other values a counter may cross a cache line, and then the locked
-    /// instructions of a peer stall every processor.
+    /// rounded up to a multiple of 16. With other values a counter may cross a cache line, and then
+    /// the locked instructions of the peer stall every processor.
     ///
     /// # Errors
     ///
@@ -104,7 +104,7 @@ impl Queue {
     ///
     /// # Errors
     ///
-    /// [`Damage`] if its headers are impossible.
+    /// [`Damage`] if the headers of the rings are impossible.
     pub fn map(map: SharedMap, layout: QueueLayout) -> Result<Self, Damage> {
         let size = map.len();
         let half = size / 2;
@@ -128,7 +128,7 @@ impl Queue {
         self.capacity
     }
 
-    /// The producer and the consumer of `side`.
+    /// The producer and the consumer that `side` uses.
     ///
     /// # Errors
     ///
@@ -156,7 +156,7 @@ impl Queue {
     }
 }
 
-/// One of the two rings.
+/// One of the two rings of a queue region.
 #[derive(Clone, Debug)]
 struct Ring {
     map: Arc<SharedMap>,
@@ -166,7 +166,7 @@ struct Ring {
 }
 
 impl Ring {
-    /// A counter that only this side stores, or of memory that is not in use yet.
+    /// The value of a counter that only this side stores, or of memory that is not in use yet.
     fn counter(&self, at: usize) -> u64 {
         let [low, high] = [0, 4].map(|part| self.map.load(self.base + at + part));
         u64::from(high) << 32 | u64::from(low)
@@ -176,7 +176,7 @@ impl Ring {
         let at = self.base + at;
         self.map.store(at, low(value));
         if before >> 32 != value >> 32 {
-            // For a moment it is lower than before, but never higher than the new value.
+            // For a moment the counter is lower than before, but never higher than the new value.
             self.map.store(at + 4, low(value >> 32));
         }
     }
@@ -185,7 +185,7 @@ impl Ring {
         self.map.load(self.base + at)
     }
 
-    /// Number of elements between the two.
+    /// Number of elements between `head` and `tail`.
     fn pending(&self, head: u32, tail: u32) -> Result<u32, Damage> {
         let pending = tail.wrapping_sub(head);
         if pending > self.capacity {
@@ -200,7 +200,7 @@ impl Ring {
     }
 
     fn element(&self, position: u64) -> usize {
-        // Less than the capacity, so it is within the memory.
+        // The slot is less than the capacity, so the element is within the memory.
         let slot = low(position % u64::from(self.capacity));
         self.base + HEADER_BYTES + slot as usize * ELEMENT_BYTES
     }
@@ -210,16 +210,16 @@ impl Ring {
     }
 }
 
-/// Why an element was not added.
+/// Why an element was not added to the ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PutError {
     /// The ring is full.
     Full,
-    /// The peer's counter is impossible.
+    /// The peer's counter has an impossible value.
     Damaged(Damage),
 }
 
-/// The end that adds elements. One thread at a time uses it.
+/// The end of a ring that adds elements. One thread at a time uses it.
 #[derive(Debug)]
 pub struct Producer {
     ring: Ring,
@@ -227,8 +227,8 @@ pub struct Producer {
 }
 
 impl Producer {
-    /// Adds an element. Then [`mark_working`](Self::mark_working) returns whether to notify the
-    /// peer.
+    /// Adds an element. The caller then calls [`mark_working`](Self::mark_working), which returns
+    /// whether to notify the peer.
     ///
     /// # Errors
     ///
@@ -258,18 +258,18 @@ impl Producer {
         Ok(self.ring.capacity - self.ring.pending(head, low(self.tail))?)
     }
 
-    /// Sets the flag. Returns `true` if the peer was idle and must be notified by one Polling
-    /// message.
+    /// Sets the ring's flag. Returns `true` if the peer was idle, so that the caller must notify it
+    /// by one Polling message.
     pub fn mark_working(&self) -> bool {
-        // Between our store of the tail and our load of the flag. The consumer stores the flag,
-        // then loads the tail.
+        // The fence orders the store of the tail before the load of the flag. The consumer stores
+        // the flag and then loads the tail, so at least one side sees the other's store.
         full_fence();
-        // Loaded before it is written: a consumer at work keeps the cache line.
+        // The flag is loaded before it is written, so that a consumer at work keeps the cache line.
         self.ring.map.load(self.ring.flag()) == 0
             && self.ring.map.exchange(self.ring.flag(), 0, 1).is_ok()
     }
 
-    /// Whether the peer has taken all elements.
+    /// Whether the peer has taken all elements from the ring.
     pub fn is_drained(&self) -> bool {
         self.room() == Ok(self.ring.capacity)
     }
@@ -279,13 +279,13 @@ impl Producer {
         self.ring.capacity
     }
 
-    /// For a sender that waits for room without holding the producer.
+    /// A handle for a sender that waits for room in the ring without holding the producer.
     pub fn room_watch(&self) -> RoomWatch {
         let head = self.ring.base + self.ring.layout.head;
         RoomWatch { map: Arc::clone(&self.ring.map), head }
     }
 
-    /// For metrics: how full the ring is.
+    /// A handle for metrics that reads how full the ring is.
     pub fn fill_watch(&self) -> FillWatch {
         FillWatch { ring: self.ring.clone() }
     }
@@ -303,7 +303,8 @@ pub struct FillWatch {
 }
 
 impl FillWatch {
-    /// Number of elements; at most the capacity, even if the peer's counter is impossible.
+    /// Number of elements in the ring; at most the capacity, even if the peer's counter is
+    /// impossible.
     pub fn count(&self) -> u32 {
         let Ring { layout, capacity, .. } = self.ring;
         let head = self.ring.load_low(layout.head);
@@ -319,32 +320,33 @@ pub struct RoomWatch {
 }
 
 impl RoomWatch {
-    /// The low word of the peer's counter: it differs once there is more room.
+    /// The low word of the peer's counter: its value changes when there is more room.
     pub fn snapshot(&self) -> u32 {
         self.map.load(self.head)
     }
 }
 
-/// The end that takes elements.
+/// The end of a ring that takes elements.
 #[derive(Debug)]
 pub struct Consumer {
     ring: Ring,
     head: u64,
-    /// The head that the peer can see.
+    /// The head as last stored for the peer.
     published: u64,
-    /// The peer's counter when it was last loaded.
+    /// The peer's counter, the tail, as last loaded.
     tail: u32,
 }
 
 impl Consumer {
-    /// Takes the next element, if there is one.
+    /// Takes the next element from the ring, if there is one.
     ///
     /// # Errors
     ///
     /// [`Damage`] if the peer's counter is impossible.
     pub fn pop(&mut self) -> Result<Option<Element>, Damage> {
         if low(self.head) == self.tail {
-            // Loaded only when needed: the peer writes this cache line with every element.
+            // The tail is loaded only when it is needed, because the peer writes its cache line
+            // with every element.
             self.tail = low(self.head).wrapping_add(self.pending()?);
             if low(self.head) == self.tail {
                 self.publish_head();
@@ -361,8 +363,8 @@ impl Consumer {
         Ok(Some(Element { stream, offset, status }))
     }
 
-    /// Stores the head for the peer: at the latest when the ring is empty, or an eighth of it was
-    /// taken.
+    /// Stores the head for the peer. That is due when the ring is empty, or an eighth of its
+    /// elements was taken.
     pub fn publish_head(&mut self) {
         if self.published == self.head {
             return;
@@ -371,7 +373,7 @@ impl Consumer {
         self.published = self.head;
     }
 
-    /// Number of elements.
+    /// Number of elements in the ring.
     ///
     /// # Errors
     ///
@@ -381,7 +383,7 @@ impl Consumer {
         self.ring.pending(low(self.head), tail)
     }
 
-    /// Whether there are no elements.
+    /// Whether the ring has no elements.
     ///
     /// # Errors
     ///
@@ -390,21 +392,21 @@ impl Consumer {
         Ok(self.pending()? == 0)
     }
 
-    /// From now on the peer notifies when it adds an element. It may not have notified of the last
-    /// ones: check again.
+    /// Clears the flag: from now on the peer notifies when it adds an element. It may not have
+    /// notified of elements added just before, so the caller checks the ring again.
     pub fn set_idle(&self) {
         self.ring.map.store(self.ring.flag(), 0);
-        // Between our store of the flag and our load of the tail: see `mark_working`.
+        // The fence orders the store of the flag before the load of the tail; see `mark_working`.
         full_fence();
     }
 
-    /// From now on the peer need not notify, because this side polls.
+    /// Sets the flag: from now on the peer need not notify, because this side polls.
     pub fn set_working(&self) {
         self.ring.map.store(self.ring.flag(), 1);
     }
 
-    /// [`set_idle`](Self::set_idle), unless there are elements: then the flag stays set, and it
-    /// returns `true`.
+    /// Like [`set_idle`](Self::set_idle) if the ring is empty. If it has elements, the flag stays
+    /// set, and the call returns `true`.
     ///
     /// # Errors
     ///
@@ -418,7 +420,7 @@ impl Consumer {
         Ok(has_more)
     }
 
-    /// For metrics: how full the ring is.
+    /// A handle for metrics that reads how full the ring is.
     pub fn fill_watch(&self) -> FillWatch {
         FillWatch { ring: self.ring.clone() }
     }
@@ -429,7 +431,7 @@ impl Consumer {
     }
 }
 
-/// The head is stored after this part of the ring.
+/// The head is stored for the peer after this fraction of the ring: an eighth.
 const PUBLISHED_PARTS: u32 = 8;
 
 #[allow(clippy::cast_possible_truncation, reason = "that is what it is for")]
@@ -446,11 +448,11 @@ const fn region_bytes(capacity: u32) -> usize {
     HEADER_BYTES + capacity as usize * ELEMENT_BYTES
 }
 
-/// Default capacity of unmodified peers.
+/// Default capacity of a queue in the other implementations, in elements.
 pub const CAPACITY_DEFAULT: u32 = 8192;
-/// The largest capacity that is accepted: a ring of 192 MiB.
+/// The largest accepted capacity in elements: a ring of 192 MiB.
 pub const CAPACITY_MAX: u32 = 1 << 24;
-/// Capacities of rings that we create are multiples of this.
+/// The capacity of a created ring is a multiple of this number of elements.
 const CAPACITY_STEP: u32 = 16;
 pub(crate) const HEADER_BYTES: usize = 24;
 pub(crate) const ELEMENT_BYTES: usize = 12;

@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The buffer regions of this process, by device and inode instead of name.
+//! The buffer regions of this process, identified by device and inode instead of name.
 //!
 //! ```text
 //!   session A ─┐  (device, inode)
 //!   session B ─┴────────▶ one BufferRegion: one mapping, one lock per list, one owner per slice
 //! ```
 //!
-//! A peer's sessions share its buffer region. With two regions over the same memory, each would
-//! assume that it alone knows which slices this process has.
+//! The sessions of a peer share its buffer region. If this process had two `BufferRegion`s over the
+//! same memory, each would assume that it alone knows which slices this process holds.
 //!
 //! # Invariants
 //!
-//! - No slice is allocated from a region that is not registered here.
-//! - An entry does not keep its region alive. While the region lives, no other file can have its
-//!   identity.
+//! - No slice is allocated from a region that is not registered.
+//! - An entry does not keep its region alive. While the region lives, no other file can have the
+//!   same device and inode.
 
 use super::{Backing, BackingError, PeerMemory, RegionError};
 use crate::region::{BufferRegion, Class, Shared};
@@ -22,7 +22,8 @@ use partywall_sys::{FileIdentity, SharedMap};
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError, Weak};
 
-/// Writes a buffer region into `map`, fresh memory of `backing`, and registers it.
+/// Writes an empty buffer region into `map`, which maps fresh memory of `backing`, and registers
+/// the region.
 ///
 /// # Errors
 ///
@@ -40,8 +41,8 @@ pub fn create_buffer(
     Ok(region)
 }
 
-/// The buffer region in `given`, shared with other sessions of this process that use it. It is
-/// guarded if any of them needs that.
+/// The buffer region in the memory `given`, shared with other sessions of this process that use
+/// that memory. The region is guarded if any of them needs a guard.
 ///
 /// # Errors
 ///
@@ -50,12 +51,13 @@ pub fn open_buffer(given: &PeerMemory) -> Result<Arc<BufferRegion>, RegionError>
     open_or(given, || Ok(BufferRegion::map(given.map()?)?))
 }
 
-/// Keeps the file in `given`, which a client named, and removes it with its last session in this
-/// process. `None` if this process may not remove it.
+/// Keeps the file of `given`, which a client named. The file is removed with its last session in
+/// this process. `None` if this process may not remove it.
 pub fn keep(given: PeerMemory) -> Option<Arc<Backing>> {
     AdoptedFile::remove_unlocked();
     let mut adopted = adopted();
-    // No backing is dropped under the lock: that would remove its file there.
+    // No backing is dropped while the lock is held, because the drop would remove a file under the
+    // lock.
     if let Some(backing) = adopted.get(&given.identity()).and_then(Weak::upgrade) {
         return Some(backing);
     }
@@ -65,7 +67,8 @@ pub fn keep(given: PeerMemory) -> Option<Arc<Backing>> {
     Some(backing)
 }
 
-/// `map` runs without the lock, because mapping and reading headers may block on the file system.
+/// The region registered for `given`, or a new one that `map` maps. `map` runs without the lock,
+/// because mapping and reading headers may block on the file system.
 fn open_or(
     given: &PeerMemory,
     map: impl FnOnce() -> Result<Arc<BufferRegion>, RegionError>,
@@ -76,7 +79,8 @@ fn open_or(
         None => {
             let mapped = map()?;
             let mut regions = regions();
-            // No slice was allocated from the mapping that is discarded.
+            // If another thread registered the region meanwhile, this mapping is discarded; no
+            // slice was allocated from it.
             find(&regions, given).unwrap_or_else(|| {
                 regions.retain(|_, region| region.strong_count() > 0);
                 regions.insert(given.identity(), Arc::downgrade(mapped.shared()));

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A session manager, as peers have it: a pool of sessions to one server, whose streams are reused.
+//! A session manager like that of shmipc-go: a pool of sessions to one server, whose streams are
+//! reused.
 //!
 //! ```text
 //!   get_stream ─▶ 32 times one session, then the next ─▶ idle stream, or a new one ─▶ PooledStream
@@ -7,9 +8,9 @@
 //!                 ▲ sessions: one task connects, replaces and moves them (supervisor.rs)
 //! ```
 //!
-//! Differences from theirs: if the session in turn is broken, the stream is of another one. If no
-//! session is left, all connect at once, not after `rebuild_interval`. Streams that are not clean
-//! are closed, and those that the peer has closed are not handed out.
+//! Differences from shmipc-go: if the session whose turn it is has broken, another session supplies
+//! the stream. If no session is left, all connect at once, not after `rebuild_interval`. Streams
+//! that are not clean are closed, and the pool hands out no stream that the peer has closed.
 
 mod notices;
 mod place;
@@ -37,8 +38,9 @@ use tokio::task::JoinSet;
 ///
 /// A session that breaks is replaced after [`rebuild_interval`](Config::rebuild_interval). If no
 /// session is left, a request for a stream connects at once. In a hot restart the server hands over
-/// to a new process: each session is replaced by one to that process, and streams in use go on over
-/// the old one. Clones are the same manager. Dropping the last one ends it; streams in use go on.
+/// to a new process: each session is replaced by one to that process, and streams in use continue
+/// over the old session. Clones are the same manager. Dropping the last clone ends the manager;
+/// streams in use continue.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -79,13 +81,13 @@ pub struct SessionManager {
 
 struct Inner {
     shared: Arc<Shared>,
-    /// Number of requests for a stream.
+    /// Number of requests for a stream so far.
     asked: AtomicUsize,
-    /// The task ends when the last manager is dropped.
+    /// The supervisor's task, which ends when the last manager is dropped.
     _supervisor: JoinSet<()>,
 }
 
-/// Why there is no manager.
+/// Why a session manager could not be created.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SessionManagerError {
@@ -95,12 +97,12 @@ pub enum SessionManagerError {
     /// A setting is impossible.
     #[error(transparent)]
     Config(#[from] ConfigError),
-    /// Connecting a session failed; the others were closed.
+    /// Connecting one of the sessions failed; the other sessions were closed.
     #[error(transparent)]
     Connect(Arc<ConnectError>),
 }
 
-/// Why there is no stream.
+/// Why a request for a stream failed.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum GetStreamError {
@@ -125,10 +127,10 @@ impl From<GetStreamError> for io::Error {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ManagerMetrics {
-    /// All sessions together, with those that have ended. Each region in use counts once.
+    /// Sum over all sessions, including those that have ended. Each region in use counts once.
     pub total: SessionMetrics,
-    /// Each session that has not ended; the oldest first. For a while after a hot restart, the old
-    /// ones are included.
+    /// Metrics of each session that has not ended; the oldest first. For a while after a hot
+    /// restart the replaced sessions are included.
     pub sessions: Vec<SessionMetrics>,
 }
 
@@ -137,10 +139,11 @@ impl SessionManager {
     /// sessions.
     ///
     /// # Errors
-    /// See [`SessionManagerError`]. If one session cannot be connected, none is.
+    /// Fails for one of the reasons in [`SessionManagerError`]. If one session cannot be connected,
+    /// none stays connected.
     ///
     /// # Panics
-    /// Outside a tokio runtime with I/O and time enabled.
+    /// If called outside a tokio runtime with I/O and time enabled.
     pub async fn new<A>(
         address: A,
         config: Config,
@@ -166,13 +169,14 @@ impl SessionManager {
     }
 
     /// A stream for one use: one that was [put back](PooledStream::put_back), or a new one.
-    /// Sessions take turns, 32 streams each. If no session is left it connects, which takes at most
-    /// [`handshake_timeout`](partywall::Config::handshake_timeout). Cancel-safe.
+    /// Sessions take turns, 32 streams each. If no session is left, the call waits for a new
+    /// connection, which takes at most [`handshake_timeout`](partywall::Config::handshake_timeout).
+    /// Cancel-safe.
     ///
     /// # Errors
     /// Fails for one of the reasons in [`GetStreamError`].
     pub async fn get_stream(&self) -> Result<PooledStream, GetStreamError> {
-        // ORDER: Relaxed: a number to count by.
+        // ORDER: Relaxed: the number only chooses whose turn it is.
         let asked = self.inner.asked.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
         let shared = &self.inner.shared;
         let mut changes = shared.view.subscribe();
@@ -185,27 +189,27 @@ impl SessionManager {
                     false
                 });
                 shared.notices.call();
-                // This cannot fail: `self` has the sender.
+                // The wait cannot fail, because `self` holds the sender of the channel.
                 let _ = changes.changed().await;
                 continue;
             };
             let fallbacks = place.control.fallbacks();
             match place.open().await {
                 Ok(stream) => return Ok(PooledStream::new(stream, place, fallbacks)),
-                // The session broke just now, and is not chosen again.
+                // The session broke just now; the next iteration does not choose it again.
                 Err(OpenError::Session(_)) if !place.is_open() => {}
                 Err(error) => return Err(GetStreamError::Open(error)),
             }
         }
     }
 
-    /// Like [`PooledStream::put_back`], under the peers' name.
+    /// Like [`PooledStream::put_back`], under the name of shmipc-go.
     #[allow(clippy::unused_self, reason = "where users of the peers look for it")]
     pub fn put_back(&self, stream: PooledStream) -> bool {
         stream.put_back()
     }
 
-    /// Metrics of all sessions so far.
+    /// Metrics of all sessions that the manager has had.
     #[must_use]
     pub fn stats(&self) -> ManagerMetrics {
         let ledger = self.inner.shared.ledger();
@@ -222,7 +226,7 @@ impl SessionManager {
         metrics
     }
 
-    /// Number of sessions that accept new streams.
+    /// Number of sessions that can open new streams.
     #[must_use]
     pub fn live(&self) -> usize {
         let view = self.inner.shared.view.borrow();
@@ -235,20 +239,22 @@ impl SessionManager {
         &self.inner.shared.address
     }
 
-    /// Closes all sessions with their streams, also those in use, and waits until everything sent
-    /// was written. Sessions that a hot restart replaced more than 2 s ago end with their streams.
+    /// Closes all sessions and their streams, even streams in use, and waits until everything sent
+    /// was written. Sessions that a hot restart replaced more than 2 s ago end only when their
+    /// streams end.
     pub async fn close(&self) {
         let shared = &self.inner.shared;
         let mut changes = shared.view.subscribe();
         shared.view.send_modify(|view| view.is_closed = true);
         shared.notices.call();
-        // This cannot fail: `self` has the sender.
+        // The wait cannot fail, because `self` holds the sender of the channel.
         let _ = changes.wait_for(|view| view.is_over).await;
     }
 }
 
-/// The session in turn, or one after it; `None` if there is no session yet. Failures among the
-/// first `begun` attempts to connect were before this call, and are ignored.
+/// The session whose turn it is, or a later one if that is broken; `None` if there is no session
+/// yet. The first `begun` attempts to connect were made before the request, so their failures are
+/// ignored.
 fn choose(view: &View, turn: usize, begun: u64) -> Result<Option<Arc<Place>>, GetStreamError> {
     if view.is_closed || view.is_over {
         return Err(GetStreamError::Closed);
@@ -275,5 +281,5 @@ impl fmt::Debug for SessionManager {
     }
 }
 
-/// Number of consecutive streams of one session, as with peers.
+/// Number of consecutive requests that one session serves in its turn, as in shmipc-go.
 const TURN_STREAMS: usize = 32;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Notices of a pool's connections for its supervisor: hot restarts, and ends.
+//! Notices that a pool's connections leave for the pool's supervisor: announced hot restarts, and
+//! ended connections.
 //!
 //! ```text
 //!   connection ─▶ PoolObserver ─▶ Notices: one entry for each connection ─▶ supervisor
@@ -21,21 +22,21 @@ pub(super) struct Notices {
     came: Notify,
 }
 
-/// Notices of one connection.
+/// The pending notices of one connection.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Notice {
-    /// Epoch of an announced hot restart.
+    /// Epoch of a hot restart that the server announced.
     pub(super) restart_epoch: Option<u64>,
     pub(super) is_ended: bool,
 }
 
 impl Notices {
-    /// Waits for a notice. Cancel-safe.
+    /// Waits until there is a notice. Cancel-safe.
     pub(super) async fn came(&self) {
         self.came.notified().await;
     }
 
-    /// Takes all notices.
+    /// Takes the notices of all connections, by connection number.
     pub(super) fn take(&self) -> BTreeMap<u64, Notice> {
         std::mem::take(&mut self.lock())
     }
@@ -63,7 +64,7 @@ impl Notices {
     }
 }
 
-/// The protocol of one connection of a pool, with its own observer.
+/// The protocol of one connection of a pool, with an observer of its own.
 #[derive(Debug)]
 pub(super) struct ObservedShmipc {
     pub(super) shmipc: Shmipc,
@@ -88,7 +89,7 @@ impl Protocol for ObservedShmipc {
     }
 }
 
-/// Observes one connection.
+/// Observes one connection for the supervisor.
 #[derive(Debug)]
 pub(super) struct PoolObserver {
     number: u64,
@@ -101,7 +102,7 @@ impl PoolObserver {
         Self { number, notices, connection: Mutex::default() }
     }
 
-    /// The connection, once established, while it lives.
+    /// The connection, from when it is established until it ends.
     pub(super) fn connection(&self) -> Option<Arc<Control>> {
         self.connection.lock().unwrap_or_else(PoisonError::into_inner).upgrade()
     }

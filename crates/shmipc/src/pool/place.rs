@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A session of the pool, with its idle streams.
+//! A place of the pool: one session, with its idle streams.
 //!
 //! ```text
 //!   open ── idle: the oldest one, if it is still quiet ─▶ in use
@@ -9,10 +9,10 @@
 //!
 //! # Invariants
 //!
-//! - An idle stream has nothing unread and is open both ways. That is checked again when it is
-//!   handed out.
-//! - A place that was replaced has no idle streams. Its session ends with the last stream in use,
-//!   and the last `Arc` of it.
+//! - An idle stream has nothing unread and is open both ways. The pool checks that again when it
+//!   hands the stream out.
+//! - A place that was replaced has no idle streams. Its session ends with its last stream in use,
+//!   and the last `Arc` of the place.
 
 use crate::transport::Control;
 use partywall::tokio::{Session, Stream};
@@ -24,9 +24,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 pub(super) struct Place {
     pub(super) session: Session,
     pub(super) control: Arc<Control>,
-    /// Index in the pool.
+    /// Index of the place in the pool.
     pub(super) index: usize,
-    /// Epoch of the hot restart that it belongs to; 0 before the first.
+    /// Epoch of the hot restart after which the session was connected; 0 before the first hot
+    /// restart.
     pub(super) epoch: u64,
     idle_max: usize,
     idle: Mutex<IdleStreams>,
@@ -52,26 +53,27 @@ impl Place {
         self.control.number()
     }
 
-    /// Whether streams can be opened.
+    /// Whether the session can open streams.
     pub(super) fn is_open(&self) -> bool {
         self.session.close_reason().is_none() && !self.control.is_ended()
     }
 
-    /// An idle stream, or a new one.
+    /// Returns an idle stream, or opens a new one.
     pub(super) async fn open(&self) -> Result<Stream, OpenError> {
         loop {
             let Some(mut stream) = self.lock().streams.pop_front() else { break };
             if is_quiet(&mut stream) {
                 return Ok(stream);
             }
-            // The peer closed it, or sent a message that no call expected.
+            // The peer closed the idle stream, or sent a message that no call expected, so the
+            // stream is dropped.
         }
         self.session.open(&[]).await
     }
 
-    /// Keeps a stream as idle if it is clean; returns whether it did. `fallbacks` is the session's
-    /// count when the stream was handed out: a stream with a message on the socket uses the socket
-    /// until its end.
+    /// Keeps `stream` as idle if it is clean; returns whether it was kept. `fallbacks` is the
+    /// session's number of messages on the socket when the stream was handed out: a stream with a
+    /// message on the socket uses the socket until its end.
     pub(super) fn keep(&self, mut stream: Stream, fallbacks: u64) -> bool {
         if self.control.fallbacks() != fallbacks || !self.is_open() || !is_quiet(&mut stream) {
             return false;
@@ -84,7 +86,7 @@ impl Place {
         true
     }
 
-    /// Closes idle streams, and keeps none from now on.
+    /// Marks the place as replaced: closes its idle streams, and keeps none from now on.
     pub(super) fn replace(&self) {
         let mut idle = self.lock();
         idle.is_replaced = true;
@@ -98,7 +100,7 @@ impl Place {
     }
 }
 
-/// Whether there is nothing to receive, not even an end.
+/// Whether the stream has nothing to receive, not even its end.
 fn is_quiet(stream: &mut Stream) -> bool {
     matches!(stream.try_recv(), Err(StreamRecvError::Empty))
 }

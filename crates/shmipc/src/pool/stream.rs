@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A stream of the pool. It goes back only on demand, and only if it is clean.
+//! A stream of the pool, which goes back to the pool only on demand, and only if it is clean.
 //!
 //! ```text
 //!   clean ─ try_recv: nothing ─▶ expecting ─ received ─▶ clean
@@ -9,7 +9,7 @@
 //!   put_back: clean ─▶ idle          drop, or put_back otherwise ─▶ closed
 //! ```
 //!
-//! An answer that no call awaits any longer may arrive later, and would look like the answer of the
+//! After an abandoned wait the answer may still arrive, and would be taken for the answer to the
 //! next call. So a stream with an abandoned wait is never reused.
 
 use super::place::Place;
@@ -25,11 +25,11 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 /// A stream of a [`SessionManager`](super::SessionManager), as messages; [`into_io`](Self::into_io)
 /// converts it to bytes.
 ///
-/// Dropping it closes it. [`put_back`](Self::put_back) hands it to the next
+/// Dropping the value closes the stream. [`put_back`](Self::put_back) hands the stream to the next
 /// [`get_stream`](super::SessionManager::get_stream).
 #[derive(Debug)]
 pub struct PooledStream {
-    // Before the place, whose session may end with it.
+    // The stream is dropped before the place, whose session may end with the place.
     stream: Stream,
     use_: Use,
 }
@@ -38,7 +38,7 @@ pub struct PooledStream {
 #[derive(Debug)]
 struct Use {
     place: Arc<Place>,
-    /// The session's count of fallbacks when the stream was handed out.
+    /// The session's number of messages on the socket when the stream was handed out.
     fallbacks: u64,
     condition: Condition,
 }
@@ -47,20 +47,20 @@ struct Use {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Condition {
     Clean,
-    /// A receive was tried, and the message has not arrived yet.
+    /// A receive found no message, so a message is still expected.
     Expecting,
     Dirty,
 }
 
 impl Condition {
-    /// A message is sent.
+    /// Records that a message is sent.
     fn send(&mut self) {
         if *self == Self::Expecting {
             *self = Self::Dirty;
         }
     }
 
-    /// A receive was tried.
+    /// Records that a receive was tried, and whether it found a message.
     fn looked(&mut self, found: bool) {
         *self = match (*self, found) {
             (Self::Dirty, _) => Self::Dirty,
@@ -69,12 +69,13 @@ impl Condition {
         };
     }
 
-    /// A wait begins. If its future is dropped, the stream stays dirty.
+    /// Records the begin of a wait, and returns the condition before. If the wait's future is
+    /// dropped, the stream stays dirty.
     fn begin(&mut self) -> Self {
         std::mem::replace(self, Self::Dirty)
     }
 
-    /// The wait that returned `before` has ended.
+    /// Records the end of the wait that returned `before` at its begin.
     fn end(&mut self, before: Self, succeeded: bool) {
         if succeeded {
             *self = before;
@@ -87,37 +88,37 @@ impl PooledStream {
         Self { stream, use_: Use { place, fallbacks, condition: Condition::Clean } }
     }
 
-    /// Ends the use of this stream, and keeps it for the next one; returns whether it did. It is
-    /// closed instead if
+    /// Ends the use of this stream, and keeps the stream for the next call; returns whether it was
+    /// kept. The stream is closed instead if
     ///
     /// - a message is unread, or the peer has closed it;
-    /// - a call on it failed or was cancelled;
+    /// - a call on the stream failed or was cancelled;
     /// - messages of its session used the socket meanwhile, on any stream;
     /// - its session was replaced, or [`max_stream_num`](crate::Config::max_stream_num) are idle
     ///   already.
     ///
-    /// To the peer it stays one stream, so its handler has to loop. Only put a stream back at the
-    /// end of a call: an answer that was never awaited is not detected here.
+    /// The peer sees one stream for many calls, so its handler has to loop. Only put a stream back
+    /// at the end of a call: the pool does not detect an answer that was never awaited.
     pub fn put_back(self) -> bool {
         self.use_.put_back(self.stream)
     }
 
-    /// The stream as bytes, which can be [put back](PooledIo::put_back) as well.
+    /// Converts to a stream of bytes, which can be [put back](PooledIo::put_back) as well.
     #[must_use]
     pub fn into_io(self) -> PooledIo {
         PooledIo { io: self.stream.into_io(), use_: self.use_ }
     }
 
-    /// The plain stream; it cannot go back to the pool.
+    /// Converts to a plain stream, which cannot go back to the pool.
     #[must_use]
     pub fn into_inner(self) -> Stream {
         self.stream
     }
 
-    /// See [`SendStream::send`].
+    /// Sends a message; see [`SendStream::send`].
     ///
     /// # Errors
-    /// Those of `SendStream::send`.
+    /// The errors of `SendStream::send`.
     pub async fn send(&mut self, payload: &[u8]) -> Result<(), StreamSendError> {
         self.use_.condition.send();
         let before = self.use_.condition.begin();
@@ -126,29 +127,29 @@ impl PooledStream {
         sent
     }
 
-    /// See [`SendStream::try_send`].
+    /// Sends a message if there is room; see [`SendStream::try_send`].
     ///
     /// # Errors
-    /// Those of `SendStream::try_send`. After [`StreamSendError::Full`] the stream can still be
-    /// reused.
+    /// The errors of `SendStream::try_send`. After [`StreamSendError::Full`] the stream can still
+    /// be reused.
     pub fn try_send(&mut self, payload: &[u8]) -> Result<(), StreamSendError> {
         self.use_.condition.send();
         self.stream.try_send(payload)
     }
 
-    /// See [`SendStream::reserve`]. Nothing is sent before the commit.
+    /// Reserves memory for a message, which the commit then sends; see [`SendStream::reserve`].
     ///
     /// # Errors
-    /// Those of `SendStream::reserve`.
+    /// The errors of `SendStream::reserve`.
     pub async fn reserve(&mut self, len: usize) -> Result<Reservation<'_>, StreamSendError> {
         self.use_.condition.send();
         self.stream.reserve(len).await
     }
 
-    /// See [`RecvStream::recv`].
+    /// Receives the next message; see [`RecvStream::recv`].
     ///
     /// # Errors
-    /// Those of `RecvStream::recv`.
+    /// The errors of `RecvStream::recv`.
     pub async fn recv(&mut self) -> Result<Option<Message>, StreamRecvError> {
         let before = self.use_.condition.begin();
         let received = self.stream.recv().await;
@@ -160,10 +161,10 @@ impl PooledStream {
         received
     }
 
-    /// See [`RecvStream::try_recv`].
+    /// Receives the next message if it has arrived; see [`RecvStream::try_recv`].
     ///
     /// # Errors
-    /// Those of `RecvStream::try_recv`.
+    /// The errors of `RecvStream::try_recv`.
     pub fn try_recv(&mut self) -> Result<Option<Message>, StreamRecvError> {
         let received = self.stream.try_recv();
         self.use_.condition.looked(matches!(received, Ok(Some(_))));
@@ -180,7 +181,7 @@ impl Deref for PooledStream {
 }
 
 impl From<PooledStream> for (SendStream, RecvStream) {
-    /// The two directions; they cannot go back to the pool.
+    /// Splits the stream into its two directions, which cannot go back to the pool.
     fn from(stream: PooledStream) -> Self {
         stream.into_inner().into_split()
     }
@@ -192,10 +193,11 @@ impl Use {
     }
 }
 
-/// A stream of a [`SessionManager`](super::SessionManager), as bytes. Dropping it closes it.
+/// A stream of a [`SessionManager`](super::SessionManager), as bytes. Dropping the value closes the
+/// stream.
 #[derive(Debug)]
 pub struct PooledIo {
-    // Before the place, whose session may end with it.
+    // The stream is dropped before the place, whose session may end with the place.
     io: StreamIo,
     use_: Use,
 }
@@ -208,7 +210,7 @@ impl PooledIo {
         io.into_stream().is_ok_and(|stream| use_.put_back(stream))
     }
 
-    /// The plain stream; it cannot go back to the pool.
+    /// Converts to a plain stream of bytes, which cannot go back to the pool.
     #[must_use]
     pub fn into_inner(self) -> StreamIo {
         self.io
@@ -228,7 +230,7 @@ impl AsyncRead for PooledIo {
             Poll::Ready(Ok(())) if buffer.filled().len() > before => condition.looked(true),
             Poll::Ready(Ok(())) if !has_room => {}
             Poll::Pending => condition.looked(false),
-            // An error, or the end.
+            // The read returned an error, or the end of the stream.
             Poll::Ready(_) => *condition = Condition::Dirty,
         }
         read

@@ -8,16 +8,17 @@
 //!                                            └─ 2 s ──▶ as before
 //! ```
 //!
-//! It opens no streams: callers choose a session in the [`View`].
+//! The supervisor opens no streams: callers choose a session in the [`View`].
 //!
 //! # Invariants
 //!
-//! - An old session is held until its server has had time to read the acknowledgement, because a
-//!   peer may not read it after a hang-up. After that only its streams hold it.
-//! - All sessions connected in one epoch share a region. The region ends with its last session, and
-//!   later sessions have another: nobody frees the slices that a dead server had.
-//! - A server that tells new clients to move again and again is followed every 100 ms, and in one
-//!   epoch for 2 s.
+//! - The supervisor holds an old session until its server has had time to read the acknowledgement,
+//!   because the server may not read it after a hang-up. After that only the session's streams hold
+//!   it.
+//! - All sessions connected in one epoch share a region. The region is freed with its last session,
+//!   and later sessions have another region: no process frees the slices that a dead server held.
+//! - If a server announces a hot restart to new clients again and again, the pool connects every
+//!   100 ms, and in one epoch for at most 2 s.
 
 use super::notices::{Notices, ObservedShmipc, PoolObserver};
 use super::place::Place;
@@ -53,7 +54,7 @@ impl Shared {
     }
 }
 
-/// What callers that open streams can see.
+/// The state of the pool that callers see when they open streams.
 #[derive(Debug, Default)]
 pub(super) struct View {
     pub(super) live: Vec<Option<Arc<Place>>>,
@@ -61,10 +62,10 @@ pub(super) struct View {
     pub(super) begun: u64,
     /// Number and error of the last failed attempt; `None` after a successful one.
     pub(super) failure: Option<(u64, Arc<ConnectError>)>,
-    /// A caller wants a session, and there is none.
+    /// Whether a caller waits for a session because there is none.
     pub(super) is_wanted: bool,
     pub(super) is_closed: bool,
-    /// The supervisor has ended.
+    /// Whether the supervisor has ended.
     pub(super) is_over: bool,
 }
 
@@ -79,18 +80,18 @@ pub(super) struct Ledger {
 #[derive(Debug)]
 pub(super) struct Supervisor {
     shared: Arc<Shared>,
-    /// Shared by the sessions connected from now on.
+    /// The protocol, with the region that sessions connected from now on share.
     shmipc: Shmipc,
     naming: Naming,
     epoch: u64,
-    /// Until when hot restarts of this epoch are followed.
+    /// Time until which hot restarts with the current epoch are followed.
     followed_until: Option<Instant>,
     migrator: Migrator,
     attempts: JoinSet<(u64, Result<Connected, ConnectError>)>,
     under_way: BTreeMap<u64, Attempt>,
     numbers: u64,
     rebuild: Option<Instant>,
-    /// Replaced sessions, and until when to hold them.
+    /// Replaced sessions, each with the time until which the supervisor holds it.
     replaced: Vec<(Instant, Arc<Place>)>,
 }
 
@@ -100,7 +101,7 @@ type Connected = (Session, Arc<Control>);
 struct Attempt {
     index: usize,
     epoch: u64,
-    /// Number of the session that the attempt replaces.
+    /// Number of the session that the attempt to connect replaces; `None` if the place is empty.
     replaces: Option<u64>,
 }
 
@@ -121,7 +122,7 @@ impl Supervisor {
         }
     }
 
-    /// Connects all sessions, or none.
+    /// Connects all sessions of the pool, or none.
     pub(super) async fn fill(&mut self) -> Result<(), Arc<ConnectError>> {
         self.connect_missing();
         while let Some(finished) = self.attempts.join_next().await {
@@ -133,7 +134,7 @@ impl Supervisor {
         Ok(())
     }
 
-    /// Maintains them until the pool is closed.
+    /// Maintains the sessions until the pool is closed.
     pub(super) async fn run(mut self) {
         while !self.shared.view.borrow().is_closed {
             let next_deadline = self.next_deadline();
@@ -153,7 +154,7 @@ impl Supervisor {
         self.close().await;
     }
 
-    /// When to call `poll` if there is no notice.
+    /// When to call `poll` again if no notice comes before.
     fn next_deadline(&self) -> Option<Instant> {
         let over = self.replaced.iter().map(|(until, _)| *until).min();
         let monitor = self
@@ -166,7 +167,7 @@ impl Supervisor {
         [self.migrator.next_deadline(), self.rebuild, over, monitor].into_iter().flatten().min()
     }
 
-    /// Performs due actions, and connects if a session is wanted.
+    /// Performs due actions, and connects if a caller waits for a session.
     fn poll(&mut self) {
         let now = Instant::now();
         while let Some(due) = self.migrator.poll(now) {
@@ -199,11 +200,11 @@ impl Supervisor {
         connections.iter().for_each(|connection| connection.tell_monitor());
     }
 
-    /// Processes the notices of connections.
+    /// Processes the notices that connections have left.
     fn handle_notices(&mut self) {
         for (number, notice) in self.shared.notices.take() {
             if self.under_way.contains_key(&number) {
-                // The connection is not known yet; it is processed later.
+                // The connection is still being established; its notice is processed later.
                 self.shared.notices.put_back(number, notice);
                 continue;
             }
@@ -216,7 +217,7 @@ impl Supervisor {
         }
     }
 
-    /// A server hands over.
+    /// Reacts to a hot restart with `epoch`, which the server announced on connection `number`.
     fn follow_restart(&mut self, number: u64, epoch: u64) {
         let Some(connection) = self.shared.ledger().connections.get(&number).cloned() else {
             return;
@@ -229,7 +230,8 @@ impl Supervisor {
         }
         match self.migrator.on_hot_restart(number, epoch, now) {
             RestartAction::Ignore => {}
-            // A server that repeats it, and reads no answer, gets no more.
+            // The acknowledgement is sent again only if no bytes are buffered: a server that
+            // repeats the announcement and reads nothing must not fill the buffer.
             RestartAction::Acknowledge(epoch) if !connection.keeps() => {
                 connection.acknowledge(epoch)
             }
@@ -240,8 +242,8 @@ impl Supervisor {
                 }
                 let is_of_epoch = self.place(number).is_some_and(|place| place.epoch == epoch);
                 if is_of_epoch || (!is_same && is_following) {
-                    // The old process still accepts, or one restart follows another: retry after a
-                    // delay.
+                    // The old process still accepts connections, or one hot restart follows
+                    // another: the pool retries after a delay.
                     self.migrator.failed(number, now);
                 } else {
                     self.move_on(number);
@@ -256,7 +258,7 @@ impl Supervisor {
         self.shmipc = Shmipc::named(self.shared.config.clone(), self.naming.in_epoch(epoch));
     }
 
-    /// Connects to replace a session.
+    /// Connects, to replace the session with this number.
     fn move_on(&mut self, number: u64) {
         match self.place(number) {
             Some(place) => self.connect(place.index, Some(number)),
@@ -274,7 +276,7 @@ impl Supervisor {
         self.sweep();
     }
 
-    /// Removes sessions that accept no more streams.
+    /// Removes the sessions that accept no more streams.
     fn sweep(&mut self) {
         let mut gone = Vec::new();
         self.shared.view.send_if_modified(|view| {
@@ -297,14 +299,14 @@ impl Supervisor {
         view.live.iter().flatten().find(|place| place.number() == number).cloned()
     }
 
-    /// Connects for each empty place without an attempt in progress.
+    /// Connects for each empty place for which no attempt is in progress.
     fn connect_missing(&mut self) {
         let is_empty: Vec<_> = self.shared.view.borrow().live.iter().map(Option::is_none).collect();
         if is_empty.iter().all(|is_empty| *is_empty)
             && self.under_way.is_empty()
             && self.numbers > 0
         {
-            // No session uses the region any more.
+            // No session uses the region any more, so the next sessions get a new one.
             self.shmipc =
                 Shmipc::named(self.shared.config.clone(), self.naming.in_epoch(self.numbers));
         }
@@ -350,13 +352,13 @@ impl Supervisor {
         finished: Result<(u64, Result<Connected, ConnectError>), tokio::task::JoinError>,
     ) {
         let Ok((number, connected)) = finished else {
-            // The runtime shuts down.
+            // The attempt was cancelled, because the runtime shuts down.
             return;
         };
         let Some(attempt) = self.under_way.remove(&number) else { return };
         match (connected, attempt.replaces) {
             (Ok(connected), _) => self.fill_place(attempt, connected),
-            // The old session still serves, so the failure is not reported.
+            // The old session still serves, so the failure is not reported to callers.
             (Err(_), Some(replaces)) if self.place(replaces).is_some() => {
                 self.migrator.failed(replaces, Instant::now());
             }
@@ -369,7 +371,7 @@ impl Supervisor {
                 });
             }
         }
-        // Notices that came before the connection was known.
+        // Notices that came before the connection was known can be processed now.
         self.shared.notices.call();
     }
 
@@ -383,7 +385,7 @@ impl Supervisor {
             view.failure = None;
             before = view.live[index].replace(place);
         });
-        // From here on no new stream is of the old session.
+        // Once the view has the new place, no new stream is opened on the old session.
         let Some(old) = before else { return };
         old.replace();
         if let Some(epoch) = replaces.and_then(|replaced| self.migrator.moved(replaced)) {

@@ -17,10 +17,10 @@ use partywall_sys::Piece;
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
-/// A received message. Dropping it frees its slices.
+/// A received message. Dropping the value frees the message's slices.
 pub struct Chain {
     region: Arc<BufferRegion>,
-    /// Most messages have one part, which is stored without an allocation.
+    /// The first part. Most messages have only one, which is stored without an allocation.
     first: Option<Part>,
     rest: Vec<Part>,
     len: usize,
@@ -42,8 +42,8 @@ impl Chain {
         let mut chain =
             Self { region, first: None, rest: Vec::new(), len: 0, gathered: OnceLock::new() };
         let mut at = Some(offset);
-        // Each iteration claims an unclaimed slice, so the loop ends by itself; the bound is a
-        // second check.
+        // Each iteration claims an unclaimed slice, so the loop ends even on a cycle; the bound is
+        // a second check.
         let turns_max = chain.region.geometry().slices();
         let mut turns = 0;
         while let Some(offset) = at {
@@ -88,7 +88,7 @@ impl Chain {
             return Err(damage);
         }
         if words.size == 0 {
-            // Some peers send empty slices, after a reservation that they did not use.
+            // Some implementations send empty slices, after a reservation that they did not use.
             self.region.give(number, piece);
             return Ok(words.next);
         }
@@ -103,31 +103,33 @@ impl Chain {
         Ok(words.next)
     }
 
-    /// Releases the claims without freeing the slices: they may never have been a message.
+    /// Releases the claims without freeing the slices, because the slices may never have been part
+    /// of a message.
     fn abandon(mut self) {
         for part in self.first.take().into_iter().chain(self.rest.drain(..)) {
             self.region.list(part.list).pieces().release(part.piece);
         }
     }
 
-    /// Number of bytes.
+    /// Number of bytes of the message.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether it has no bytes: all slices were empty.
+    /// Whether the message has no bytes, because all its slices were empty.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Number of pieces.
+    /// Number of pieces in which the message lies.
     pub fn pieces(&self) -> usize {
         usize::from(self.first.is_some()) + self.rest.len()
     }
 
-    /// The bytes from `from` to the end of the piece that holds it; empty at the end.
+    /// The bytes from byte `from` of the message to the end of the piece that holds this byte;
+    /// empty at the end of the message.
     ///
-    /// Like all bytes in shared memory, they stay unchanged only if the peer follows the rules.
+    /// Like all bytes in shared memory, these stay unchanged only if the peer follows the rules.
     pub fn chunk(&self, mut from: usize) -> &[u8] {
         for part in self.parts() {
             if from < part.len {
@@ -138,7 +140,8 @@ impl Chain {
         &[]
     }
 
-    /// All bytes in one piece. If they lie in several, they are copied together, once.
+    /// All bytes of the message in one piece. If the message lies in several pieces, they are
+    /// copied together, once.
     pub fn as_slice(&self) -> &[u8] {
         match &self.first {
             Some(part) if self.rest.is_empty() => self.bytes(part),
@@ -146,7 +149,7 @@ impl Chain {
         }
     }
 
-    /// A copy, which the peer can no longer change.
+    /// A private copy of the message, which the peer cannot change.
     pub fn to_vec(&self) -> Vec<u8> {
         let mut copy = vec![0; self.len];
         let mut at = 0;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Positions of lists and slices: planned by the creator of a region, read once by the side that
-//! maps it.
+//! Positions of lists and slices in a region: its creator plans them, and the side that maps the
+//! region reads them once.
 //!
 //! ```text
 //!   0        8                                     lists back to back, ascending by capacity
@@ -13,18 +13,18 @@
 //!   slice     u32 capacity │ u32 size │ u32 start │ u32 next │ u8 flags │ 3 unused │ data
 //! ```
 //!
-//! It allocates and frees no slices: `list.rs` does, within this geometry.
+//! This file allocates and frees no slices: `list.rs` does, within this geometry.
 //!
 //! # Invariants
 //!
 //! - A [`Geometry`] is private memory: later writes of the peer to the headers change nothing.
-//! - Every list is within the region, every offset in it is a multiple of four, capacities ascend
-//!   and differ.
+//! - Every list is within the region, every offset in a list is a multiple of four, and the
+//!   capacities of lists ascend and differ.
 
 use super::Damage;
 use partywall_sys::SharedMap;
 
-/// A class of slices.
+/// A class of slices, which has one list in the region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Class {
     /// Capacity of a slice, in bytes.
@@ -33,53 +33,53 @@ pub struct Class {
     pub percent: u32,
 }
 
-/// Default classes of unmodified peers.
+/// Default classes of the other implementations.
 pub const CLASSES_DEFAULT: [Class; 3] = [
     Class { size: 8192 - SLICE_HEADER_BYTES, percent: 50 },
     Class { size: 32_768 - SLICE_HEADER_BYTES, percent: 30 },
     Class { size: 131_072 - SLICE_HEADER_BYTES, percent: 20 },
 ];
 
-/// Position of one list.
+/// Position and shape of one list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ListGeometry {
-    /// Offset of its header in the region.
+    /// Offset of the list's header in the region.
     pub header: u32,
-    /// Number of slices.
+    /// Number of slices in the list.
     pub slices: u32,
     /// Capacity of each slice, in bytes.
     pub capacity: u32,
 }
 
 impl ListGeometry {
-    /// Distance from one slice to the next, in bytes.
+    /// Distance from the start of one slice to the start of the next, in bytes.
     pub const fn stride(&self) -> u32 {
         self.capacity + SLICE_HEADER_BYTES
     }
 
-    /// Offset of the header of its first slice in the region.
+    /// Offset in the region of the list's area, which begins with the header of its first slice.
     pub const fn area(&self) -> u32 {
         self.header + LIST_HEADER_BYTES
     }
 
-    /// Offset of the header of slice `index` in the area.
+    /// Offset of the header of slice `index`, relative to the list's area.
     pub const fn relative(&self, index: u32) -> u32 {
         index * self.stride()
     }
 
-    /// The slice whose header is at `relative`, if there is one.
+    /// Index of the slice whose header is at `relative` in the area, if there is one.
     pub const fn index(&self, relative: u32) -> Option<u32> {
         let index = relative / self.stride();
         if relative % self.stride() == 0 && index < self.slices { Some(index) } else { None }
     }
 
-    /// Offset of the byte after its last slice in the region.
+    /// Offset in the region of the byte after the list's last slice.
     pub const fn end(&self) -> u32 {
         self.area() + self.slices * self.stride()
     }
 }
 
-/// Positions of all lists.
+/// Positions of all lists of a region.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Geometry {
     lists: Vec<ListGeometry>,
@@ -117,14 +117,15 @@ impl Geometry {
             if size <= before || size > u32::MAX - SLICE_HEADER_BYTES {
                 return Err(PlanError::SliceSize { size });
             }
-            // Multiplied and divided in the same order as in the peers.
+            // The order of multiplication and division is that of the other implementations, so the
+            // rounding is the same.
             let share = u64::from(room) * u64::from(percent) / 100;
             let slices = u32::try_from(share / u64::from(size + SLICE_HEADER_BYTES)).unwrap_or(0);
             if slices < SLICES_MIN {
                 return Err(PlanError::TooFew { size, percent, slices });
             }
             let list = ListGeometry { header, slices, capacity: size };
-            // The shares are parts of the region, so the sum is within it, and below 4 GiB.
+            // The shares together are at most the region, so the sum stays within it, below 4 GiB.
             header = list.end();
             before = size;
             lists.push(list);
@@ -132,22 +133,24 @@ impl Geometry {
         Ok(Self { lists })
     }
 
-    /// The geometry of a region that the peer created.
+    /// Reads the geometry of a region that the peer created.
     ///
     /// # Errors
     ///
-    /// [`Damage`] if it is impossible, or of a kind that corrupts memory in the peers themselves.
+    /// [`Damage`] if the geometry is impossible, or one with which other implementations corrupt
+    /// memory.
     pub fn read(map: &SharedMap) -> Result<Self, Damage> {
         Self::read_words(map.len(), |at| map.load(at))
     }
 
-    /// [`read`](Self::read) of `size` bytes; `word` loads the words inside them.
+    /// Does what [`read`](Self::read) does, for a region of `size` bytes; `word` loads a word of
+    /// it.
     pub(crate) fn read_words(size: usize, word: impl Fn(usize) -> u32) -> Result<Self, Damage> {
         let bytes = size as u64;
         if bytes < u64::from(MANAGER_BYTES) || bytes > u64::from(u32::MAX) {
             return Err(Damage::new("a buffer region cannot have this size", bytes));
         }
-        // Words are little-endian on both processors that the protocol supports, and on this one.
+        // Words are little-endian on both processors that the protocol supports, x86-64 and arm64.
         let count = word(0) & 0xffff;
         if !(1..=LISTS_MAX).contains(&count) {
             return Err(Damage::new("a buffer region cannot have so many lists", count));
@@ -170,7 +173,7 @@ impl Geometry {
         Ok(Self { lists })
     }
 
-    /// The lists, ascending by capacity.
+    /// The lists of the region, ascending by capacity.
     pub fn lists(&self) -> &[ListGeometry] {
         &self.lists
     }
@@ -180,22 +183,23 @@ impl Geometry {
         self.lists.last().map_or(MANAGER_BYTES, ListGeometry::end)
     }
 
-    /// Number of slices of all lists.
+    /// Number of slices of all lists together.
     pub fn slices(&self) -> u64 {
         self.lists.iter().map(|list| u64::from(list.slices)).sum()
     }
 
-    /// The list whose area has byte `offset`, and the slice whose header is there.
+    /// The list whose area contains byte `offset`, and the slice whose header begins at that byte.
     #[inline]
     pub fn locate(&self, offset: u32) -> Option<(usize, u32)> {
-        // There are at most a few lists, and mostly it is the first.
+        // A region has a few lists, and most slices are in the first.
         let within = |list: &ListGeometry| (list.area()..list.end()).contains(&offset);
         let number = self.lists.iter().position(within)?;
         let list = &self.lists[number];
         Some((number, list.index(offset - list.area())?))
     }
 
-    /// Writes a fresh region with all slices free. The memory must be zeroed.
+    /// Writes the headers of a new region, in which all slices are free, into `map`. The memory
+    /// must be zeroed.
     pub(crate) fn write(&self, map: &SharedMap) {
         for list in &self.lists {
             let area = list.area() as usize;
@@ -214,7 +218,7 @@ impl Geometry {
             map.store(header + LIST_CAPACITY, list.capacity);
         }
         map.store(4, self.end() - MANAGER_BYTES);
-        // Below LISTS_MAX; the upper 16 bits are unused.
+        // The number of lists is at most LISTS_MAX; the upper 16 bits of the word are unused.
         map.store(0, u32::try_from(self.lists.len()).unwrap_or(LISTS_MAX));
     }
 }
@@ -243,7 +247,7 @@ fn read_list(
     if end > bytes {
         return Err(Damage::new("a list ends behind the buffer region", end));
     }
-    // In the range of u32 throughout, since its end is.
+    // All sums are in the range of u32, because the end of the list is.
     Ok(ListGeometry { header, slices, capacity })
 }
 
@@ -254,27 +258,27 @@ pub enum PlanError {
     /// The region is too small for the headers, or has 4 GiB or more.
     #[error("a buffer region cannot have {bytes} bytes: choose from 1 MiB to less than 4 GiB")]
     RegionSize {
-        /// The requested size.
+        /// The requested size of the region, in bytes.
         bytes: usize,
     },
     /// There is no class, or there are too many.
     #[error("{count} slice classes: choose 1 to {LISTS_MAX}")]
     ClassCount {
-        /// The requested number.
+        /// The requested number of classes.
         count: usize,
     },
-    /// The size is impossible beside the other classes.
+    /// The size of a class is 0, or equals that of another class.
     #[error(
         "slices of {size} bytes: sizes must be above 0 and differ, rounded up to multiples of 4"
     )]
     SliceSize {
-        /// The requested size.
+        /// The requested size of slices, in bytes.
         size: u32,
     },
     /// The shares exceed 100 %.
     #[error("the slice classes take {sum} percent of the buffer region: at most 100 are there")]
     Percents {
-        /// The sum of all shares.
+        /// The sum of all shares, in percent.
         sum: u64,
     },
     /// A list never allocates its last slice, so a class with one slice is useless.
@@ -283,26 +287,26 @@ pub enum PlanError {
          {SLICES_MIN}: make the region larger, the slices smaller or the share larger"
     )]
     TooFew {
-        /// Capacity of the class.
+        /// Size of the slices of the class, in bytes.
         size: u32,
-        /// Its share in percent.
+        /// Share of the class in percent.
         percent: u32,
-        /// Number of slices that fit.
+        /// Number of slices that fit into the share.
         slices: u32,
     },
 }
 
-/// The most lists; it bounds every loop over them.
+/// Upper bound of the lists in a region, and so of every loop over them.
 pub const LISTS_MAX: u32 = 64;
-/// The fewest slices of a list that can allocate one.
+/// Lower bound of the slices of a list: with fewer, none can be allocated.
 pub const SLICES_MIN: u32 = 2;
 
 pub(crate) const MANAGER_BYTES: u32 = 8;
 pub(crate) const LIST_HEADER_BYTES: u32 = 36;
-/// Size of the header before the data of every slice.
+/// Size in bytes of the header that precedes the data of every slice.
 pub const SLICE_HEADER_BYTES: u32 = 20;
 
-// Words of a list header, from its start.
+// Offsets of the words of a list header, from its start, in bytes.
 pub(crate) const LIST_FREE: usize = 0;
 pub(crate) const LIST_SLICES: usize = 4;
 pub(crate) const LIST_HEAD: usize = 8;
@@ -311,7 +315,7 @@ pub(crate) const LIST_CAPACITY: usize = 16;
 pub(crate) const LIST_CREATOR: usize = 20;
 pub(crate) const LIST_MAPPER: usize = 24;
 
-// Words of a slice header, from its start.
+// Offsets of the words of a slice header, from its start, in bytes.
 pub(crate) const SLICE_CAPACITY: usize = 0;
 pub(crate) const SLICE_SIZE: usize = 4;
 pub(crate) const SLICE_START: usize = 8;
@@ -319,7 +323,7 @@ pub(crate) const SLICE_NEXT: usize = 12;
 pub(crate) const SLICE_FLAGS: usize = 16;
 pub(crate) const SLICE_DATA: usize = 20;
 
-/// Flag: another slice follows.
+/// Flag of a slice: another slice follows in the list or message.
 pub(crate) const HAS_NEXT: u8 = 1;
-/// Flag: the slice is allocated. If it is clear, the slice may be allocated all the same.
+/// Flag of a slice: it is allocated. If the flag is clear, the slice may be allocated all the same.
 pub(crate) const IN_USE: u8 = 2;

@@ -7,16 +7,18 @@
 //!   take: CAS head to next                     give: swap tail, then link the former tail
 //! ```
 //!
-//! This is the peers' algorithm, with the same accesses to shared memory. It has two weaknesses
-//! that one side alone cannot fix. A thread that is delayed between its load of `next` and its CAS
-//! may install a stale head. A process that dies between the swap of the tail and the link leaves
-//! the list cut. Countermeasures here: one thread of this process allocates at a time, every word
-//! is checked before it is used, and a list with a detected fault allocates no more.
+//! The algorithm is that of the other implementations, with the same accesses to shared memory. It
+//! has two weaknesses that one side alone cannot fix. A thread that is delayed between its load of
+//! `next` and its CAS may install a stale head. A process that dies between the swap of the tail
+//! and the link leaves the list cut. Countermeasures of this file: one thread of this process
+//! allocates at a time, every word is checked before it is used, and a list with a detected fault
+//! allocates no more.
 //!
 //! # Invariants
 //!
 //! - A slice that was allocated or received is claimed in this process until it is freed or sent.
-//! - No word of the peer leads outside the list's area: `index` decides that, on private numbers.
+//! - No word of the peer makes this process access memory outside the list's area: `index` checks
+//!   each, on private numbers.
 
 use super::geometry::{
     HAS_NEXT, IN_USE, LIST_CREATOR, LIST_FREE, LIST_HEAD, LIST_MAPPER, LIST_TAIL, ListGeometry,
@@ -29,28 +31,28 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// Role of this process for a region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// It created the region.
+    /// The process created the region.
     Creator,
-    /// It mapped a region that the peer created.
+    /// The process mapped a region that the peer created.
     Mapper,
 }
 
-/// One list.
+/// The free slices of one class, as this process uses them.
 #[derive(Debug)]
 pub(super) struct List {
     map: Arc<SharedMap>,
     geometry: ListGeometry,
-    /// Offset of this process's counter of allocated slices.
+    /// Offset of the counter of slices that this process has allocated and not freed.
     counter: usize,
     pieces: Pieces,
-    /// One thread of this process allocates at a time. Otherwise our own threads could cause the
-    /// stale head that a peer can.
+    /// Lets one thread of this process allocate at a time. Without it, threads of this process
+    /// could install a stale head, as a peer can.
     taking: Mutex<()>,
     is_stopped: AtomicBool,
     violations: AtomicU64,
 }
 
-/// The header of a slice in a message.
+/// The words in the header of a slice that is part of a message.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SliceWords {
     pub(super) capacity: u32,
@@ -60,7 +62,7 @@ pub(super) struct SliceWords {
 }
 
 impl List {
-    /// `None` if the list is not entirely within the memory.
+    /// The list at `geometry`; `None` if it is not entirely within the memory of `map`.
     pub(super) fn new(map: Arc<SharedMap>, geometry: ListGeometry, role: Role) -> Option<Self> {
         let area = Area {
             offset: geometry.area() as usize + SLICE_DATA,
@@ -91,14 +93,15 @@ impl List {
         &self.pieces
     }
 
-    /// Allocates a slice, if the list has one to spare.
+    /// Allocates a slice, if more than one slice is free.
     pub(super) fn take(&self) -> Option<Piece> {
         if self.is_stopped() {
             return None;
         }
         let _alone = self.taking.lock().unwrap_or_else(PoisonError::into_inner);
         let free = self.word(LIST_FREE);
-        // The last free slice is never allocated: head and tail would have to change together.
+        // The last free slice is never allocated, because head and tail would have to change
+        // together.
         if (self.map.add(free, MINUS_ONE) as i32).wrapping_sub(1) > 0 {
             if let Some(index) = self.take_head() {
                 return self.taken(index);
@@ -108,7 +111,7 @@ impl List {
         None
     }
 
-    /// Advances the head; returns the slice that it was.
+    /// Advances the head of the list; returns the index of the slice that was the head.
     fn take_head(&self) -> Option<u32> {
         let at = self.word(LIST_HEAD);
         let mut head = self.map.load(at);
@@ -120,7 +123,8 @@ impl List {
             };
             let slice = self.slice(index);
             if self.map.load_byte(slice + SLICE_FLAGS) & HAS_NEXT == 0 {
-                // The peer allocated meanwhile, or is just linking a slice.
+                // The slice has no successor: the peer allocated it meanwhile, or is just linking
+                // the next one.
                 if self.free() <= 1 {
                     return None;
                 }
@@ -128,11 +132,13 @@ impl List {
                 head = self.map.load(at);
                 continue;
             }
-            // Only the check of the word is between its load and the CAS.
+            // Between the load of `next` and the CAS there is only the check of the word, so that a
+            // stale head stays unlikely.
             let next = self.map.load(slice + SLICE_NEXT);
             if self.geometry.index(next).is_none() {
-                // The slice is part of a message, where the word has another meaning, and the head
-                // has advanced; it may even be free again. If this persists, the list is broken.
+                // The slice is part of a message, in which the word has another meaning, and the
+                // head has advanced. The slice may even be free again. If that persists, the list
+                // is broken.
                 strange += 1;
                 if strange == STRANGE_MAX {
                     self.stop();
@@ -157,7 +163,7 @@ impl List {
             && self.map.load(slice + SLICE_CAPACITY) == self.geometry.capacity;
         let piece = self.pieces.claim(index);
         if !is_free || piece.is_none() {
-            // The head was stale, and the slice has another owner. It is left alone.
+            // The head was stale, and the slice has another owner, so this process does not use it.
             if let Some(piece) = piece {
                 self.pieces.release(piece);
             }
@@ -180,10 +186,11 @@ impl List {
         self.map.store(slice + SLICE_START, 0);
         self.map.store(slice + SLICE_NEXT, 0);
         self.map.store_byte(slice + SLICE_FLAGS, 0);
-        // Before another thread can allocate it: after the swap whoever frees next links it.
+        // The claim is released before the swap: after the swap the next process that frees a slice
+        // links this one, and another thread can allocate it.
         self.pieces.release(piece);
         let relative = self.geometry.relative(index);
-        // The peers use a loop of CAS.
+        // Other implementations swap the tail with a loop of CAS.
         let tail = self.map.swap(self.word(LIST_TAIL), relative);
         let Some(last) = self.geometry.index(tail).filter(|last| *last != index) else {
             return self.stop();
@@ -208,7 +215,7 @@ impl List {
     }
 
     /// Writes the header of a slice that is to be sent. The data begins at 0, because one of the
-    /// peers ignores `start`.
+    /// other implementations ignores `start`.
     pub(super) fn write(&self, piece: &Piece, size: u32, next: Option<u32>) {
         let slice = self.slice(piece.index());
         self.map.store(slice + SLICE_SIZE, size);
@@ -218,41 +225,44 @@ impl List {
         self.map.store_byte(slice + SLICE_FLAGS, flags);
     }
 
-    /// Offset of the header of a slice, as in messages.
+    /// Offset of the header of a slice in the region, as in messages.
     pub(super) fn offset(&self, piece: &Piece) -> u32 {
         self.geometry.area() + self.geometry.relative(piece.index())
     }
 
-    /// Number of free slices in the header; it is lower for a moment during an allocation.
+    /// Number of free slices, as the list's header states it; for a moment during an allocation it
+    /// is lower.
     pub(super) fn free(&self) -> i32 {
         self.map.load(self.word(LIST_FREE)) as i32
     }
 
-    /// The counters of both processes: first the creator, then the mapper.
+    /// Number of allocated minus freed slices of each process: first the creator, then the mapper.
     pub(super) fn counters(&self) -> [i32; 2] {
         [LIST_CREATOR, LIST_MAPPER].map(|at| self.map.load(self.word(at)) as i32)
     }
 
-    /// Number of detected faults of the list.
+    /// Number of faults of the list that this process has detected.
     pub(super) fn violations(&self) -> u64 {
-        // ORDER: Relaxed: a counter.
+        // ORDER: Relaxed: no other access depends on the counter.
         self.violations.load(Ordering::Relaxed)
     }
 
-    /// Whether the list allocates no more.
+    /// Whether the list allocates no more slices, because a fault was detected.
     pub(super) fn is_stopped(&self) -> bool {
-        // ORDER: Relaxed: one slice more or less does not matter, because each is checked.
+        // ORDER: Relaxed: a slice that is allocated after the stop does no harm, because each is
+        // checked.
         self.is_stopped.load(Ordering::Relaxed)
     }
 
     #[cold]
     fn stop(&self) {
-        // ORDER: Relaxed, see `is_stopped` and `violations`.
+        // ORDER: Relaxed, for the reasons in `is_stopped` and `violations`.
         self.is_stopped.store(true, Ordering::Relaxed);
         self.violations.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Number of free slices from head to tail; `None` if the chain is cut.
+    /// Number of free slices found by following the links from head to tail; `None` if the chain is
+    /// cut.
     pub(super) fn walk(&self) -> Option<u32> {
         let tail = self.map.load(self.word(LIST_TAIL));
         let mut at = self.map.load(self.word(LIST_HEAD));
@@ -280,8 +290,9 @@ impl List {
 
 const MINUS_ONE: u32 = u32::MAX;
 
-/// Attempts to advance the head before the list counts as exhausted; as in the peers.
+/// Number of attempts to advance the head before the list counts as exhausted, as in other
+/// implementations.
 const TAKE_ATTEMPTS_MAX: u32 = 200;
 
-/// Invalid heads in one allocation before the list counts as broken.
+/// Number of invalid heads in one allocation before the list counts as broken.
 const STRANGE_MAX: u32 = 16;

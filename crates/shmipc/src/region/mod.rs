@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The buffer region: slices of a few sizes for messages, allocated by one process and freed by the
-//! other.
+//! The buffer region: slices of a few sizes for messages, which one process allocates and the other
+//! frees.
 //!
 //! ```text
 //!   reserve ──▶ Slice ──send──▶ offset ··· queue ··· offset ──receive──▶ Chain
@@ -8,16 +8,17 @@
 //!      └── list ◀─┴──────────────────────────────────────────────────────┘
 //! ```
 //!
-//! A region may serve several sessions of two processes. It knows neither queues nor streams, never
-//! blocks, and copies nothing, except for a reader that needs a message in one piece.
+//! A region may serve several sessions of two processes. The region knows neither queues nor
+//! streams, never blocks, and copies no message, except for a reader that needs a message in one
+//! piece.
 //!
 //! # Invariants
 //!
-//! - Geometry is private ([`Geometry`]); every word of the peer is checked against it before it is
-//!   used.
+//! - The geometry is in private memory ([`Geometry`]); every word of the peer is checked against
+//!   the geometry before the word is used.
 //! - Each slice has at most one owner in this process: a [`Slice`], or a part of a [`Chain`]. A
 //!   slice that the peer names twice is refused.
-//! - The memory stays mapped as long as any of them lives.
+//! - The memory stays mapped as long as any region, slice or chain of it lives.
 
 mod chain;
 mod geometry;
@@ -30,7 +31,7 @@ pub use geometry::{
     CLASSES_DEFAULT, Class, Geometry, LISTS_MAX, ListGeometry, PlanError, SLICE_HEADER_BYTES,
     SLICES_MIN,
 };
-/// Offsets of the words in headers.
+/// Offsets in bytes of the words in the headers of lists and slices.
 pub(crate) mod words {
     pub(crate) use super::geometry::{
         HAS_NEXT, LIST_CREATOR as CREATOR, LIST_FREE as FREE, LIST_HEAD as HEAD,
@@ -49,29 +50,30 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-/// A mapped buffer region for one session of this process. Each session has its own cache, and what
-/// it allocates refers to it alone. So two sessions share only the shared memory.
+/// A mapped buffer region for one session of this process. Each session has a cache of its own, and
+/// the slices that it allocates refer only to that session. So two sessions share only the shared
+/// memory.
 #[derive(Debug)]
 pub struct BufferRegion {
     shared: Arc<Shared>,
     cache: SliceCache,
 }
 
-/// State of all sessions of this process.
+/// The state of a region that all sessions of this process share.
 #[derive(Debug)]
 pub(crate) struct Shared {
     map: Arc<SharedMap>,
     geometry: Geometry,
     lists: Vec<List>,
     role: Role,
-    /// Slices may be lost: new sessions do not use it.
+    /// Whether slices may be lost, so that new sessions do not use the region.
     is_retired: AtomicBool,
-    /// Number of sessions of this process that use it.
+    /// Number of sessions of this process that use the region.
     sessions: AtomicUsize,
 }
 
 impl BufferRegion {
-    /// Creates a region in fresh, zeroed memory.
+    /// Creates a region in fresh, zeroed memory, with the given classes of slices.
     ///
     /// # Errors
     ///
@@ -87,7 +89,7 @@ impl BufferRegion {
     ///
     /// # Errors
     ///
-    /// [`Damage`] if its headers are impossible.
+    /// [`Damage`] if the headers of the region are impossible.
     pub fn map(map: SharedMap) -> Result<Arc<Self>, Damage> {
         let geometry = Geometry::read(&map)?;
         Self::with(map, geometry, Role::Mapper)
@@ -97,7 +99,7 @@ impl BufferRegion {
         let map = Arc::new(map);
         let mut lists = Vec::with_capacity(geometry.lists().len());
         for list in geometry.lists() {
-            // A geometry is within the region, so the list always exists.
+            // A checked geometry is within the region, so the list always exists.
             let made = List::new(Arc::clone(&map), *list, role);
             lists.push(
                 made.ok_or_else(|| Damage::new("a list lies behind its region", list.end()))?,
@@ -108,29 +110,29 @@ impl BufferRegion {
         Ok(Self::of(Arc::new(Shared { map, geometry, lists, role, is_retired, sessions })))
     }
 
-    /// For one more session.
+    /// A region with this shared state, for one more session.
     pub(crate) fn of(shared: Arc<Shared>) -> Arc<Self> {
         let cache = SliceCache::new(shared.lists.len());
         Arc::new(Self { shared, cache })
     }
 
-    /// The same region for another session.
+    /// A `BufferRegion` of the same memory for another session.
     pub fn another(&self) -> Arc<Self> {
         Self::of(Arc::clone(&self.shared))
     }
 
-    /// Whether both are the same region.
+    /// Whether `self` and `other` are the same memory.
     pub fn is_same_as(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.shared, &other.shared)
     }
 
-    /// The shared state, by which a registry finds the region again.
+    /// The shared state, by which the registry finds the region again.
     pub(crate) fn shared(&self) -> &Arc<Shared> {
         &self.shared
     }
 
-    /// A slice for `len` contiguous bytes, from the smallest class with one to spare. `None` if
-    /// there is none, if no class is large enough, or if `len` is 0. Its length is `len`.
+    /// A slice for `len` contiguous bytes, from the smallest class that is large enough and has a
+    /// free slice. `None` if there is none, or if `len` is 0. The slice's length is `len`.
     pub fn reserve(self: &Arc<Self>, len: usize) -> Option<Slice> {
         if len == 0 || self.is_damaged() {
             return None;
@@ -143,8 +145,8 @@ impl BufferRegion {
         Some(Slice::new(Arc::clone(self), number, piece?, len))
     }
 
-    /// Slices for `len` bytes together, from the largest class downward; all but the last are full.
-    /// `None`, with nothing allocated, if there are not enough, or if `len` is 0.
+    /// Slices for `len` bytes together, from the largest class downward; all but the last slice are
+    /// full. `None`, without allocating any, if there are not enough free slices, or if `len` is 0.
     pub fn reserve_chain(self: &Arc<Self>, len: usize) -> Option<Vec<Slice>> {
         if len == 0 || self.is_damaged() {
             return None;
@@ -159,39 +161,41 @@ impl BufferRegion {
                 chain.push(Slice::new(Arc::clone(self), number, piece, size));
             }
         }
-        // Otherwise dropping frees them.
+        // If slices are missing, dropping `chain` frees those that were found.
         (missing == 0).then_some(chain)
     }
 
-    /// The longest message that [`reserve`](Self::reserve) may ever have room for.
+    /// Length in bytes of the longest message for which [`reserve`](Self::reserve) can find a
+    /// slice.
     pub fn slice_bytes_max(&self) -> usize {
         self.shared.geometry.lists().last().map_or(0, |list| list.capacity as usize)
     }
 
-    /// The longest message that [`reserve_chain`](Self::reserve_chain) has room for if everything
-    /// is free.
+    /// Length in bytes of the longest message for which [`reserve_chain`](Self::reserve_chain) can
+    /// find slices if all are free.
     pub fn chain_bytes_max(&self) -> u64 {
         let spare = |list: &ListGeometry| u64::from(list.slices - 1) * u64::from(list.capacity);
         self.shared.geometry.lists().iter().map(spare).sum()
     }
 
-    /// Links `slices` into a message and gives them up; returns its offset, for an element of the
-    /// queue. If the element is not sent, [`receive`](Self::receive) takes the message back. Empty
-    /// slices are freed; `None` if there are no others.
+    /// Links `slices` into a message and gives up their ownership. Returns the message's offset,
+    /// for an element of the queue. If the element is not sent, [`receive`](Self::receive) takes
+    /// the message back. Empty slices are freed; returns `None` if all are empty.
     ///
     /// # Panics
     ///
     /// If a slice is of another region.
     pub fn send(self: &Arc<Self>, slices: Vec<Slice>) -> Option<u32> {
         let mut next = None;
-        // From the last to the first, because each header has the offset of the next slice.
+        // The slices are linked from the last to the first, because each header holds the offset of
+        // the next slice.
         for slice in slices.into_iter().rev().filter(|slice| !slice.is_empty()) {
             next = Some(slice.give_up(self, next));
         }
         next
     }
 
-    /// [`send`](Self::send) of one slice.
+    /// Does what [`send`](Self::send) does, for a message in one slice.
     ///
     /// # Panics
     ///
@@ -204,9 +208,9 @@ impl BufferRegion {
     ///
     /// # Errors
     ///
-    /// [`Damage`] if it is no message: no slice begins at an offset, a header is impossible, or a
-    /// slice occurs twice or is already claimed by this process. The named slices are then left
-    /// alone, since they may have another owner.
+    /// [`Damage`] if there is no message at `offset`: no slice begins at an offset, a header is
+    /// impossible, or a slice occurs twice or is already claimed by this process. The named slices
+    /// are then neither used nor freed, since they may have another owner.
     pub fn receive(self: &Arc<Self>, offset: u32) -> Result<Chain, Damage> {
         let truncated =
             || Damage::new("the buffer region was truncated", self.shared.map.len() as u64);
@@ -214,55 +218,57 @@ impl BufferRegion {
             return Err(truncated());
         }
         let taken = Chain::take_over(self, offset);
-        // After a truncation, loads return zeros.
+        // After a truncation, loads return zeros, so the result cannot be trusted.
         if self.is_damaged() { Err(truncated()) } else { taken }
     }
 
-    /// Whether the file of the region was truncated while it was mapped; see
+    /// Whether the region's file was truncated while this process had it mapped; see
     /// [`SharedMap::is_damaged`].
     pub fn is_damaged(&self) -> bool {
         self.shared.map.is_damaged()
     }
 
-    /// Whether this process survives a truncation.
+    /// Whether this process survives a truncation of the region's file.
     pub fn is_guarded(&self) -> bool {
         self.shared.map.is_guarded()
     }
 
-    /// From now on this process survives a truncation, whoever mapped the region; see
-    /// [`SharedMap::guard`].
+    /// Guards the region: from now on this process survives a truncation of its file, whichever
+    /// session mapped the region; see [`SharedMap::guard`].
     pub(crate) fn guard(&self) -> Result<(), TableFull> {
         self.shared.map.guard()
     }
 
-    /// The peer of a session ended and may have had slices, which nobody can identify and free.
-    /// Other sessions go on with the rest, but new ones use another region.
+    /// Retires the region: the peer of a session ended, and may have held slices, which no process
+    /// can identify and free. Other sessions continue with the rest, but new sessions use another
+    /// region.
     pub fn retire(&self) {
-        // ORDER: Relaxed: no other access depends on it.
+        // ORDER: Relaxed: no other access depends on the flag.
         self.shared.is_retired.store(true, Ordering::Relaxed);
     }
 
-    /// Whether a new session may use it. `is_shared`: other sessions use it now.
+    /// Whether a new session may use the region. `is_shared` says whether other sessions use it
+    /// now.
     pub fn is_usable(&self, is_shared: bool) -> bool {
         let is_whole = !self.is_damaged() && !self.shared.lists.iter().any(List::is_stopped);
         if is_shared {
-            // ORDER: Relaxed: see `retire`.
+            // ORDER: Relaxed: no other access depends on the flag.
             return is_whole && !self.shared.is_retired.load(Ordering::Relaxed);
         }
         let is_usable = is_whole && self.is_all_free();
         if is_usable {
-            // ORDER: Relaxed: see `retire`.
+            // ORDER: Relaxed: no other access depends on the flag.
             self.shared.is_retired.store(false, Ordering::Relaxed);
         }
         is_usable
     }
 
-    /// Whether this process created it.
+    /// Whether this process created or mapped the region.
     pub fn role(&self) -> Role {
         self.shared.role
     }
 
-    /// Positions of lists and slices.
+    /// Positions of the region's lists and slices.
     pub fn geometry(&self) -> &Geometry {
         &self.shared.geometry
     }
@@ -272,7 +278,7 @@ impl BufferRegion {
         self.shared.map.len()
     }
 
-    /// Counts of each list; not an atomic snapshot.
+    /// The counts of each list; they are not an atomic snapshot.
     pub fn counts(&self) -> Vec<ListCounts> {
         let counts = |(number, list): (usize, &List)| ListCounts {
             capacity: list.geometry().capacity,
@@ -286,22 +292,23 @@ impl BufferRegion {
         self.shared.lists.iter().enumerate().map(counts).collect()
     }
 
-    /// Number of free slices by list. All of them, if no message is in flight and no slice has
-    /// leaked.
+    /// Number of free slices of each list. All slices are free if no message is in flight and no
+    /// slice has leaked.
     pub fn free_counts(&self) -> Vec<i32> {
         (0..self.shared.lists.len()).map(|number| self.spare(number)).collect()
     }
 
-    /// A session begins: it caches some freed slices and allocates from them first. So an answer
-    /// uses the memory of its request. Most slices remain for the peer.
+    /// The caller reports that a session begins: it caches some freed slices and allocates from
+    /// them first. So an answer uses the memory of its request. Most slices remain for the peer.
     pub fn join(&self) {
         // ORDER: Relaxed: the number only determines the size of each cache.
         self.shared.sessions.fetch_add(1, Ordering::Relaxed);
         self.cache.keep(true);
     }
 
-    /// A session sleeps: it frees cached slices above its share, or all of them if it has no open
-    /// stream. It may never wake up, and the peer needs free slices.
+    /// The caller reports that a session is about to sleep. It frees cached slices above its share,
+    /// or all of them if it has no open stream: the session may never wake up, and the peer needs
+    /// free slices.
     pub fn rest(&self, is_idle: bool) {
         if is_idle {
             self.cache.keep(false);
@@ -311,14 +318,14 @@ impl BufferRegion {
         }
     }
 
-    /// A session woke up.
+    /// The caller reports that a session woke up, so that it caches slices again.
     pub fn wake(&self) {
         self.cache.keep(true);
     }
 
-    /// A session ends: frees its cache.
+    /// The caller reports that a session ends; the slices in its cache are freed.
     pub fn leave(&self) {
-        // ORDER: Relaxed: see `join`.
+        // ORDER: Relaxed: the number only determines the size of each cache.
         self.shared.sessions.fetch_sub(1, Ordering::Relaxed);
         self.rest(true);
     }
@@ -331,9 +338,9 @@ impl BufferRegion {
         pieces.into_iter().for_each(|piece| self.shared.lists[number].give(piece));
     }
 
-    /// The most slices of a list that one session caches.
+    /// Upper bound of the slices of a list that one session caches.
     fn share(&self, number: usize) -> usize {
-        // ORDER: Relaxed: see `join`.
+        // ORDER: Relaxed: the number only determines the size of each cache.
         let sessions = self.shared.sessions.load(Ordering::Relaxed).max(1);
         let slices = self.shared.lists[number].geometry().slices as usize;
         (slices / KEPT_PART / sessions).min(KEPT_MAX)
@@ -361,14 +368,14 @@ impl BufferRegion {
         }
     }
 
-    /// Number of slices of a list that this session could allocate if no other did.
+    /// Number of slices of a list that this session could allocate if no other session did.
     fn spare(&self, number: usize) -> i32 {
         let kept = i32::try_from(self.cache.count(number)).unwrap_or(0);
         self.shared.lists[number].free() + kept
     }
 
-    /// Number of free slices of the largest class. A sender that waits for one checks whether this
-    /// differs.
+    /// Number of free slices of the largest class. A sender that waits for a slice checks whether
+    /// this number has changed.
     pub fn largest_free(&self) -> u64 {
         self.shared
             .lists
@@ -383,8 +390,8 @@ impl BufferRegion {
         slices.enumerate().all(|(number, slices)| i64::from(self.spare(number)) == slices)
     }
 
-    /// Number of free slices from each list's head; `None` if the chain is cut. Only valid while
-    /// there are no allocations.
+    /// Number of free slices of each list, found by following the links from its head; `None` if
+    /// the chain is cut. The result is only valid while no process allocates.
     pub fn walk_free(&self) -> Vec<Option<u32>> {
         self.shared.lists.iter().map(List::walk).collect()
     }
@@ -400,28 +407,29 @@ impl Drop for BufferRegion {
     }
 }
 
-/// All sessions together cache about one part in `KEPT_PART` of a list, and each at most a fixed
-/// number.
+/// All sessions of this process together cache about one part in `KEPT_PART` of a list, and each
+/// session at most a fixed number.
 const KEPT_PART: usize = 8;
 const KEPT_MAX: usize = 64;
 
-/// Counts of a list.
+/// Counts of the slices of one list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ListCounts {
     /// Capacity of a slice, in bytes.
     pub capacity: u32,
-    /// Number of slices.
+    /// Number of slices of the list.
     pub slices: u32,
-    /// Number of free slices in the header.
+    /// Number of free slices, as the list's header states it.
     pub free: i32,
     /// Number of slices that this process has claimed.
     pub held: usize,
-    /// Allocated minus freed slices, of the creator and of the mapper.
+    /// Number of allocated minus freed slices, for the region's creator and for the process that
+    /// mapped it.
     pub counters: [i32; 2],
-    /// Number of detected faults.
+    /// Number of faults of the list that this process has detected.
     pub violations: u64,
-    /// Whether it allocates no more because of faults.
+    /// Whether the list allocates no more slices, because a fault was detected.
     pub is_stopped: bool,
 }
 
@@ -433,7 +441,8 @@ pub struct Damage {
 }
 
 impl Damage {
-    /// `what` is wrong, a whole phrase; `found` is the number that shows it.
+    /// A damage of which `what` says in a whole phrase what is wrong, and `found` is the number
+    /// that shows it.
     #[cold]
     pub(crate) fn new(what: &'static str, found: impl Into<u64>) -> Self {
         Self { what, found: found.into() }

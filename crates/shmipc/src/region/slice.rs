@@ -11,13 +11,13 @@ use partywall_sys::Piece;
 use std::fmt;
 use std::sync::Arc;
 
-/// Contiguous shared memory for a message, or a part of one. Dropping it frees it.
+/// Contiguous shared memory for a message, or a part of one. Dropping the value frees the slice.
 ///
-/// Its initial content is whatever either process wrote there last.
+/// The initial content consists of bytes that either process wrote into the slice earlier.
 pub struct Slice {
     region: Arc<BufferRegion>,
     list: usize,
-    /// `Some` until it is given up.
+    /// The claim to the slice; `None` once the slice was given up.
     piece: Option<Piece>,
     len: usize,
 }
@@ -27,35 +27,35 @@ impl Slice {
         Self { region, list, piece: Some(piece), len }
     }
 
-    /// Number of bytes to send.
+    /// Number of bytes of the slice that will be sent.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether there are no bytes to send.
+    /// Whether the slice has no bytes to send.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Capacity in bytes.
+    /// Capacity of the slice in bytes.
     pub fn capacity(&self) -> usize {
         self.region.list(self.list).geometry().capacity as usize
     }
 
-    /// The bytes to send.
+    /// The bytes that will be sent.
     pub fn as_slice(&self) -> &[u8] {
         let pieces = self.region.list(self.list).pieces();
         self.piece.as_ref().map_or(&[], |piece| pieces.bytes(piece, 0, self.len))
     }
 
-    /// The bytes to send, for writing.
+    /// The bytes that will be sent, for writing.
     pub fn as_mut_slice(&mut self) -> &mut [u8] {
         let pieces = self.region.list(self.list).pieces();
         let len = self.len;
         self.piece.as_mut().map_or(&mut [], |piece| &mut pieces.bytes_mut(piece)[..len])
     }
 
-    /// Sets the number of bytes to send.
+    /// Sets the number of bytes that will be sent.
     ///
     /// # Panics
     ///
@@ -65,18 +65,19 @@ impl Slice {
         self.len = len;
     }
 
-    /// Shortens it to `len` bytes; does nothing if it is already as short.
+    /// Shortens the slice to `len` bytes to send; does nothing if it has no more than that.
     pub fn truncate(&mut self, len: usize) {
         self.len = self.len.min(len);
     }
 
-    /// Makes it part of a message of `region`, before the slice at `next`; returns its own offset.
+    /// Makes the slice part of a message of `region`, before the slice at `next`; returns the
+    /// slice's own offset.
     pub(super) fn give_up(mut self, region: &Arc<BufferRegion>, next: Option<u32>) -> u32 {
         assert!(self.region.is_same_as(region), "a slice of another region");
         let list = region.list(self.list);
-        // Only taken here and in `drop`, which comes later.
+        // Only this function and `drop`, which comes later, take the claim.
         let Some(piece) = self.piece.take() else { return 0 };
-        // Within the capacity, which is a u32.
+        // The length is within the capacity, which is a u32.
         let size = u32::try_from(self.len).unwrap_or(list.geometry().capacity);
         list.write(&piece, size, next);
         let offset = list.offset(&piece);

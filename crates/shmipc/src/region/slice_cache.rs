@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Freed slices that a session keeps for its next allocation. The last one is used first, because
-//! the processor has it cached.
+//! Freed slices that a session keeps for its next allocation. The slice that was freed last is used
+//! first, because the processor has its memory cached.
 //!
 //! ```text
 //!   give ─▶ below the limit? ─ yes ─▶ cache ─▶ take
 //!                             └ no ─▶ the list
 //! ```
 //!
-//! The peer cannot allocate cached slices, so they are few. They are freed when no stream is open,
-//! and at the end.
+//! The peer cannot allocate cached slices, so the cache keeps only a few. The session frees them
+//! when it has no open stream, and at its end.
 
 use partywall_sys::Piece;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,12 +18,12 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 #[derive(Debug)]
 pub(super) struct SliceCache {
     lists: Vec<Mutex<Vec<Piece>>>,
-    /// Whether slices are cached at all.
+    /// Whether the session caches slices at the moment.
     is_keeping: AtomicBool,
 }
 
 impl SliceCache {
-    /// For so many lists; caches nothing before [`keep`](Self::keep).
+    /// A cache for this number of lists; it caches no slice before [`keep`](Self::keep).
     pub(super) fn new(lists: usize) -> Self {
         let lists = (0..lists).map(|_| Mutex::default()).collect();
         Self { lists, is_keeping: AtomicBool::new(false) }
@@ -31,22 +31,24 @@ impl SliceCache {
 
     /// Sets whether slices are cached from now on.
     pub(super) fn keep(&self, is_keeping: bool) {
-        // ORDER: Relaxed: one slice more or less does not matter; all are freed at the end.
+        // ORDER: Relaxed: a slice that is cached after the change does no harm; all are freed at
+        // the end.
         self.is_keeping.store(is_keeping, Ordering::Relaxed);
     }
 
     /// Whether slices are cached.
     pub(super) fn is_keeping(&self) -> bool {
-        // ORDER: Relaxed: see `keep`.
+        // ORDER: Relaxed, as in `keep`: a stale value does no harm.
         self.is_keeping.load(Ordering::Relaxed)
     }
 
-    /// The slice that was cached last.
+    /// Takes the slice of `list` that was cached last.
     pub(super) fn take(&self, list: usize) -> Option<Piece> {
         if self.is_keeping() { self.pieces(list).pop() } else { None }
     }
 
-    /// Caches a slice if fewer than `pieces_max` are cached; otherwise returns it.
+    /// Caches `piece` if fewer than `pieces_max` slices of the list are cached; otherwise returns
+    /// it.
     pub(super) fn give(&self, list: usize, piece: Piece, pieces_max: usize) -> Option<Piece> {
         let mut pieces = self.pieces(list);
         if pieces.len() >= pieces_max {
@@ -56,7 +58,8 @@ impl SliceCache {
         None
     }
 
-    /// Removes the oldest slices of a list beyond `pieces_max`; the caller frees them.
+    /// Removes the oldest cached slices of a list, until `pieces_max` are left; the caller frees
+    /// the removed ones.
     pub(super) fn beyond(&self, list: usize, pieces_max: usize) -> Vec<Piece> {
         let mut pieces = self.pieces(list);
         let excess = pieces.len().saturating_sub(pieces_max);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A connection as a whole: hot restarts, metrics, and its end.
+//! Control of a connection as a whole: hot restarts, metrics, and the connection's end.
 //!
 //! ```text
 //!   receiver ── HotRestart, HotRestartAck, end ──▶ Control ──▶ Observer: Connections, or a pool
@@ -7,13 +7,14 @@
 //!   counters, rings ── current figures ──────────▶ Control ──▶ metrics
 //! ```
 //!
-//! It keeps neither the socket nor the session alive. After the connection has ended it still
-//! returns the last metrics, and writes nothing.
+//! A [`Control`] keeps neither the socket nor the session alive. After the connection has ended, it
+//! still returns the last metrics, and writes nothing.
 //!
 //! # Invariants
 //!
 //! - An observer is called without any lock of the connection, because it may write.
-//! - Messages written here are in order with all other messages of the connection on the socket.
+//! - Messages that a [`Control`] writes are in order with all other messages of the connection on
+//!   the socket.
 
 use super::counters::ConnectionCounters;
 use super::outlet::{Outlet, SharedOutlet};
@@ -26,43 +27,44 @@ use std::sync::{Arc, Weak};
 #[cfg(feature = "tokio")]
 use std::time::Instant;
 
-/// A connection, for its observer.
+/// A connection, as its observer sees it.
 pub(crate) struct Control {
     number: u64,
     is_client: bool,
     outlet: Weak<SharedOutlet>,
     counters: Arc<ConnectionCounters>,
-    /// The ring that we send through, and the other one.
+    /// The ring through which this side sends, and the ring through which it receives.
     rings: (FillWatch, FillWatch),
     driver_waker: DriverWaker,
     observer: Arc<dyn Observer>,
-    /// The peer has sent its first Polling: it has done what it does right after a handshake.
+    /// Whether the peer has sent its first Polling: it has then done what it does right after a
+    /// handshake.
     has_polled: AtomicBool,
     is_ended: AtomicBool,
 }
 
 /// Observes connections.
 pub(crate) trait Observer: fmt::Debug + Send + Sync {
-    /// Number of the next connection.
+    /// Returns a number for the next connection.
     fn number(&self) -> u64;
 
-    /// A connection was established; nothing was read from it yet.
+    /// Called when a connection is established, before anything is read from it.
     fn joined(&self, connection: &Arc<Control>);
 
-    /// The peer sent its first Polling.
+    /// Called when the peer has sent its first Polling.
     fn polled(&self, _connection: &Control) {}
 
-    /// The peer hands over to a new process.
+    /// Called when the peer announces that it hands over to a new process.
     fn restart_announced(&self, _connection: &Control, _epoch: u64) {}
 
-    /// The peer has moved to the new process.
+    /// Called when the peer acknowledges that it has moved to the new process.
     fn restart_acknowledged(&self, _connection: &Control, _epoch: u64) {}
 
-    /// The connection has ended.
+    /// Called when the connection has ended.
     fn ended(&self, connection: &Control);
 }
 
-/// The parts of a [`Control`].
+/// The parts of which a [`Control`] is made.
 pub(super) struct ControlParts {
     pub(super) is_client: bool,
     pub(super) outlet: Weak<SharedOutlet>,
@@ -90,7 +92,7 @@ impl Control {
         }
     }
 
-    /// The number that its observer gave it.
+    /// The number that the connection's observer gave it.
     pub(crate) const fn number(&self) -> u64 {
         self.number
     }
@@ -101,8 +103,8 @@ impl Control {
 
     /// Whether the peer has sent a Polling.
     pub(crate) fn has_polled(&self) -> bool {
-        // ORDER: Relaxed: a caller that reads a stale value is notified by the observer's `polled`,
-        // under its lock.
+        // ORDER: Relaxed: a caller that reads a stale value is later notified by the observer's
+        // `polled`, under the observer's lock.
         self.has_polled.load(Ordering::Relaxed)
     }
 
@@ -116,25 +118,25 @@ impl Control {
         self.write(|outlet| outlet.restart(epoch));
     }
 
-    /// Acknowledges to the peer that we have moved.
+    /// Acknowledges to the peer that this process has moved.
     #[cfg(feature = "tokio")]
     pub(crate) fn acknowledge(&self, epoch: u64) {
         self.write(|outlet| outlet.acknowledge_restart(epoch));
     }
 
-    /// Whether bytes are buffered for the socket.
+    /// Whether bytes are buffered that the socket has not accepted.
     #[cfg(feature = "tokio")]
     pub(crate) fn keeps(&self) -> bool {
         self.outlet.upgrade().is_some_and(|outlet| outlet.keeps())
     }
 
-    /// A connection that cannot write has ended or is about to, which its observer will be notified
-    /// of.
+    /// Writes a message. An error is ignored: a connection that cannot write has ended or is about
+    /// to end, and its observer will be notified of that.
     fn write(&self, write: impl FnOnce(&mut Outlet) -> Result<(), TrySendError>) {
         let Some(outlet) = self.outlet.upgrade() else { return };
         let written = outlet.with(write);
         if written.is_ok() && outlet.keeps() {
-            // The driver writes the rest once there is room.
+            // The driver writes the rest once the socket has room.
             self.driver_waker.wake();
         }
     }
@@ -143,13 +145,13 @@ impl Control {
         self.counters.add(what, 1);
     }
 
-    /// Number of messages over the socket, in both directions.
+    /// Number of messages that used the socket, in both directions.
     #[cfg(feature = "tokio")]
     pub(crate) fn fallbacks(&self) -> u64 {
         self.counters.fallbacks()
     }
 
-    /// The metrics at this time.
+    /// The current metrics of the connection.
     pub(crate) fn metrics(&self) -> SessionMetrics {
         SessionMetrics {
             performance: self.counters.performance(self.pending()),
@@ -158,13 +160,13 @@ impl Control {
         }
     }
 
-    /// Identifies the region: the connections of one pool share one.
+    /// Identifies the region of the connection; the connections of one pool share a region.
     #[cfg(feature = "tokio")]
     pub(crate) fn region(&self) -> usize {
         self.counters.region()
     }
 
-    /// Reports to the monitor if the interval is over.
+    /// Reports to the monitor if the report interval has elapsed.
     pub(crate) fn tell_monitor(&self) {
         self.counters.tell_monitor(false, || self.pending());
     }
@@ -183,10 +185,10 @@ impl Control {
     }
 }
 
-/// Calls of the receiver.
+/// Functions that the receiver calls.
 impl Control {
     pub(super) fn polled(&self) {
-        // ORDER: Relaxed: see `has_polled`.
+        // ORDER: Relaxed, as in `has_polled`: the observer's lock orders the notification.
         if !self.has_polled.swap(true, Ordering::Relaxed) {
             self.observer.polled(self);
         }
@@ -200,9 +202,11 @@ impl Control {
         self.observer.restart_acknowledged(self, epoch);
     }
 
-    /// The connection has ended. Only the first call has an effect.
+    /// Records that the connection has ended, and notifies the observer. Only the first call has an
+    /// effect.
     pub(super) fn end(&self) {
-        // ORDER: Relaxed: only one caller reads `false`.
+        // ORDER: Relaxed: the swap returns `false` to only one caller, and no other access depends
+        // on it.
         if !self.is_ended.swap(true, Ordering::Relaxed) {
             self.counters.tell_monitor(true, || (0, 0));
             self.observer.ended(self);

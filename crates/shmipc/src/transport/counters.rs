@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Counters of a connection: for sessions under Partywall's names, for a monitor under the peers'
-//! names.
+//! Counters of a connection: a session reads them under Partywall's names, a monitor under the
+//! names of shmipc-go.
 
 use super::streams::Streams;
 use crate::region::BufferRegion;
@@ -24,29 +24,29 @@ pub(super) struct ConnectionCounters {
     monitor: Option<Monitoring>,
 }
 
-/// A monitor, and when it gets the next report.
+/// A monitor, and the time of its next report.
 struct Monitoring {
     monitor: Arc<dyn Monitor>,
     interval: Duration,
     due: Mutex<Instant>,
 }
 
-/// One direction; one thread at a time counts every message. It has its own cache lines, and uses
-/// no locked instructions.
+/// The counters of one direction. One thread at a time counts every message, so they have cache
+/// lines of their own and need no locked instructions.
 #[derive(Default)]
 #[repr(align(128))]
 struct Flow {
     messages: AtomicU64,
     bytes: AtomicU64,
-    /// Messages that were not copied.
+    /// Number of messages that were not copied.
     in_place: AtomicU64,
 }
 
 impl Flow {
     fn count(&self, bytes: usize, in_place: bool) {
         let add = |figure: &AtomicU64, amount: u64| {
-            // ORDER: Relaxed: only one thread at a time writes it, and no other access depends on
-            // it.
+            // ORDER: Relaxed: only one thread at a time writes the counter, and no other access
+            // depends on it.
             figure.store(figure.load(Ordering::Relaxed) + amount, Ordering::Relaxed);
         };
         add(&self.messages, 1);
@@ -57,12 +57,12 @@ impl Flow {
     }
 
     fn totals(&self) -> [u64; 3] {
-        // ORDER: Relaxed: see `count`.
+        // ORDER: Relaxed: no other access depends on a counter.
         [&self.messages, &self.bytes, &self.in_place].map(|figure| figure.load(Ordering::Relaxed))
     }
 }
 
-/// Rare events that peers do not count.
+/// Rare events that the other implementations do not count.
 #[derive(Clone, Copy)]
 pub(super) enum RareCount {
     Discarded,
@@ -105,16 +105,16 @@ impl ConnectionCounters {
     }
 
     fn total(&self, what: RareCount) -> u64 {
-        // ORDER: Relaxed: see `note`.
+        // ORDER: Relaxed: no other access depends on a counter.
         self.more[what as usize].load(Ordering::Relaxed)
     }
 
-    /// A message was sent; called by the holder of the sender.
+    /// Counts a sent message. The thread that holds the sender calls it.
     pub(super) fn sent(&self, bytes: usize, in_place: bool) {
         self.sent.count(bytes, in_place);
     }
 
-    /// A message was received; called by the driver.
+    /// Counts a received message. The driver calls it.
     pub(super) fn received(&self, bytes: usize, viewed: bool) {
         self.received.count(bytes, viewed);
     }
@@ -156,14 +156,14 @@ impl ConnectionCounters {
         ShareMemoryMetrics::new(self.region.size_bytes() as u64, used.sum())
     }
 
-    /// Number of messages over the socket, in both directions.
+    /// Number of messages that used the socket, in both directions.
     #[cfg(feature = "tokio")]
     pub(super) fn fallbacks(&self) -> u64 {
         let counters = &self.counts;
         counters.total(Count::FallbackSent) + counters.total(Count::FallbackReceived)
     }
 
-    /// Identifies the region.
+    /// Identifies the region of the connection.
     #[cfg(feature = "tokio")]
     pub(super) fn region(&self) -> usize {
         Arc::as_ptr(self.region.shared()) as usize
@@ -176,8 +176,8 @@ impl ConnectionCounters {
         Some(*monitoring.due.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Reports to the monitor if it is due. `pending` returns the numbers of elements in our queue
-    /// and in the peer's.
+    /// Reports to the monitor if a report is due. `pending` returns the number of elements in this
+    /// side's queue and in the peer's.
     pub(super) fn tell_monitor(&self, is_last: bool, pending: impl FnOnce() -> (u64, u64)) {
         let Some(monitoring) = &self.monitor else { return };
         let now = Instant::now();

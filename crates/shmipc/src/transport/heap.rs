@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Messages received into our heap, with a limit on their unread bytes.
+//! Messages that were received over the socket into this process's heap, with a limit on their
+//! unread bytes.
 
 use partywall::Message;
 use partywall::protocol::{DriverWaker, RecvBuffer};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// Unread bytes on our heap, of all streams together.
+/// Counts the unread bytes on the heap, of all streams of a connection together.
 #[derive(Clone, Debug)]
 pub(super) struct Heap {
     shared: Arc<Used>,
@@ -16,7 +17,7 @@ pub(super) struct Heap {
 struct Used {
     bytes: AtomicU64,
     bytes_max: u64,
-    /// The driver reads no more until there are fewer.
+    /// Set while the driver does not read the socket, until fewer bytes are unread.
     is_held: AtomicBool,
     driver_waker: DriverWaker,
 }
@@ -27,7 +28,7 @@ impl Heap {
         Self { shared: Arc::new(Used { bytes, bytes_max, is_held, driver_waker }) }
     }
 
-    /// A message on the heap; it counts until it is dropped.
+    /// A message on the heap; its bytes count as unread until it is dropped.
     pub(super) fn message(&self, bytes: Vec<u8>) -> Message {
         // ORDER: Relaxed: only a running total. `holds` loads it again after its store of
         // `is_held`, which orders the check.
@@ -35,7 +36,7 @@ impl Heap {
         Message::from_recv_buffer(Box::new(OnHeap { bytes, heap: self.clone() }))
     }
 
-    /// Whether to read no more. When that changes, the driver is woken.
+    /// Whether the driver must stop reading the socket. When that changes, the driver is woken.
     pub(super) fn holds(&self) -> bool {
         if !self.is_full() {
             return false;
@@ -45,14 +46,14 @@ impl Heap {
         self.shared.is_held.store(true, Ordering::SeqCst);
         let holds = self.is_full();
         if !holds {
-            // ORDER: Relaxed: one wake-up too many does no harm.
+            // ORDER: Relaxed: a stale value only causes a needless wake-up of the driver.
             self.shared.is_held.store(false, Ordering::Relaxed);
         }
         holds
     }
 
     fn is_full(&self) -> bool {
-        // ORDER: SeqCst: see `holds`.
+        // ORDER: SeqCst, as `holds` explains: pairs with the accesses in `drop`.
         self.shared.bytes.load(Ordering::SeqCst) > self.shared.bytes_max
     }
 }
@@ -83,18 +84,20 @@ impl RecvBuffer for OnHeap {
 impl Drop for OnHeap {
     fn drop(&mut self) {
         let used = &self.heap.shared;
-        // ORDER: SeqCst: see `Heap::holds`.
+        // ORDER: SeqCst, with the load below and the accesses in `Heap::holds`, which states what
+        // they ensure together.
         used.bytes.fetch_sub(weight(&self.bytes), Ordering::SeqCst);
-        // ORDER: SeqCst: see `Heap::holds`.
+        // ORDER: SeqCst: pairs with the store of `is_held` in `Heap::holds`.
         if used.is_held.load(Ordering::SeqCst) && !self.heap.is_full() {
-            // ORDER: Relaxed: the driver sets it again before it relies on it.
+            // ORDER: Relaxed: the driver sets the flag again before it relies on it.
             used.is_held.store(false, Ordering::Relaxed);
             used.driver_waker.wake();
         }
     }
 }
 
-/// Heap bytes of a message, with overhead: many small messages use memory too.
+/// Heap bytes that a message takes, overhead included, because many small messages use much memory,
+/// too.
 fn weight(bytes: &[u8]) -> u64 {
     bytes.len() as u64 + MESSAGE_BYTES
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Reads the socket, message by message.
+//! Reads the socket of a connection, message by message.
 
 use super::FallbackLimits;
 use crate::frame::{Frame, Parser};
@@ -19,9 +19,9 @@ pub(super) struct Inlet {
 /// How the connection ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum End {
-    /// Between two messages.
+    /// The connection ended between two messages.
     Clean,
-    /// Within a message, or by a reset.
+    /// The connection ended within a message, or by a reset.
     Cut,
 }
 
@@ -29,9 +29,9 @@ pub(super) enum End {
 #[derive(Debug)]
 pub(super) enum Inflow {
     Frame(Frame),
-    /// Everything that has arrived was read.
+    /// All bytes that have arrived were read, and no message is complete.
     Dry,
-    /// Nothing more will arrive.
+    /// The connection has ended: no more bytes will arrive.
     End(End),
 }
 
@@ -71,9 +71,9 @@ impl Inlet {
     }
 
     /// Whether more data is in flight or lost, although everything that has arrived was read. That
-    /// is certain within a message, and the sender may have buffered data of any stream after it.
-    /// TCP may still have data in the sender's buffers, which is lost if the connection is reset.
-    /// On a Unix socket, everything that was written has arrived.
+    /// is certain if a message was read in part, and the sender may have buffered data of any
+    /// stream after that message. TCP may still have data in the sender's buffers, which is lost if
+    /// the connection is reset. On a Unix socket, everything that was written has arrived.
     pub(super) fn is_behind(&self) -> bool {
         let is_lost = self.socket.family() == Family::Tcp && self.end == Some(End::Cut);
         is_lost || self.parser.is_within_message()

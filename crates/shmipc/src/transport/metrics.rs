@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Metrics, under the names that users of shmipc know.
+//! Metrics of sessions over shmipc, under the names that users of shmipc know.
 //!
 //! ```text
 //!   senders, receivers ──── add ──▶ Counters, one for each session ── snapshots ──▶ Monitor
 //!   queues, streams, region ─────── current fill levels ──────────────┘
 //! ```
 //!
-//! The names are those of shmipc-go. Where its figures do not match their names, ours do, and the
-//! doc of the figure says so. Nothing here decides when a [`Monitor`] gets a report. Counters do
-//! not synchronise: each is exact, but two loads need not be of the same moment.
+//! The names are those of shmipc-go. Where a figure of shmipc-go does not match its name, that of
+//! this crate does, and the figure's documentation says so. This file does not decide when a
+//! [`Monitor`] gets a report. Counters do not synchronise: each is exact, but two loads need not be
+//! of the same moment.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -23,28 +24,28 @@ pub struct Counters {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Count {
-    /// A `Polling` was received.
+    /// This side received a `Polling` message.
     PollingReceived,
-    /// A `Polling` was sent.
+    /// This side sent a `Polling` message.
     PollingSent,
     /// The region had no room for a message.
     AllocationFailed,
-    /// A message was sent over the socket.
+    /// This side sent a message over the socket.
     FallbackSent,
-    /// A message was received over the socket.
+    /// This side received a message over the socket.
     FallbackReceived,
-    /// The socket failed.
+    /// Reading or writing the socket failed.
     SocketFailed,
     /// Sending failed because the queue stayed full.
     QueueStayedFull,
     /// The session moved to a new process.
     RestartSucceeded,
-    /// The session should have moved, and did not in time.
+    /// The session should have moved to a new process, and did not in time.
     RestartFailed,
 }
 
 impl Count {
-    /// All events, in order.
+    /// All events, in the order of their declaration.
     pub const ALL: [Self; 9] = [
         Self::PollingReceived,
         Self::PollingSent,
@@ -59,7 +60,7 @@ impl Count {
 }
 
 impl Counters {
-    /// Adds to a counter, on any thread.
+    /// Adds `amount` to a counter. Any thread may call it.
     pub fn add(&self, what: Count, amount: u64) {
         // ORDER: Relaxed: no other access depends on a counter.
         self.counts[what as usize].fetch_add(amount, Ordering::Relaxed);
@@ -68,12 +69,12 @@ impl Counters {
     /// The total of a counter.
     #[must_use]
     pub fn total(&self, what: Count) -> u64 {
-        // ORDER: Relaxed: see `add`.
+        // ORDER: Relaxed: no other access depends on a counter.
         self.counts[what as usize].load(Ordering::Relaxed)
     }
 
-    /// Metrics of normal operation, with the bytes sent and received by either way, and the current
-    /// elements in both queues.
+    /// Metrics of normal operation. The caller passes the bytes sent and received over rings and
+    /// socket, and the current number of elements in both queues.
     #[must_use]
     pub fn performance(
         &self,
@@ -90,7 +91,7 @@ impl Counters {
         }
     }
 
-    /// Metrics of faults, with the current number of open streams.
+    /// Metrics of faults. The caller passes the current number of open streams.
     #[must_use]
     pub fn stability(&self, active_stream_count: u64) -> StabilityMetrics {
         StabilityMetrics {
@@ -112,7 +113,7 @@ impl fmt::Debug for Counters {
     }
 }
 
-/// Work of a session. All but the queues are totals since it began.
+/// Work of a session. All figures but those of the queues are totals since the session began.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PerformanceMetrics {
@@ -120,14 +121,16 @@ pub struct PerformanceMetrics {
     pub receive_sync_event_count: u64,
     /// Number of `Polling` messages sent.
     pub send_sync_event_count: u64,
-    /// Bytes of messages sent. Peers also count those that could not be sent.
+    /// Bytes of messages sent. Other implementations also count messages that could not be sent.
     pub out_flow_bytes: u64,
-    /// Bytes of messages received, counted on arrival. Peers count them when they are read.
+    /// Bytes of messages received, counted on arrival. Other implementations count them when the
+    /// application reads them.
     pub in_flow_bytes: u64,
-    /// Current number of elements in the queue for the peer. shmipc-go reports the total of all
-    /// elements so far.
+    /// Current number of elements in the queue from which the peer receives. shmipc-go reports the
+    /// total of all elements so far.
     pub send_queue_count: u64,
-    /// Current number of elements in the queue for this side. shmipc-go: as above.
+    /// Current number of elements in the queue from which this side receives. shmipc-go reports the
+    /// total of all elements so far.
     pub receive_queue_count: u64,
 }
 
@@ -138,7 +141,7 @@ pub struct StabilityMetrics {
     /// Messages for which the region had no room. The crate `shmipc` never counts them.
     pub alloc_shm_error_count: u64,
     /// Messages sent over the socket: because the region had no room, or because earlier messages
-    /// of the stream were.
+    /// of the stream used the socket.
     pub fallback_write_count: u64,
     /// Messages received over the socket.
     pub fallback_read_count: u64,
@@ -150,25 +153,26 @@ pub struct StabilityMetrics {
     pub active_stream_count: u64,
     /// Hot restarts in which the session moved to a new process. Always 0 in reports of shmipc-go.
     pub hot_restart_success_count: u64,
-    /// Hot restarts in which it did not move in time. Always 0 in reports of shmipc-go.
+    /// Hot restarts in which the session did not move in time. Always 0 in reports of shmipc-go.
     pub hot_restart_error_count: u64,
 }
 
-/// Current use of a region of buffers. Sessions that share a region report the same.
+/// Current use of a region of buffers. Sessions that share a region report the same values.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ShareMemoryMetrics {
     /// Size of the region in bytes.
     pub capacity_of_share_memory_in_bytes: u64,
-    /// Bytes of allocated slices of both sides. As with peers, it is the sum over classes, read one
-    /// after the other while both sides allocate and free; but it is never negative. It may exceed
-    /// 0 at rest, because the peer and other sessions with open streams cache slices. Each side
-    /// caches at most an eighth of each class, and each session at most 64 slices of it.
+    /// Bytes of the slices that both sides have allocated. As in other implementations, the value
+    /// is a sum over classes, which are read one after the other while both sides allocate and
+    /// free; but it is never negative. It may exceed 0 even if no message is in flight, because the
+    /// peer and other sessions with open streams cache slices. Each side caches at most an eighth
+    /// of each class, and each session at most 64 slices of a class.
     pub all_in_used_share_memory_in_bytes: u64,
 }
 
 impl ShareMemoryMetrics {
-    /// Of a region with this capacity and these used bytes.
+    /// Metrics of a region with this capacity and this number of used bytes.
     #[must_use]
     pub const fn new(capacity_bytes: u64, used_bytes: u64) -> Self {
         Self {
@@ -182,11 +186,11 @@ impl ShareMemoryMetrics {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SessionMetrics {
-    /// Its work.
+    /// Work of the session.
     pub performance: PerformanceMetrics,
-    /// Its faults.
+    /// Faults of the session.
     pub stability: StabilityMetrics,
-    /// Its region.
+    /// Use of the session's region.
     pub share_memory: ShareMemoryMetrics,
 }
 
@@ -214,7 +218,7 @@ impl SessionMetrics {
         sum.hot_restart_error_count += other_one.hot_restart_error_count;
     }
 
-    /// Adds a region.
+    /// Adds the metrics of another region.
     #[cfg(feature = "tokio")]
     pub(crate) const fn add_region(&mut self, region: &ShareMemoryMetrics) {
         let sum = &mut self.share_memory;
@@ -244,7 +248,8 @@ impl SessionMetrics {
 pub trait Monitor: Send + Sync {
     /// Receives a report of one session: when it becomes idle and the interval is over, when
     /// [`tell_monitor`](crate::Shmipc::tell_monitor) is called, and once at its end. An idle
-    /// session has no timer. It is called between messages, so it should return quickly.
+    /// session has no timer. The session calls it between two messages, so it should return
+    /// quickly.
     fn on_emit_session_metrics(
         &self,
         performance: &PerformanceMetrics,
@@ -252,7 +257,8 @@ pub trait Monitor: Send + Sync {
         share_memory: &ShareMemoryMetrics,
     );
 
-    /// A session has ended, and its last report was made. The default does nothing.
+    /// Called when a session has ended, after its last report. The default implementation does
+    /// nothing.
     fn flush(&self) {}
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A connection of this protocol, as Partywall's sessions use it.
+//! A connection of the protocol shmipc, as Partywall's sessions use it.
 //!
 //! ```text
 //!   ConnectionSender ─ slices ─▶ chain ─▶ element in the ring ─▶ Polling if idle    sender.rs
@@ -9,17 +9,17 @@
 //!                ◀─ closes that wait for data on the socket                 pending_closes.rs
 //! ```
 //!
-//! Both ends belong to one session. They share the socket, the region, and the table of streams
-//! (`streams.rs`). Everything else belongs to one end, so that one can send while the other
-//! receives.
+//! Sender and receiver belong to one session. They share the socket, the region, and the table of
+//! streams (`streams.rs`). All other state belongs to one of them, so that one can send while the
+//! other receives.
 //!
 //! # Order of ring and socket
 //!
-//! A stream's data goes through the ring or, once memory was exhausted, over the socket. The two
-//! are not ordered by themselves. A sender orders them: it notifies the peer of elements in the
-//! ring before it writes fallback data, and it closes such a stream over the socket. A receiver
-//! takes the peer's elements from the ring first. It reports a close from the ring only after it
-//! has read everything from the socket.
+//! A stream's data goes through the ring or, once memory was exhausted, over the socket. Ring and
+//! socket are not ordered by themselves. A sender orders them: it notifies the peer of elements in
+//! the ring before it writes fallback data, and it closes a stream with fallback data over the
+//! socket. A receiver takes the peer's elements from the ring first. It reports a close from the
+//! ring only after it has read everything from the socket.
 
 mod control;
 mod counters;
@@ -55,7 +55,7 @@ use streams::Streams;
 /// The parts of an established connection.
 pub(crate) struct ConnectionParts {
     pub socket: Socket,
-    /// Bytes of established traffic that were read with the handshake.
+    /// Bytes of the established connection that were read together with the handshake.
     pub read: Vec<u8>,
     pub version: u8,
     pub region: Arc<BufferRegion>,
@@ -65,31 +65,32 @@ pub(crate) struct ConnectionParts {
     pub driver_waker: DriverWaker,
     pub policy: BackPressure,
     pub limits: FallbackLimits,
-    /// The monitor, and the interval of its reports.
+    /// The monitor, and the shortest interval between two reports.
     pub monitor: Option<(Arc<dyn Monitor>, Duration)>,
-    /// Observes the connection.
+    /// The observer of the connection.
     pub observer: Arc<dyn Observer>,
     pub description: &'static str,
-    /// The most streams that we may have open.
+    /// Upper bound of the streams that this side may have open.
     pub streams_max: u32,
-    /// Backings that live as long as the connection. Dropping one removes its file.
+    /// Memory that lives as long as the connection. Dropping a backing removes its file.
     pub backing: Vec<Arc<crate::memory::Backing>>,
 }
 
-/// Limits of data on our heap.
+/// Limits of the data on this process's heap.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FallbackLimits {
     pub fallback_unread_max: u64,
     pub fallback_message_max: u32,
 }
 
-/// Builds both ends.
+/// Builds sender and receiver of a connection.
 pub(crate) fn connection(parts: ConnectionParts) -> io::Result<Connection> {
     let ConnectionParts { socket, region, queue: (producer, consumer), .. } = parts;
     let socket = Arc::new(socket);
     let streams = Arc::new(Streams::new(parts.is_client, producer.capacity() as usize));
     let heap = Heap::new(parts.limits.fallback_unread_max, parts.driver_waker.clone());
-    // Its own view, apart from those of other connections: what it allocates is counted separately.
+    // The connection gets a `BufferRegion` of its own, so that its allocations are counted apart
+    // from those of other connections.
     let region = region.another();
     let room = Arc::new(SpaceWaiter::new(&socket, producer.room_watch(), Arc::clone(&region))?);
     region.join();
@@ -128,7 +129,7 @@ pub(crate) fn connection(parts: ConnectionParts) -> io::Result<Connection> {
         receiver: Box::new(receiver),
         description: parts.description,
         streams_max: parts.streams_max,
-        // Only the connecting side opens streams.
+        // In shmipc only the connecting side opens streams.
         peer_opens: !parts.is_client,
     })
 }

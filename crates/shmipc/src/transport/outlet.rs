@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Writes the socket: wake-ups, fallback data and closes of streams, in order. Buffers what the
-//! system does not accept at once.
+//! Writes the socket of a connection: wake-ups, fallback data and closes of streams, in order.
+//! Bytes that the system does not accept at once are buffered.
 
 use super::FallbackLimits;
 use super::counters::ConnectionCounters;
@@ -14,7 +14,7 @@ use std::io::{ErrorKind, IoSlice};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// The outlet of a connection, shared by its sender and its [`Control`](super::Control).
+/// The outlet of a connection, which its sender and its [`Control`](super::Control) share.
 #[derive(Debug)]
 pub(super) struct SharedOutlet {
     outlet: Mutex<Outlet>,
@@ -30,14 +30,16 @@ impl SharedOutlet {
         let mut outlet = self.outlet.lock().unwrap_or_else(PoisonError::into_inner);
         let written = write(&mut outlet);
         // ORDER: Relaxed: the holder of the lock writes the buffered bytes in order, whether or not
-        // this was seen.
+        // another thread has seen this store.
         self.keeps.store(outlet.keeps(), Ordering::Relaxed);
         written
     }
 
-    /// Whether bytes are buffered. A sender with nothing for the socket checks only this.
+    /// Whether bytes are buffered. A sender that has no bytes for the socket calls only this
+    /// function, without the lock.
     pub(super) fn keeps(&self) -> bool {
-        // ORDER: Relaxed: see `with`.
+        // ORDER: Relaxed: the holder of the lock writes the buffered bytes in order, whether or not
+        // this load is stale.
         self.keeps.load(Ordering::Relaxed)
     }
 }
@@ -48,11 +50,11 @@ pub(super) struct Outlet {
     version: u8,
     limits: FallbackLimits,
     counters: Arc<ConnectionCounters>,
-    /// Bytes that the system did not accept yet, and how many of them were written.
+    /// Bytes that the system did not accept yet.
     rest: Vec<u8>,
     sent: usize,
     is_closed: bool,
-    /// The write direction was shut down.
+    /// Whether the write direction of the socket was shut down.
     has_finished: bool,
 }
 
@@ -67,29 +69,29 @@ impl Outlet {
         Self { socket, version, limits, counters, rest, sent, is_closed, has_finished }
     }
 
-    /// Wakes the peer.
+    /// Wakes the peer: sends it a Polling message.
     pub(super) fn poll(&mut self) -> Result<(), TrySendError> {
         self.counters.add(Count::PollingSent, 1);
         self.write(&encode::polling(self.version), &[])
     }
 
-    /// Closes a stream.
+    /// Sends the peer the message that this side has closed a stream.
     pub(super) fn close_stream(&mut self, stream: u32) -> Result<(), TrySendError> {
         self.write(&encode::stream_close(self.version, stream), &[])
     }
 
-    /// Acknowledges a hot restart.
+    /// Sends the acknowledgement of a hot restart.
     #[cfg(feature = "tokio")]
     pub(super) fn acknowledge_restart(&mut self, epoch: u64) -> Result<(), TrySendError> {
         self.write(&encode::hot_restart_ack(self.version, epoch), &[])
     }
 
-    /// Announces a hot restart.
+    /// Sends the announcement of a hot restart.
     pub(super) fn restart(&mut self, epoch: u64) -> Result<(), TrySendError> {
         self.write(&encode::hot_restart(self.version, epoch), &[])
     }
 
-    /// Sends a message, in parts if it is longer than the peer accepts at once.
+    /// Sends a message over the socket, in parts if it is longer than the peer accepts at once.
     pub(super) fn fall_back(&mut self, stream: u32, payload: &[u8]) -> Result<(), TrySendError> {
         for part in payload.chunks(self.limits.fallback_message_max.max(1) as usize) {
             #[expect(clippy::cast_possible_truncation, reason = "the most a part has is a u32")]
@@ -103,7 +105,7 @@ impl Outlet {
         self.sent < self.rest.len()
     }
 
-    /// Writes buffered bytes; `Full` if some remain.
+    /// Writes the buffered bytes; `Full` if some remain.
     pub(super) fn flush(&mut self) -> Result<(), TrySendError> {
         self.check()?;
         while self.keeps() {
@@ -124,26 +126,27 @@ impl Outlet {
     }
 
     /// Whether the peer has everything that was written, so that hanging up loses nothing. On a
-    /// Unix socket: whether it has read everything. Over TCP that is only known when the peer hangs
-    /// up, which [`SpaceWaiter`](super::space_waiter::SpaceWaiter) detects.
+    /// Unix socket the answer is whether the peer has read everything. Over TCP it is only known
+    /// once the peer hangs up, which [`SpaceWaiter`](super::space_waiter::SpaceWaiter) detects.
     pub(super) fn is_taken(&self) -> bool {
         self.is_closed || self.family() == Family::Unix && self.has_arrived()
     }
 
-    /// Nothing more will be written. If a TCP socket is closed with unread data, or written to
-    /// afterwards, it resets the connection. That discards data in flight, and makes the peer's
-    /// writes fail, upon which some peers stop reading. So once everything has arrived, the write
-    /// direction is shut down, and this side reads on until the peer hangs up as well.
+    /// Shuts down the write direction after the last message. If a TCP socket is closed with unread
+    /// data, or receives data afterwards, it resets the connection. That discards data in flight,
+    /// and makes the peer's writes fail, upon which some peers stop reading. So the write direction
+    /// is shut down only once everything has arrived, and this side continues to read until the
+    /// peer hangs up as well.
     pub(super) fn finish(&mut self) {
         if !self.has_finished && self.family() != Family::Unix && self.has_arrived() {
             self.has_finished = true;
-            // If it fails the connection is gone, which is detected elsewhere.
+            // If the shutdown fails, the connection has ended, which the receiver detects.
             let _ = self.socket.shutdown_write();
         }
     }
 
-    /// Whether no bytes are buffered here or in the system. `true` if the system does not report
-    /// that.
+    /// Whether no bytes are buffered, neither in this outlet nor in the system. `true` if the
+    /// system does not report that.
     fn has_arrived(&self) -> bool {
         !self.keeps() && self.socket.untaken_bytes().unwrap_or(0) == 0
     }
@@ -157,7 +160,8 @@ impl Outlet {
         let _ = self.socket.shutdown_write();
     }
 
-    /// Writes both after the buffered bytes, and buffers what is not accepted.
+    /// Writes `head` and then `body` after the buffered bytes, and buffers what the system does not
+    /// accept.
     fn write(&mut self, head: &[u8], body: &[u8]) -> Result<(), TrySendError> {
         self.check()?;
         let mut sent = 0;
@@ -204,5 +208,5 @@ impl Outlet {
     }
 }
 
-/// The buffer keeps at most this capacity, in bytes.
+/// Capacity in bytes beyond which the buffer is freed when it is empty.
 const REST_KEPT_MAX: usize = 64 << 10;

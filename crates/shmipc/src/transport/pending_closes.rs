@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Streams whose close came through the ring. It is reported once no data of them can remain on the
-//! socket.
+//! Streams whose close came through the ring. The receiver reports a close once no data of the
+//! stream can remain on the socket.
 //!
-//! A peer may delay that with a message that it never finishes. The set stays bounded all the same:
-//! streams that we have closed meanwhile are removed.
+//! A peer may delay the report with a message on the socket that it never finishes. The set stays
+//! bounded all the same: streams that this side has closed meanwhile are removed.
 
 use std::collections::BTreeSet;
 
-/// See the module documentation.
+/// The ids of streams whose close was received but not yet reported.
 #[derive(Debug, Default)]
 pub(super) struct PendingCloses {
     streams: BTreeSet<u32>,
@@ -18,9 +18,9 @@ impl PendingCloses {
         self.streams.is_empty()
     }
 
-    /// A close of `stream` arrived; `count` streams are open.
+    /// Adds `stream`, whose close arrived while `count` streams were open.
     pub(super) fn note(&mut self, stream: u32, count: usize, is_open: impl Fn(u32) -> bool) {
-        // A stream that is not open, or closes twice, is ignored.
+        // The close of a stream that is not open, or was closed before, is ignored.
         if is_open(stream) {
             self.streams.insert(stream);
         }
@@ -29,13 +29,14 @@ impl PendingCloses {
         }
     }
 
-    /// Takes all of them, to report them.
+    /// Takes all streams out of the set; the caller reports their closes.
     pub(super) fn take(&mut self) -> impl Iterator<Item = u32> + use<> {
         std::mem::take(&mut self.streams).into_iter()
     }
 }
 
-/// Streams beyond twice the open ones before the set is searched for closed ones.
+/// The set is searched for closed streams when it exceeds twice the number of open ones by this
+/// number.
 const SPARE: usize = 64;
 
 #[cfg(test)]
@@ -46,7 +47,7 @@ mod tests {
     fn streams_that_are_gone_do_not_pile_up() {
         let mut closing = PendingCloses::default();
         for stream in 0..100_000 {
-            // Two are open, and one of them stays open.
+            // Two streams are open in each round, and stream 0 stays open.
             closing.note(stream, 2, |asked| asked == 0 || asked == stream);
             assert!(closing.streams.len() <= 2 * 2 + SPARE + 1);
         }

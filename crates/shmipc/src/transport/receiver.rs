@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The receiving end: the ring first, then the socket.
+//! The receiving end of a connection: it takes elements from the ring first, and then reads the
+//! socket.
 //!
 //! ```text
 //!   ring ── element ─▶ message, stream opened; a close waits until the socket was read
@@ -8,9 +9,9 @@
 //!                                       └─ end ───▶ ring again, pending closes if nothing is lost
 //! ```
 //!
-//! The socket is read after a sleep, for pending closes, and from time to time by a driver that
-//! never sleeps. A ring that is never empty delays nothing: the elements that precede a frame are
-//! counted when the frame is read.
+//! The receiver reads the socket after a sleep, for pending closes, and from time to time if the
+//! driver never sleeps. A ring that is never empty does not delay a frame for ever: the elements
+//! that precede the frame are counted when it is read.
 
 use super::control::Control;
 use super::counters::{ConnectionCounters, RareCount};
@@ -37,23 +38,25 @@ pub(super) struct Receiver {
     consumer: Consumer,
     streams: Arc<Streams>,
     heap: Heap,
-    /// Messages are copied before the application reads them.
+    /// Whether messages are copied before the application reads them.
     copies: bool,
     counters: Arc<ConnectionCounters>,
     control: Arc<Control>,
-    /// Events to return; there are few.
+    /// Events that the next calls return; there are few.
     events: VecDeque<ConnectionEvent>,
-    /// Received over the socket; waits for the elements before it.
+    /// A frame received over the socket, which waits until the elements before it are taken from
+    /// the ring.
     frame: Option<Frame>,
     /// Streams whose close came through the ring. Their last data may still be on the socket.
     closing: PendingCloses,
-    /// Number of elements to take before the socket is read, or its frame is processed.
+    /// Number of elements to take before the receiver reads the socket, or processes the frame that
+    /// it has read.
     turn: u32,
-    /// The socket may have data.
+    /// Whether the receiver must read the socket, because data may have arrived.
     must_read: bool,
-    /// The flag is clear: the peer must notify us.
+    /// Whether this side's flag in the ring is clear, so that the peer must notify of elements.
     is_idle: bool,
-    /// The unread bytes exceed their limit.
+    /// Whether unread bytes exceed their limit, so that the socket is not read.
     is_held: bool,
     polls: u32,
     end: Option<End>,
@@ -91,7 +94,7 @@ impl Receiver {
         }
     }
 
-    /// The next event from the socket, or the end.
+    /// Reads the socket; returns the next event from it, or the end of the connection.
     fn check_socket(&mut self) -> Result<Option<ConnectionEvent>, ProtocolError> {
         if let Some(frame) = self.frame.take() {
             return Ok(Some(self.act(frame)));
@@ -109,7 +112,8 @@ impl Receiver {
             return Ok(Some(ConnectionEvent::Nothing));
         }
         let inflow = self.inlet.next()?;
-        // One read may have returned several frames: read again until the socket is dry.
+        // One read may have returned several frames, so the receiver reads again until the socket
+        // is dry.
         self.must_read = !matches!(inflow, Inflow::Dry);
         match inflow {
             Inflow::Frame(Frame::Polling) => {
@@ -117,7 +121,8 @@ impl Receiver {
                 self.control.polled();
                 Ok(Some(ConnectionEvent::Internal))
             }
-            // Elements added before the frame are in the ring by now. Later ones do not delay it.
+            // Elements that the peer added before the frame are in the ring by now. Later elements
+            // do not delay the frame.
             Inflow::Frame(frame) => {
                 self.frame = Some(frame);
                 self.turn = self.consumer.pending().map_err(damaged)?;
@@ -137,12 +142,12 @@ impl Receiver {
         }
     }
 
-    /// Whether there are pending closes that can be reported once the socket is dry.
+    /// Whether there are pending closes, and no data on the socket can belong to their streams.
     fn may_confirm(&self) -> bool {
         !self.closing.is_empty() && !self.inlet.is_behind()
     }
 
-    /// Reports the pending closes: no data of these streams remains on the socket.
+    /// Reports the pending closes, because no data of these streams remains on the socket.
     fn confirm_closes(&mut self) {
         for name in self.closing.take() {
             if self.streams.lock().closed_there(name) {
@@ -151,8 +156,8 @@ impl Receiver {
         }
     }
 
-    /// The connection has ended, and all earlier events were returned. The protocol has no orderly
-    /// end; but if streams are open, it was not orderly.
+    /// The event for the end of the connection, after all earlier events were returned. The
+    /// protocol has no message for an orderly end; an end with open streams counts as not orderly.
     fn ended(&self, end: End) -> ConnectionEvent {
         let is_tidy = end == End::Clean && self.streams.lock().count() == 0;
         ConnectionEvent::End(if is_tidy { Closed::Finished } else { Closed::Disconnected })
@@ -169,8 +174,8 @@ impl Receiver {
             }
             status => {
                 let chain = self.region.receive(offset).map_err(damaged)?;
-                // Other statuses are never sent on purpose. For an open stream the element is data;
-                // it opens no stream.
+                // No implementation sends other statuses on purpose. An element with another status
+                // is data if its stream is open, but it opens no stream.
                 let is_data = status == DATA || self.streams.lock().falls_back(stream).is_some();
                 if !is_data || chain.is_empty() {
                     self.counters.note(RareCount::Discarded);
@@ -229,9 +234,10 @@ impl Receiver {
         }
     }
 
-    /// Frees messages that nobody will receive.
+    /// Frees the messages in the ring, which no call will receive any more.
     fn drain(&mut self) {
-        // Not those that arrive meanwhile: that could go on for ever.
+        // Messages that arrive meanwhile are not freed, because the peer could then prolong the
+        // loop for ever.
         for _ in 0..self.consumer.pending().unwrap_or(0) {
             let Ok(Some(element)) = self.consumer.pop() else { break };
             if element.status & STATUS_BITS != CLOSE {
@@ -266,10 +272,10 @@ impl ConnectionReceiver for Receiver {
                 }
             }
             self.turn = TURN;
-            // However busy the ring is, the socket is read from time to time.
+            // The socket is read from time to time, even if the ring is never empty.
             self.must_read |= is_their_turn;
             match self.check_socket()? {
-                // The ring may have more.
+                // The socket had nothing, but the ring may have more elements.
                 Some(ConnectionEvent::Nothing) if is_their_turn => {}
                 Some(event) => return Ok(event),
                 None => {}
@@ -286,7 +292,8 @@ impl ConnectionReceiver for Receiver {
             return Ok(true);
         }
         if quiet {
-            // No wake-up is needed, by ring or socket: the next call reads both.
+            // A quiet sleep needs no wake-up, neither by ring nor by socket: the next call reads
+            // both.
             self.must_read = true;
             return self.consumer.is_empty().map(|is_empty| !is_empty).map_err(damaged);
         }
@@ -310,8 +317,8 @@ impl ConnectionReceiver for Receiver {
 
     fn notice_end(&mut self) -> Result<bool, ProtocolError> {
         self.polls = self.polls.wrapping_add(1);
-        // The next call reads it. Whether there is data is unknown, so the caller does not spin
-        // longer for it.
+        // The next call reads the socket. It is unknown whether the socket has data, so the caller
+        // does not spin longer for that.
         self.must_read |= self.polls % POLLS_PER_READ == 0;
         Ok(false)
     }
@@ -346,10 +353,10 @@ fn damaged(damage: Damage) -> ProtocolError {
     ProtocolError::Violation { what: damage.to_string() }
 }
 
-/// Only these bits of a status have a meaning.
+/// The bits of a status that have a meaning.
 const STATUS_BITS: u32 = 0xff;
-/// After so many elements the socket is read if it may have data, so that a ring that is never
-/// empty delays nothing.
+/// Number of elements after which the receiver reads the socket, so that a ring that is never empty
+/// does not delay the socket's data.
 const TURN: u32 = 256;
-/// A driver that never sleeps reads the socket once in so many polls.
+/// Number of polls after which a driver that never sleeps reads the socket once.
 const POLLS_PER_READ: u32 = 64;

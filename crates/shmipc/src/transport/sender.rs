@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The sending end: messages through slices and the ring, or over the socket when memory is
-//! exhausted.
+//! The sending end of a connection: it sends messages through slices and the ring, or over the
+//! socket when memory is exhausted.
 //!
 //! ```text
 //!   enough slices? ── yes ─▶ chain ─▶ element ─▶ Polling, if the peer is idle
@@ -9,8 +9,9 @@
 //! ```
 //!
 //! Waiting for slices could deadlock: both sides allocate from the same lists, so each may hold the
-//! slices that the other waits for. So a sender that would wait uses the fallback, as peers do.
-//! Only a reservation waits for a moment, because a freed slice saves a copy.
+//! slices that the other waits for. So a sender that would have to wait uses the socket, as in
+//! other implementations. Only a reservation waits for a moment, because a slice that is freed
+//! meanwhile saves a copy.
 
 use super::counters::{ConnectionCounters, RareCount};
 use super::outlet::{Outlet, SharedOutlet};
@@ -35,7 +36,7 @@ pub(super) struct Sender {
     streams: Arc<Streams>,
     policy: BackPressure,
     room: Arc<SpaceWaiter>,
-    /// Since when no slice was found for a reservation.
+    /// Time since which no slice was found for a reservation.
     scarce_since: Option<Instant>,
     counters: Arc<ConnectionCounters>,
 }
@@ -51,7 +52,7 @@ impl Sender {
         Self { outlet, region, producer, streams, policy, room, scarce_since: None, counters }
     }
 
-    /// Checks that there is room for an element, and that the socket accepts data.
+    /// Checks that the ring has room for an element, and that no bytes are buffered for the socket.
     fn check_room(&mut self) -> Result<(), TrySendError> {
         if self.outlet.keeps() {
             self.write_rest()?;
@@ -71,8 +72,8 @@ impl Sender {
         )
     }
 
-    /// There is no room. If the peer has hung up, or shut down its write direction, there never
-    /// will be.
+    /// The error for a send without room. If the peer has hung up, or shut down its write
+    /// direction, there will never be room again.
     fn full(&self) -> TrySendError {
         match self.room.has_hung_up() {
             true => TrySendError::Closed(Closed::Disconnected),
@@ -80,7 +81,7 @@ impl Sender {
         }
     }
 
-    /// Slices with a copy of `payload`, if there are enough.
+    /// Slices with a copy of `payload`, if enough slices are free.
     fn copied(&self, payload: &[u8]) -> Option<Vec<Slice>> {
         let mut slices = match self.region.reserve(payload.len()) {
             Some(slice) => vec![slice],
@@ -105,7 +106,7 @@ impl Sender {
     }
 
     fn put(&mut self, stream: u32, offset: u32, status: u32) -> Result<(), TrySendError> {
-        // Writing the message may have detected it.
+        // Writing the message may have detected that the memory was truncated.
         self.check_memory()?;
         match self.producer.put(Element { stream, offset, status }) {
             Ok(()) => {}
@@ -133,7 +134,7 @@ impl ConnectionSender for Sender {
         self.check_room()?;
         let falls_back = self.streams.falls_back(stream);
         match falls_back {
-            // The stream is closed, so the peer would discard it.
+            // The stream is closed, so the peer would discard the message.
             None => return Ok(()),
             Some(true) => return self.fall_back(stream, payload),
             Some(false) => {}
@@ -160,7 +161,8 @@ impl ConnectionSender for Sender {
             self.scarce_since = None;
             return Ok(Some(Box::new(slice)));
         }
-        // Allocated slices are freed soon or never: both sides may wait for each other.
+        // The reservation waits only briefly for slices: they are freed soon or never, because both
+        // sides may wait for each other.
         self.check_memory()?;
         let may_come = len <= self.region.slice_bytes_max() && self.policy != BackPressure::Error;
         if may_come {
@@ -200,7 +202,7 @@ impl ConnectionSender for Sender {
         let Some(falls_back) = falls_back else { return Ok(()) };
         self.check_room()?;
         if falls_back {
-            // In the ring the close would overtake the data.
+            // If the close were sent through the ring, it would overtake the data on the socket.
             self.outlet.with(|outlet| outlet.close_stream(stream))?;
         } else {
             self.put(stream, 0, CLOSE)?;
@@ -225,7 +227,8 @@ impl ConnectionSender for Sender {
 
     fn is_taken(&self) -> bool {
         let is_taken = self.producer.is_drained() && self.outlet.with(|outlet| outlet.is_taken());
-        // A peer that hung up takes nothing more, even if this side has not read its end.
+        // A peer that has hung up takes no more messages, even if this side has not yet read the
+        // end of the connection.
         is_taken || self.room.has_hung_up()
     }
 
@@ -260,9 +263,9 @@ fn damaged(damage: Damage) -> TrySendError {
 }
 
 /// Time to wait for a slice before a message is written to private memory and copied. It is about
-/// the time to copy the largest messages, and two polls of a sleeping sender.
+/// the time that copying the largest messages takes, and that of two polls of a sleeping sender.
 const SCARCE_MAX: Duration = Duration::from_millis(2);
 
-/// Statuses of elements.
+/// Statuses of elements: data, and the close of a stream.
 pub(super) const DATA: u32 = 0;
 pub(super) const CLOSE: u32 = 1;

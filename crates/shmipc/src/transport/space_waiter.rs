@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Where a sender waits for room. The peer does not notify when it has taken elements or freed
-//! slices, so a timer makes the sender check again. The system notifies when the socket accepts
-//! bytes.
+//! A descriptor on which a sender waits for room. The peer does not notify when it has taken
+//! elements or freed slices, so a timer makes the sender check again. The system notifies when the
+//! socket accepts bytes.
 
 use crate::memory::queue::RoomWatch;
 use crate::region::BufferRegion;
@@ -22,9 +22,9 @@ pub(super) struct SpaceWaiter {
     socket: Arc<Socket>,
     ring: RoomWatch,
     region: Arc<BufferRegion>,
-    /// Bytes are buffered for the socket.
+    /// Whether the sender waits for the socket, because bytes are buffered for it.
     waits_for_socket: AtomicBool,
-    /// The peer had hung up when this was armed.
+    /// Whether the peer had hung up when the sender armed this object.
     has_hung_up: AtomicBool,
 }
 
@@ -41,25 +41,25 @@ impl SpaceWaiter {
         Ok(Self { set, timer, socket, ring, region, waits_for_socket, has_hung_up })
     }
 
-    /// From now on the descriptor becomes readable: soon, or, `for_socket`, when the socket accepts
-    /// bytes or the peer hangs up.
+    /// Arms the descriptor, which then becomes readable after [`RETRY_AFTER`]. If `for_socket`, it
+    /// becomes readable when the socket accepts bytes or the peer hangs up.
     pub(super) fn arm(&self, for_socket: bool) -> io::Result<()> {
         self.watch(for_socket)?;
-        // ORDER: Relaxed: the thread that arms it also reads it.
+        // ORDER: Relaxed: the thread that arms the descriptor also reads the flag.
         self.has_hung_up.store(self.has_hung_up(), Ordering::Relaxed);
         self.timer.set((!for_socket).then(|| Instant::now() + RETRY_AFTER))
     }
 
     pub(super) fn disarm(&self) {
-        // It is armed again before it is relied on.
+        // Errors are ignored, because the sender arms the descriptor again before it relies on it.
         let _ = self.timer.set(None);
         let _ = self.timer.drain();
         let _ = self.watch(false);
     }
 
-    /// Whether the peer has hung up or shut down its write direction; then it takes nothing more. A
-    /// waiting sender must check that, because the receiving end does not read the socket while too
-    /// much is unread.
+    /// Whether the peer has hung up or shut down its write direction; then it takes no more
+    /// messages. A waiting sender must check that, because the receiving end does not read the
+    /// socket while too many bytes are unread.
     pub(super) fn has_hung_up(&self) -> bool {
         self.shows(PollFlags::RDHUP)
     }
@@ -69,9 +69,11 @@ impl SpaceWaiter {
         poll::wait(&mut descriptors, Some(Instant::now())).is_ok_and(|ready| ready > 0)
     }
 
-    /// Adds or removes the socket. In the set without need, it would report a hang-up for ever.
+    /// Adds the socket to the epoll set, or removes it. A socket that stayed in the set would
+    /// report a hang-up for ever.
     fn watch(&self, is_polled: bool) -> io::Result<()> {
-        // ORDER: Relaxed: one thread at a time arms and disarms; for others it is a hint.
+        // ORDER: Relaxed: one thread at a time arms and disarms; for other threads the flag is only
+        // a hint.
         if self.waits_for_socket.swap(is_polled, Ordering::Relaxed) == is_polled {
             return Ok(());
         }
@@ -88,7 +90,8 @@ impl ConnectionSpace for SpaceWaiter {
     }
 
     fn is_writable(&self) -> bool {
-        // ORDER: Relaxed: see `watch` and `arm`.
+        // ORDER: Relaxed, as in `watch` and `arm`: for threads other than the sender's, both flags
+        // are hints.
         self.has_hung_up.load(Ordering::Relaxed)
             || self.waits_for_socket.load(Ordering::Relaxed) && self.shows(PollFlags::OUT)
     }

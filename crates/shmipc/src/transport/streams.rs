@@ -6,49 +6,49 @@
 //!             closed here ─▶ discarded                   closed here ─▶ discarded
 //! ```
 //!
-//! The first data of a stream opens it, and a close is not answered. So data in flight when a
-//! server closes a stream would open it again, as a ghost with half a message. The side that closes
-//! therefore remembers the id for a while.
+//! The first data of a stream opens the stream, and a close is not answered. So data that is in
+//! flight when a server closes a stream would open it again, with only a part of a message. The
+//! side that closes a stream therefore remembers its id for a while.
 
 use partywall::protocol::StreamIdMap;
 use std::collections::{HashSet, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// State of the streams, shared by both ends of a connection.
+/// State of the streams, which sender and receiver of a connection share.
 #[derive(Debug)]
 pub(super) struct Streams {
     table: Mutex<Table>,
-    /// Data of some stream uses or has used the socket.
+    /// Whether the data of any stream uses or has used the socket.
     has_fallen: AtomicBool,
 }
 
 #[derive(Debug)]
 pub(super) struct Table {
     is_client: bool,
-    /// Open streams, and whether their data uses the socket from now on.
+    /// Ids of open streams, and whether the data of each uses the socket from now on.
     open: StreamIdMap<bool>,
-    /// Streams closed here, in the order of closing.
+    /// Ids of streams that this side closed, in the order of closing.
     closed: VecDeque<u32>,
     is_closed: HashSet<u32>,
     last: u32,
-    /// The most closed streams that are remembered.
+    /// Upper bound of the closed streams whose id is remembered.
     closed_max: usize,
 }
 
-/// The owner of received data.
+/// Which stream received data belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Owner {
-    /// A stream that is open.
+    /// The data belongs to a stream that is open.
     Known,
-    /// A stream that the data opens.
+    /// The data belongs to a new stream, which it opens.
     New,
-    /// No stream: the data is discarded.
+    /// The data belongs to no stream, and is discarded.
     None,
 }
 
 impl Streams {
-    /// For a connection whose ring has this capacity.
+    /// The streams of a connection whose ring has this capacity, in elements.
     pub(super) fn new(is_client: bool, ring_capacity: usize) -> Self {
         let table = Table {
             is_client,
@@ -61,19 +61,19 @@ impl Streams {
         Self { table: Mutex::new(table), has_fallen: AtomicBool::new(false) }
     }
 
-    /// Whether data of a stream uses the socket; `None` if the stream was closed meanwhile.
+    /// Whether data of stream `name` uses the socket; `None` if the stream was closed meanwhile.
     pub(super) fn falls_back(&self, name: u32) -> Option<bool> {
-        // ORDER: Relaxed: only one sender at a time writes it. The peer may still receive data of a
-        // stream that was closed just now, like all data in flight.
+        // ORDER: Relaxed: only one sender at a time writes the flag. The peer may still receive
+        // data of a stream that was closed just now, like all data in flight.
         if !self.has_fallen.load(Ordering::Relaxed) {
             return Some(false);
         }
         self.lock().falls_back(name)
     }
 
-    /// From now on data of this stream uses the socket.
+    /// Records that data of stream `name` uses the socket from now on.
     pub(super) fn fall_back(&self, name: u32) {
-        // ORDER: Relaxed: see `falls_back`.
+        // ORDER: Relaxed: only one sender at a time writes the flag.
         self.has_fallen.store(true, Ordering::Relaxed);
         self.lock().fall_back(name);
     }
@@ -84,7 +84,8 @@ impl Streams {
 }
 
 impl Table {
-    /// An id for a stream of ours. Ids wrap around after 2³² streams, and skip open ones.
+    /// Chooses an id for a stream that this side opens. Ids wrap around after 2³² streams, and skip
+    /// open ones.
     pub(super) fn open(&mut self) -> u32 {
         loop {
             self.last = self.last.wrapping_add(1).max(FIRST_NAME);
@@ -100,7 +101,8 @@ impl Table {
         name
     }
 
-    /// The owner of data; a stream that it opens is open from now on.
+    /// The stream to which data with id `name` belongs. If the data opens the stream, the stream is
+    /// open from now on.
     pub(super) fn owner(&mut self, name: u32) -> Owner {
         if self.open.contains_key(&name) {
             return Owner::Known;
@@ -112,24 +114,24 @@ impl Table {
         Owner::New
     }
 
-    /// Whether data uses the socket; `None` if the stream is closed.
+    /// Whether data of stream `name` uses the socket; `None` if the stream is closed.
     pub(super) fn falls_back(&self, name: u32) -> Option<bool> {
         self.open.get(&name).copied()
     }
 
-    /// From now on data uses the socket.
+    /// Records that data of stream `name` uses the socket from now on.
     pub(super) fn fall_back(&mut self, name: u32) {
         if let Some(falls_back) = self.open.get_mut(&name) {
             *falls_back = true;
         }
     }
 
-    /// This side closes a stream.
+    /// Records that this side closed stream `name`.
     pub(super) fn closed_here(&mut self, name: u32) {
         self.close(name);
     }
 
-    /// Remembers the stream if it was open.
+    /// Removes the stream from the open ones, and remembers its id if it was open.
     fn close(&mut self, name: u32) -> bool {
         if self.open.remove(&name).is_none() {
             return false;
@@ -145,8 +147,8 @@ impl Table {
         true
     }
 
-    /// The peer closed a stream; returns whether it was open. Data of it that is still in flight,
-    /// over TCP on the socket for example, opens no stream.
+    /// Records that the peer closed a stream; returns whether the stream was open. Data of the
+    /// stream that is still in flight, on a TCP socket for example, opens no stream.
     pub(super) fn closed_there(&mut self, name: u32) -> bool {
         self.close(name)
     }
@@ -157,9 +159,10 @@ impl Table {
     }
 }
 
-/// The first id, as with peers.
+/// The first id of a stream, as in other implementations.
 const FIRST_NAME: u32 = 2;
-/// The fewest closed streams that are remembered: the capacity of the ring, or more.
+/// Lower bound of the closed streams whose id is remembered. If the ring has a larger capacity,
+/// that capacity is the bound.
 const CLOSED_MIN: usize = 1 << 16;
 
 #[cfg(test)]

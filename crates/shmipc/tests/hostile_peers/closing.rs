@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Sessions are closed in every order, with unread data, held messages and active senders. Earlier
-//! messages arrive, every call ends, and held messages stay unchanged. With descriptors and files,
-//! over Unix sockets and TCP.
+//! messages arrive, every call ends, and held messages stay unchanged. The tests run with
+//! descriptors and with files, over Unix sockets and over TCP.
 
 use crate::support_foe;
 
@@ -24,7 +24,7 @@ impl Transport {
     const ALL: [Self; 3] = [Self::UnixMemfd, Self::UnixFile, Self::TcpFile];
 }
 
-/// Sessions that linger briefly for a peer that does not read.
+/// Two connected sessions, which linger only briefly for a peer that does not read.
 fn pair(transport: Transport) -> (Session, Session) {
     pair_with(transport, Duration::from_millis(200))
 }
@@ -56,7 +56,7 @@ fn pair_with(transport: Transport, linger: Duration) -> (Session, Session) {
     })
 }
 
-/// Orders in which two sessions end, and how.
+/// Orders in which two sessions and their streams end, and the way in which each ends.
 const ORDERS: [&[(bool, bool)]; 6] = [
     &[(true, false), (false, false)],
     &[(false, false), (true, false)],
@@ -116,7 +116,8 @@ fn messages_before_close_of_stream_and_session_arrive() {
 
 fn closed_at_once(transport: Transport) {
     for round in 0..50_usize {
-        // Everything is read; on a busy machine nothing is given up either.
+        // Both sides read everything, so the session needs a time-out that is long enough for a
+        // busy machine.
         let (client, server) = pair_with(transport, TIMEOUT);
         let mut out = client.open(&[]).unwrap();
         for number in 0..20_usize {

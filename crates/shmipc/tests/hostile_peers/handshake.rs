@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Clients that abort the handshake or break its rules. Each is refused with a reason, the listener
-//! serves on, and nothing remains.
+//! Tests with clients that abort the handshake or break its rules. Each is refused with a reason,
+//! the listener continues to serve, and no resource remains.
 
 use crate::support_foe;
 
@@ -13,7 +13,7 @@ use std::os::unix::fs::symlink;
 use std::process::{ChildStdin, Command, Stdio};
 use support_foe::{Foe, Home, Memory, Wire, alone, assert_footprint, footprint};
 
-/// Sends everything up to the descriptors.
+/// Performs a client's handshake up to the descriptors, and returns the connection.
 fn up_to_descriptors(home: &Home) -> Wire {
     let wire = Wire::connect(&home.path());
     assert!(wire.send(&encode::exchange(3)));
@@ -112,7 +112,7 @@ fn every_other_message_in_place_of_the_names_is_refused() {
     assert_serves(&home);
 }
 
-/// The oldest supported Rust has pipes only of children.
+/// A pipe: the oldest supported Rust can only make pipes to child processes.
 fn pipe_of_a_child() -> ChildStdin {
     let mut child = Command::new("true").stdin(Stdio::piped()).spawn().unwrap();
     let pipe = child.stdin.take().unwrap();
@@ -253,7 +253,7 @@ fn paths_that_lead_elsewhere_are_refused() {
             assert!(!home.refusal().is_empty());
         }
     }
-    // None of the files was removed or written.
+    // None of the files that the clients named was removed or written.
     for name in ["link", "up", "empty", "directory", "fifo", "huge", "noise", "ring"] {
         assert!(fs::symlink_metadata(home.file(name)).is_ok(), "{name}");
     }
@@ -262,7 +262,7 @@ fn paths_that_lead_elsewhere_are_refused() {
     assert_serves(&home);
 }
 
-/// The same with servers that abort the handshake or break its rules.
+/// A client refuses each server that aborts the handshake or breaks its rules.
 #[test]
 fn a_client_gives_up_a_server_that_breaks_the_rules() {
     let _alone = alone();
@@ -284,7 +284,8 @@ fn a_client_gives_up_a_server_that_breaks_the_rules() {
         b"HTTP/1.1 400 Bad Request\r\n\r\n",
         b"\0\0\0\x08\x77\x58\x03\x04\0\0\0\x08\x77\x58\x03\x06",
     ];
-    // The error; `None` if the client gave up before the answer, as on a busy machine.
+    // The client's error; `None` if the client gave up before the reply, as it may on a busy
+    // machine.
     let error = |closes: bool, reply: &[u8]| {
         std::thread::scope(|scope| {
             let connecting = scope.spawn(|| {

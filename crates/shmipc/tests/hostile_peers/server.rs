@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Servers that follow the rules until the handshake is over. Then they have our region mapped, and
-//! corrupt its lists during allocations. Our session goes on or ends with a report of the damage;
-//! the next one has undamaged memory.
+//! Tests with servers that follow the rules until the handshake is over. By then they have mapped
+//! the client's region, and corrupt its lists while the client allocates. The client's session
+//! continues or ends with a report of the damage; the next session has undamaged memory.
 
 use crate::support_foe;
 
@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use support_foe::{Foe, alone, any_word, assert_footprint, footprint, small, soon};
 
-/// Where hostile servers and our client meet.
+/// The address at which hostile servers and the client under test meet.
 struct Den {
     _directory: tempfile::TempDir,
     path: PathBuf,
@@ -54,7 +54,7 @@ impl Den {
     }
 }
 
-/// Traffic of our side, with any result.
+/// Sends messages on the client's session; each may succeed or fail.
 fn talk(session: &Session, rounds: usize) {
     for round in 0..rounds {
         let deadline = Instant::now() + Duration::from_millis(50);
@@ -119,7 +119,7 @@ fn lists_that_the_server_spoils_while_we_take_from_them() {
         one(&den, seed);
     }
     assert_footprint(before);
-    // Damaged memory is not reused.
+    // The damaged memory is not reused for the next session.
     let (session, mut foe) = den.pair();
     assert!(foe.memory.region.is_all_free());
     let mut stream = session.open(&[]).unwrap();
@@ -192,7 +192,7 @@ fn a_region_of_which_a_server_kept_something_gets_no_new_sessions() {
     assert_eq!(name(&foe), name(&other), "sessions share their buffers");
     let mut stream = first.open(&[]).unwrap();
     stream.send(&[7; 10_000]).unwrap();
-    // It took the element, keeps the slices, and is gone.
+    // The server has taken the element, keeps the slices, and then hangs up.
     assert!(foe.memory.consumer.pop().unwrap().is_some());
     let spoilt = name(&foe);
     foe.wire.socket.shutdown_both().unwrap();
@@ -202,7 +202,7 @@ fn a_region_of_which_a_server_kept_something_gets_no_new_sessions() {
     let (third, another) = den.pair();
     assert_ne!(name(&another), spoilt);
     assert!(another.memory.region.is_all_free());
-    // The session that had the region still has it.
+    // The session that uses the retired region keeps it.
     let mut stream = second.open(&[]).unwrap();
     stream.send(b"hello").unwrap();
     drop((second, other, third, another));
@@ -217,7 +217,7 @@ fn a_region_of_which_nothing_is_missing_is_used_again() {
     session.close(0, "");
     session.finished(Some(soon())).unwrap();
     drop((session, foe));
-    // The driver releases the session's memory a moment after the session has finished.
+    // The driver frees the session's memory a moment after the session has finished.
     support_foe::until("it is used again", || {
         let (session, foe) = den.pair();
         let now = foe.memory.identity();

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Clients that follow the rules until the handshake is over, and none afterwards. They corrupt
-//! words of rings and lists, elements and frames, and truncate memory. Each session goes on or ends
-//! with a report of the damage. The process lives, other sessions are served, and nothing remains.
+//! Tests with clients that follow the rules until the handshake is over, and none afterwards. They
+//! corrupt words of rings and lists, elements and frames, and truncate memory. Each session of the
+//! server continues or ends with a report of the damage. The server's process lives, serves other
+//! sessions, and leaves no resource behind.
 
 use crate::support_foe;
 
@@ -11,7 +12,7 @@ use partywall_testkit::Random;
 use std::time::Instant;
 use support_foe::{Foe, Home, Memory, alone, any_word, assert_footprint, footprint, until};
 
-/// A hostile client with a stream that was echoed once.
+/// A hostile client with one open stream, on which a message was echoed.
 fn begin(home: &Home) -> Foe {
     let mut foe = Foe::client(&home.path());
     foe.say(2, b"hello");
@@ -24,7 +25,7 @@ fn assert_serves(home: &Home) {
     home.end();
 }
 
-/// Why the session ends after `act`.
+/// Why the server's session ends after the hostile client has performed `act`.
 fn end_after<T>(home: &Home, act: impl FnOnce(&mut Foe) -> T) -> String {
     let mut foe = begin(home);
     act(&mut foe);
@@ -89,7 +90,8 @@ fn elements_that_name_no_message_end_the_session_and_say_so() {
 fn a_slice_that_is_being_read_is_not_taken_a_second_time() {
     let _alone = alone();
     let home = Home::new();
-    // Twice in the ring before it is read: the second message is free or in use, but never shared.
+    // The ring has the same message twice before the server reads it. The second time its slice is
+    // free or in use, but never shared by two messages.
     for _ in 0..50 {
         let mut foe = begin(&home);
         let offset = foe.memory.message(&[7; 4096]);
@@ -112,16 +114,16 @@ fn statuses_that_nobody_knows_are_given_back_and_the_session_goes_on() {
         let offset = foe.memory.message(b"of no stream");
         until("there is room", || foe.put(9, offset, status));
     }
-    // Only eight bits of the status count.
+    // Only the low eight bits of the status have a meaning.
     let offset = foe.memory.message(b"data");
     assert!(foe.put(2, offset, 0xabcd_ef00));
     assert_eq!(foe.hear(), (2, Some(b"data".to_vec())));
-    // A few of many are cached for the client's next messages.
+    // A few of the many slices stay cached for the server's next messages.
     until("the slices are back", || {
         let free = foe.memory.region.free_counts();
         free.iter().zip(&before).all(|(free, before)| free + 15 >= *before)
     });
-    // A close of a stream that was never open, with an offset out of range.
+    // The element closes a stream that was never open, and its offset is out of range.
     assert!(foe.put(77, u32::MAX, 1));
     foe.say(2, b"still here");
     assert_eq!(foe.hear(), (2, Some(b"still here".to_vec())));
@@ -138,7 +140,8 @@ fn counters_of_the_ring_that_cannot_be_end_the_session() {
         let end = end_after(&home, |foe| {
             foe.memory.queue_map.store(at, value);
             foe.wire.send(&encode::polling(3));
-            // Its echo uses the ring, which is read then.
+            // The echo of the message on the socket uses the ring, so the server reads the ring's
+            // counters then.
             foe.wire.send(&[&encode::fallback_header(3, 2, 1)[..], b"x"].concat());
         });
         assert!(end.contains("more elements than it can"), "{value:#x} at {at}: {end}");
@@ -155,7 +158,8 @@ fn geometry_is_not_read_twice() {
     for base in [0, half] {
         foe.memory.queue_map.store(base, 0);
     }
-    // Number of lists, their capacities and slice counts.
+    // The offsets are those of the number of lists, and of the capacities and slice counts of
+    // lists.
     for at in [0, 4, 8 + 4, 8 + 16] {
         foe.memory.buffer_map.store(at, u32::MAX);
     }
@@ -249,7 +253,7 @@ fn small_fallback_data_that_nobody_reads_is_bounded_with_all_that_it_takes() {
     let config = partywall_shmipc::Config::default()
         .fallback_message_max(1 << 20)
         .fallback_unread_max(4 << 20);
-    // The echoed answers fill the ring, and are not taken.
+    // The client does not take the echoed answers, so they fill the ring.
     let home = Home::with(config, partywall::Config::default());
     let foe = begin(&home);
     let before = footprint().2;
@@ -314,7 +318,7 @@ fn memory_that_is_taken_away_ends_the_session_and_says_so() {
     assert_serves(&home);
 }
 
-/// Corrupts random words in both regions during traffic.
+/// A client writes random words into both regions during traffic.
 fn scribbled(home: &Home, random: &mut Random, is_sealed: bool) {
     let mut foe = Foe::client_with(&home.path(), Memory::client(1 << 20, 64, is_sealed));
     let queue_words = foe.memory.queue_map.len() / 4;
@@ -332,7 +336,7 @@ fn scribbled(home: &Home, random: &mut Random, is_sealed: bool) {
             }
             2 => foe.memory.buffer_map.store(random.below(20) as usize * 4, word),
             3 => {
-                // The header of some slice.
+                // A word in the header of some slice.
                 let at = 44 + random.below(127) as usize * 4116 + random.below(5) as usize * 4;
                 foe.memory.buffer_map.store(at, word);
             }
@@ -363,7 +367,7 @@ fn scribbled(home: &Home, random: &mut Random, is_sealed: bool) {
         foe.memory.truncate(random.below(2) == 0, random.below(2) == 0);
     }
     drop(foe);
-    // A client that corrupted them before the first check is refused.
+    // A client that corrupted the regions before the server first checked them is refused.
     home.is_rid_of_one();
 }
 

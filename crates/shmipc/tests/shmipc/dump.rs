@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Reports of regions, during operations and with damage.
+//! Tests of the report of a region, during operations and with damage.
 
 use partywall_shmipc::regions::{
     Backing, BufferRegion, Class, Element, Queue, QueueLayout, Report, Side, inspect, read_memory,
@@ -53,14 +53,14 @@ fn pending_held_and_lost_slices_are_distinguished() {
     assert!(text.contains(r"held\n\x00ok"), "{text}");
     assert!(text.contains("pending on stream 5: \"aaaa"), "{text}");
     assert!(text.contains("1 slices are neither free nor in a pending message"), "{text}");
-    // Whether a process has it is unknown without `with_owners`.
+    // Without `with_owners` the report does not know whether a process holds the slice.
     assert_eq!(text.matches("held or leaked").count(), 2, "{text}");
     for (has, what) in [(true, "held by a process, or kept by it for reuse"), (false, "leaked")] {
         let known = report.with_owners(has).to_string();
         assert_eq!(known, text.replace("held or leaked", what));
     }
 
-    // Cut: the first free slice of list 0 no longer has a successor.
+    // The list is cut: the first free slice of list 0 no longer has a successor.
     let seen = SharedMap::map(region_memory.fd(), 4096).unwrap();
     let list = region.geometry().lists()[0];
     seen.store_byte((list.area() + list.relative(1)) as usize + 16, 0);

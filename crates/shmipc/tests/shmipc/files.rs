@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The files that a client named are removed with the last session that uses them, though the
-//! client removes nothing. Files of other users, and files still in use, are left alone.
+//! A server removes the files that a client named with the last session that uses them, if the
+//! client does not. Files of other users, and files that are still in use, stay.
 //!
 //! ```text
 //!   FileFoe ── queue, buffer: paths ──▶ Home        hangs up, and leaves both files
@@ -22,7 +22,7 @@ use support_foe::{Foe, Home, Memory, Wire, address, small, until};
 const BUFFER_BYTES: u64 = 1 << 20;
 const QUEUE_ENTRIES: u32 = 64;
 
-/// Creates a file as peers do: it is not locked, and must not exist.
+/// Creates a file as other implementations do: without a lock, and only if the path does not exist.
 fn made(path: &Path, bytes: u64) -> File {
     let mut options = OpenOptions::new();
     let file = options.read(true).write(true).create_new(true).open(path).unwrap();
@@ -30,14 +30,14 @@ fn made(path: &Path, bytes: u64) -> File {
     file
 }
 
-/// The memory of a client in these two files.
+/// Maps the memory of a client in the files `queue` and `buffer`.
 fn memory(queue: &Path, buffer: &Path) -> Memory {
     let queue_bytes = Queue::size_bytes(QUEUE_ENTRIES).unwrap() as u64;
     let (buffer, queue) = (made(buffer, BUFFER_BYTES), made(queue, queue_bytes));
     Memory::client_of(buffer.into(), queue.into(), QUEUE_ENTRIES)
 }
 
-/// A session with these files that the server has answered.
+/// Connects with these files, and waits until the server has answered a message.
 fn named(home: &Home, queue: &Path, buffer: &Path) -> Wire {
     let wire = Wire::connect(&home.path());
     assert!(wire.send(&encode::exchange(3)));
@@ -114,7 +114,7 @@ fn a_name_that_means_another_file_now_is_left_alone() {
         fs::rename(&buffer, &kept).unwrap();
         replace(&buffer, &kept);
         drop(wire);
-        // The queue's file is removed last.
+        // The server removes the queue's file last, so the buffer's has been considered by then.
         until("the queue is gone", || is_gone(&queue));
         assert!(!is_gone(&buffer) && !is_gone(&kept));
     }
@@ -132,7 +132,7 @@ fn a_buffer_stays_until_the_second_of_two_sessions_ends() {
     drop(first);
     until("the first queue is gone", || is_gone(&queue));
     assert!(!is_gone(&buffer) && !is_gone(&second_queue));
-    // A third session finds it by its name.
+    // A third session finds the buffer's file by its name.
     drop(memory(&queue, &home.file("unused_too")));
     let third = named(&home, &queue, &buffer);
     drop(second);
@@ -165,7 +165,7 @@ fn files_of_strangers_are_left_to_them() {
     assert!(!is_gone(&queue) && !is_gone(&buffer));
 }
 
-/// A client of ours, with files in the directory of `home`.
+/// A client of this crate, with its files in the directory of `home`.
 fn own(home: &Home) -> Arc<Shmipc> {
     let config = small()
         .mem_map_type(MemMapType::DevShmFile)
@@ -188,7 +188,7 @@ fn connected(home: &Home, protocol: &Arc<Shmipc>) -> Session {
     session
 }
 
-/// Files of our client with this in their names.
+/// Files of the client that have `part` in their names.
 fn files(home: &Home, part: &str) -> Vec<PathBuf> {
     let entries = fs::read_dir(home.directory.path()).unwrap();
     let paths = entries.map(|entry| entry.unwrap().path());
@@ -226,7 +226,7 @@ fn a_client_of_ours_makes_a_new_buffer_where_a_server_removed_the_last() {
     let second = connected(&home, &config);
     let found = files(&home, "_buffer");
     assert!(found.len() == 1 && found != removed);
-    // A session with the old file goes on.
+    // The session that uses the removed file continues.
     let mut stream = first.open(&[]).unwrap();
     stream.send(b"still").unwrap();
     assert_eq!(stream.recv().unwrap().unwrap(), b"still");

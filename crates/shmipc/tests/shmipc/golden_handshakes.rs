@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Our handshakes equal those recorded of published peers, byte by byte, in both roles and both
-//! versions: the same messages, and the same descriptors with the same byte, in the same order, up
-//! to the first wake-ups.
+//! The handshakes of this crate equal recordings of published implementations, byte by byte, in
+//! both roles and both versions. That covers the messages, and the descriptors with their byte, in
+//! their order, up to the first wake-ups.
 //!
 //! ```text
 //!   our client  ◀── lines of the recorded server      our server  ◀── lines of the recorded client
 //!               ──▶ must equal the client's                       ──▶ must equal the server's
 //! ```
 //!
-//! The recordings are `spec/shmipc/*.txt`. The last test proves that each byte of them matters.
+//! The recordings are `spec/shmipc/*.txt`. The last two tests prove that each byte of the
+//! recordings matters.
 
 use crate::support_foe;
 use crate::support_golden;
@@ -29,7 +30,7 @@ use support_golden::{
     From, Line, Mask, Recording, Transcript, hear, is_silent, names, recordings, say, with_names,
 };
 
-/// The recorded side's use of the shared memory: one message each way.
+/// The recorded side's ends of the shared memory, for one message in each direction.
 struct Ends {
     region: Arc<BufferRegion>,
     producer: Producer,
@@ -37,7 +38,7 @@ struct Ends {
 }
 
 impl Ends {
-    /// Opens the memory that our client created.
+    /// Opens the memory that the client under test created.
     fn opened(buffer: BorrowedFd<'_>, queue: BorrowedFd<'_>) -> Self {
         let region = BufferRegion::map(map(buffer)).unwrap();
         let queue = Queue::map(map(queue), QueueLayout::NATIVE).unwrap();
@@ -45,7 +46,8 @@ impl Ends {
         Self { region, producer, consumer }
     }
 
-    /// Creates the memory of a peer's client, zeroed and of the peers' default shape.
+    /// Creates the memory of a recorded client, zeroed and with the default sizes of the other
+    /// implementations.
     fn made(buffer: BorrowedFd<'_>, queue: BorrowedFd<'_>) -> Self {
         let classes = [(8172, 50), (32_748, 30), (131_052, 20)];
         let classes = classes.map(|(size, percent)| Class { size, percent });
@@ -55,7 +57,7 @@ impl Ends {
         Self { region, producer, consumer }
     }
 
-    /// Adds a message, which needs a wake-up.
+    /// Adds a message to the ring; the caller sends the wake-up that it needs.
     fn put(&mut self, bytes: &[u8]) {
         let mut slice = self.region.reserve(bytes.len()).unwrap();
         slice.as_mut_slice()[..bytes.len()].copy_from_slice(bytes);
@@ -64,7 +66,7 @@ impl Ends {
         until("it sleeps", || self.producer.mark_working());
     }
 
-    /// Takes the message that a wake-up announced.
+    /// Takes the message that a wake-up announced from the ring.
     fn take(&mut self) -> Vec<u8> {
         let Element { stream, offset, .. } = self.consumer.pop().unwrap().expect("a message");
         assert_eq!(stream, STREAM);
@@ -77,13 +79,13 @@ fn map(fd: BorrowedFd<'_>) -> SharedMap {
     SharedMap::map(fd, usize::try_from(size).unwrap()).unwrap()
 }
 
-/// Our client connects to a server that sends the recorded messages. Returns the transcript, or why
-/// our client gave up.
+/// Connects the client under test to a server that sends the recorded messages. Returns the
+/// transcript, or why the client gave up.
 fn replay_to_our_client(recording: &Recording) -> Result<String, String> {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("s.sock");
     let listener = Listener::listen_unix_path(&path, 0o600, 1).unwrap();
-    // The name of a memfd is only text; a file needs a directory.
+    // The name of a memfd is only a text, but a file needs a directory.
     let (prefix, mapping) = match recording.is_memfd() {
         true => (recording.start.rsplit_once('_').unwrap().0.to_owned(), MemMapType::MemFd),
         false => (directory.path().join("shm").to_str().unwrap().into(), MemMapType::DevShmFile),
@@ -121,14 +123,14 @@ fn replay_to_our_client(recording: &Recording) -> Result<String, String> {
     })
 }
 
-/// Sends the server's lines, and records the messages of our client; `None` if it hangs up before
-/// the end.
+/// Sends the server's recorded lines, and records the messages of the client under test. Returns
+/// `None` if the client hangs up before the end.
 fn serve_as_recorded(socket: &Socket, recording: &Recording, mask: &Mask) -> Option<String> {
     let mut transcript = Transcript::default();
     let mut ends = None;
     for line in &recording.lines {
         if line.from == From::Server {
-            // Neither side sends before its turn.
+            // Neither side may send before its turn in the recording.
             if ends.is_none() && !is_silent(socket) {
                 return None;
             }
@@ -162,8 +164,8 @@ fn open(path: &Path) -> File {
     File::options().read(true).write(true).open(path).unwrap()
 }
 
-/// A client that sends the recorded messages connects to our server. Returns the transcript, or
-/// `None` if our server hung up.
+/// Connects a client that sends the recorded messages to the server under test. Returns the
+/// transcript, or `None` if the server hung up.
 fn replay_to_our_server(recording: &Recording) -> Option<String> {
     let home = Home::new();
     let wire = Wire::connect(&home.path());
@@ -191,7 +193,7 @@ fn replay_to_our_server(recording: &Recording) -> Option<String> {
                 say(&wire.socket, &line.bytes, &descriptors);
             }
             Some(BY_PATH) => {
-                // The recorded files, in a directory of this test.
+                // The recorded files are created in a directory of this test.
                 let both = names(&line.bytes).unwrap();
                 let both = both.map(|name| moved(&name, home.directory.path()));
                 let sizes = [Queue::size_bytes(QUEUE_ENTRIES).unwrap(), BUFFER_BYTES];
@@ -219,7 +221,7 @@ fn write_as_recorded(transcript: &mut Transcript, line: &Line) {
     }
 }
 
-/// Memory of the recorded sizes and names, in the recorded order.
+/// Memfds of the recorded sizes and names, in the recorded order.
 fn memfds(line: &Line) -> Vec<OwnedFd> {
     let named = |name: &str| {
         name.strip_prefix("/memfd:")
@@ -249,8 +251,8 @@ fn our_server_says_what_theirs_say() {
     }
 }
 
-/// Received messages are checked as strictly as sent ones: with any other byte, no handshake
-/// succeeds.
+/// The client checks received messages as strictly as it makes sent ones: if any other byte is
+/// received, the handshake fails.
 #[test]
 fn our_client_agrees_to_nothing_else() {
     for (name, recording) in recordings() {
@@ -264,7 +266,7 @@ fn our_client_agrees_to_nothing_else() {
     }
 }
 
-/// Names are only text, so the headers count.
+/// The server takes names as any text, so only the bytes of the headers are changed.
 #[test]
 fn our_server_agrees_to_nothing_else() {
     for (name, recording) in recordings() {
@@ -273,7 +275,9 @@ fn our_server_agrees_to_nothing_else() {
         };
         for (index, at) in bytes_of(&recording, is_received).filter(|(_, at)| *at < 8) {
             let mut other = recording.clone();
-            // A message with a slightly greater length is awaited, and newer versions are accepted.
+            // A small change of the length or of the version would be legal, so these bytes get
+            // another change: a slightly greater length is awaited, and newer versions are
+            // accepted.
             other.lines[index].bytes[at] ^= if at == 3 || at == 6 { 1 } else { 0x80 };
             let passed = replay_to_our_server(&other);
             assert_eq!(passed, None, "{name}: line {index}, byte {at}");
@@ -281,7 +285,7 @@ fn our_server_agrees_to_nothing_else() {
     }
 }
 
-/// Index of the line, and of the byte in it.
+/// Index of each line that `is_meant` selects, and of each byte in it.
 fn bytes_of(
     recording: &Recording,
     is_meant: impl Fn(&Line) -> bool,
@@ -290,12 +294,12 @@ fn bytes_of(
     lines.flat_map(|(index, line)| (0..line.bytes.len()).map(move |at| (index, at)))
 }
 
-/// The only stream.
+/// Id of the only stream in the recordings.
 const STREAM: u32 = 2;
 const QUESTION: &[u8] = b"?";
 const ANSWER: &[u8] = b"!";
 const BY_PATH: u8 = 0;
 const WAKE_UP: u8 = 1;
-/// The peers' defaults.
+/// Default capacity of a queue in the other implementations, in elements.
 const QUEUE_ENTRIES: u32 = 8192;
 const BUFFER_BYTES: usize = 32 << 20;

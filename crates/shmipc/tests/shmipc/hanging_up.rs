@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Messages over the socket arrive although their sender ends the session at once. It lingers, up
-//! to `Config::linger`, until the peer has read them or, over TCP, has hung up as well.
+//! Messages over the socket arrive although their sender ends the session at once. The sender
+//! lingers, up to `Config::linger`, until the peer has read the messages or, over TCP, has hung up
+//! as well.
 //!
 //! ```text
 //!   sender    fallback data, close ───▶ lingers ────────────────────▶ hangs up
 //!   receiver            still writes, reads nothing … ─▶ reads all of it
 //! ```
 //!
-//! A peer that shut down its write direction, and reads nothing, is not waited for.
+//! The sender does not wait for a peer that shut down its write direction and reads nothing.
 
 use crate::support_foe;
 
@@ -22,13 +23,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use support_foe::{Foe, Wire, small, soon};
 
-/// More than the region has, so that it uses the socket; less than a TCP socket accepts without a
-/// reader.
+/// Length in bytes of a message that exceeds the region, so that it uses the socket, but that a TCP
+/// socket accepts without a reader.
 const MESSAGE_BYTES: usize = (1 << 20) + 4096;
-/// Less than a Unix socket accepts.
+/// Number of bytes that the receiver leaves unread; a Unix socket accepts more.
 const LAST_BYTES: usize = 16 << 10;
 
-/// How long to check that something does not happen.
+/// How long to check that an event does not happen.
 const A_WHILE: Duration = Duration::from_millis(100);
 
 fn accepted(listener: &Listener) -> Socket {
@@ -40,7 +41,8 @@ fn accepted(listener: &Listener) -> Socket {
     socket.unwrap()
 }
 
-/// A session of ours over TCP, and the connection of its acceptor. Version 2 answers nothing.
+/// A client's session over TCP, and the connection that the acceptor controls by hand. In version 2
+/// the acceptor need not answer.
 fn over_tcp(linger: Duration, directory: &tempfile::TempDir) -> (Session, Wire) {
     let listener = Listener::listen_tcp("127.0.0.1:0".parse().unwrap(), 16).unwrap();
     let address = format!("tcp:{}", listener.local_addr().unwrap().unwrap());
@@ -56,7 +58,7 @@ fn over_tcp(linger: Duration, directory: &tempfile::TempDir) -> (Session, Wire) 
     (session, wire)
 }
 
-/// The same on a Unix socket.
+/// A client's session on a Unix socket, and its hostile server.
 fn over_unix(linger: Duration, directory: &tempfile::TempDir) -> (Session, Foe) {
     let path = directory.path().join("s.sock");
     let listener = Listener::listen_unix_path(&path, 0o600, 16).unwrap();
@@ -70,7 +72,7 @@ fn over_unix(linger: Duration, directory: &tempfile::TempDir) -> (Session, Foe) 
     })
 }
 
-/// Sends a message that no slices have room for, then ends stream and session.
+/// Sends a message for which the region has no slices, then ends stream and session.
 fn send_and_close(session: &Session) {
     let mut stream = session.open(&[]).unwrap();
     stream.send_deadline(&[7; MESSAGE_BYTES], soon()).unwrap();
@@ -83,7 +85,7 @@ fn has_not_finished(session: &Session) {
     assert!(matches!(early, Err(WaitError::TimedOut)), "it hung up: {early:?}");
 }
 
-/// Reads the message but for its last bytes.
+/// Reads the message except for its last bytes.
 fn read_most(wire: &Wire) {
     let (header, _) = wire.receive(16).expect("the connection was reset");
     let length = u32::from_be_bytes([header[0], header[1], header[2], header[3]]) as usize;
@@ -91,7 +93,7 @@ fn read_most(wire: &Wire) {
     is_message(wire, MESSAGE_BYTES - LAST_BYTES);
 }
 
-/// Reads the rest, and the end of the stream.
+/// Reads the last bytes of the message, and the end of the stream.
 fn read_the_last(wire: &Wire) {
     is_message(wire, LAST_BYTES);
     assert_eq!(wire.receive(12).unwrap().0[7], 2, "the end of the stream");
@@ -102,7 +104,7 @@ fn is_message(wire: &Wire, bytes: usize) {
     assert!(bytes.iter().all(|byte| *byte == 7));
 }
 
-/// Writes messages to a peer that has closed its session.
+/// Writes messages to the side that has closed its session.
 fn write_on(wire: &Wire, version: u8) {
     for _ in 0..10 {
         assert!(wire.send(&encode::polling(version)), "the connection was reset");
@@ -120,7 +122,7 @@ fn over_tcp_nothing_that_is_under_way_is_destroyed() {
     has_not_finished(&session);
     read_the_last(&wire);
     assert!(wire.receive(1).is_none());
-    // A peer that reads to the end may write meanwhile, and gets no error.
+    // A peer that reads to the end may write meanwhile, and its writes succeed.
     write_on(&wire, 2);
     has_not_finished(&session);
     write_on(&wire, 2);
@@ -137,7 +139,7 @@ fn on_a_unix_socket_it_is_waited_for_until_it_is_read() {
     read_most(&foe.wire);
     has_not_finished(&session);
     read_the_last(&foe.wire);
-    // It need not hang up.
+    // On a Unix socket the session finishes although the peer does not hang up.
     session.finished(Some(soon())).unwrap();
     foe.wire.hears_the_end();
 }
@@ -172,8 +174,8 @@ fn peer_that_hung_up_is_not_waited_for() {
     session.finished(Some(soon())).unwrap();
 }
 
-/// All slices of its region are allocated, so our answers use the socket; and more of its data is
-/// unread than the limit allows.
+/// A client that has allocated all slices of its region, so that the server's answers use the
+/// socket. It has also sent more data than the server's limit of unread bytes.
 fn silent(path: &Path) -> (Foe, Vec<Slice>) {
     let foe = Foe::client(path);
     let region = Arc::clone(&foe.memory.region);
@@ -211,7 +213,7 @@ fn peer_that_shut_down_writing_is_not_waited_for() {
         assert!(sent.is_err() && !timed_out, "{sent:?}");
     };
     std::thread::scope(|scope| {
-        // One sleeps already, one comes afterwards.
+        // One sender sleeps already when the peer shuts down writing; the other sends afterwards.
         let later = soon() + A_WHILE;
         let waiting = scope.spawn(move || first.send_deadline(&[2; 60_000], later));
         std::thread::sleep(A_WHILE);
@@ -225,5 +227,5 @@ fn peer_that_shut_down_writing_is_not_waited_for() {
     drop((foe, taken));
 }
 
-/// Limit of unread fallback data, above which the socket is not read.
+/// Limit of unread fallback data in bytes, above which the socket is not read.
 const UNREAD_BYTES: u64 = 1 << 20;

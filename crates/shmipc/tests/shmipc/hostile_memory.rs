@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A peer writes anything into shared memory, or truncates it: no panic, no endless loop, no byte
-//! with two owners.
+//! A peer writes any words into shared memory, or truncates it: this process does not panic or loop
+//! for ever, and no byte gets two owners.
 
 use crate::support_hostile;
 
@@ -32,7 +32,7 @@ proptest! {
         support_hostile::image(&input);
     }
 
-    /// Headers that are plausible one by one.
+    /// Any region whose list headers are plausible one by one.
     #[test]
     fn lists_that_the_peer_made_up(
         lists in 0_u16..5,
@@ -55,7 +55,8 @@ proptest! {
     }
 }
 
-/// Two slices of a message, and the peer's change of them.
+/// Sends a message of two slices, lets `change` modify the slices as a peer could, and receives the
+/// message.
 fn received_after(change: impl FnOnce(&SharedMap, usize, usize)) -> (String, Vec<usize>) {
     let (ours, theirs) = support_hostile::mappings(4096);
     let classes = [Class { size: 60, percent: 50 }, Class { size: 252, percent: 50 }];
@@ -100,7 +101,7 @@ fn a_list_that_is_seen_to_be_wrong_is_not_taken_from_again() {
     let classes = [Class { size: 60, percent: 50 }, Class { size: 252, percent: 50 }];
     let region = BufferRegion::create(ours, &classes).unwrap();
     let held = region.reserve(60).unwrap();
-    // Like a stale head after ABA: an allocated slice is free once more.
+    // The peer makes an allocated slice the head, as a stale head after ABA would.
     let list = region.geometry().lists()[0];
     theirs.store(list.header as usize + 8, 0);
     theirs.store_byte(list.area() as usize + 16, 1);
@@ -108,14 +109,14 @@ fn a_list_that_is_seen_to_be_wrong_is_not_taken_from_again() {
     assert_eq!(other.capacity(), 252);
     let counts = region.counts();
     assert!(counts[0].is_stopped && counts[0].violations == 1 && !counts[1].is_stopped);
-    // A head out of range.
+    // The peer makes the head of list 1 an offset out of range.
     theirs.store(region.geometry().lists()[1].header as usize + 8, 3);
     assert!(region.reserve(60).is_none());
     assert!(region.counts()[1].is_stopped);
     drop((held, other));
 }
 
-/// The peer writes from its own thread, at any moment.
+/// The peer writes random words from a thread of its own, at any moment.
 #[test]
 fn a_region_is_used_while_the_peer_scribbles() {
     let (ours, theirs) = support_hostile::mappings(1 << 16);
@@ -127,7 +128,8 @@ fn a_region_is_used_while_the_peer_scribbles() {
             let mut word = 1_u32;
             while !is_over.load(Ordering::Relaxed) {
                 word = word.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-                // Words of list headers and of the first slices, mostly small numbers.
+                // The words are those of list headers and of the first slices; the values are
+                // mostly small numbers.
                 let at = (word >> 20) as usize % 64 * 4;
                 theirs.store(at, if word & 8 == 0 { word >> 22 } else { word });
             }
@@ -162,7 +164,7 @@ fn truncated_memory_ends_the_session_and_nothing_else() {
     let mut ours = region.reserve(10).unwrap();
 
     file.set_len(0).unwrap();
-    // The peer's mapping is unguarded here, and not accessed any more.
+    // The peer's mapping is not guarded, and must not be accessed any more, even by its drop.
     std::mem::forget(theirs);
     ours.as_mut_slice().fill(1);
     assert_eq!(chain.as_slice(), [0; 4096]);

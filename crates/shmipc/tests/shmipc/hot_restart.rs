@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use support_async::{until, within};
 
-/// Answers each message with its own name.
+/// A server that answers each message with its own name.
 struct Server {
     shmipc: Shmipc,
     sessions: Arc<Mutex<Vec<Session>>>,
@@ -61,7 +61,7 @@ impl Server {
         Self { shmipc, sessions, answers, accepting }
     }
 
-    /// Stops accepting connections; its sessions go on.
+    /// Stops accepting connections; the server's sessions continue.
     async fn stop_listening(&mut self) {
         self.accepting.abort();
         let _ = (&mut self.accepting).await;
@@ -104,7 +104,7 @@ impl Place {
         Self { address: format!("unix:{}", path.display()), path, _directory: directory }
     }
 
-    /// Another server takes the address over.
+    /// Starts another server, which takes over the address.
     fn take_over(&self, name: &'static str) -> Server {
         std::fs::remove_file(&self.path).unwrap();
         Server::start(&self.address, name)
@@ -117,7 +117,8 @@ async fn manager(place: &Place, sessions: usize) -> SessionManager {
     within("connecting", made).await.unwrap()
 }
 
-/// Calls without pause, each on a stream of the manager, until stopped; returns their number.
+/// Starts tasks that make calls without pause until stopped, each call on a stream of the manager.
+/// Each task returns its number of calls.
 fn load(manager: &SessionManager, tasks: usize, stop: &Arc<AtomicBool>) -> Vec<Calling> {
     let calling = |_| {
         let (manager, stop) = (manager.clone(), Arc::clone(stop));
@@ -147,7 +148,8 @@ async fn under_load_no_call_fails_restart_after_restart() {
     restart_under_load(server, &manager, next).await;
 }
 
-/// No other server can listen on a port before the old one stops; its sessions go on meanwhile.
+/// Over TCP a new server cannot listen on the port before the old one stops to listen; the old
+/// server's sessions continue meanwhile.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn under_load_over_tcp_no_call_fails_restart_after_restart() {
     let (shmipc, listener) = Server::bind("tcp:127.0.0.1:0").unwrap();
@@ -170,7 +172,7 @@ async fn under_load_over_tcp_no_call_fails_restart_after_restart() {
     restart_under_load(server, &manager, next).await;
 }
 
-/// Three restarts; `successor` takes the address over.
+/// Three hot restarts under load; `successor` starts the server that takes over the address.
 async fn restart_under_load(
     mut server: Server,
     manager: &SessionManager,
@@ -258,7 +260,7 @@ async fn without_a_new_server_clients_stay_and_no_call_fails() {
         old.shmipc.metrics().iter().map(|one| one.stability.hot_restart_error_count).sum();
     assert_eq!(failures, 2);
 
-    // The next one succeeds.
+    // The next hot restart succeeds.
     let new = Server::start(&place.address, "new");
     old.shmipc.hot_restart(8).unwrap();
     let state = within("the handover", old.shmipc.hot_restarted(8)).await;
@@ -287,7 +289,7 @@ async fn a_server_that_keeps_the_address_is_not_followed_for_ever() {
         calls += 1;
     }
     assert!(calls > 0);
-    // The hot restart is over.
+    // The hot restart is over by now, so the number of sessions grows no more.
     let sessions = old.sessions();
     assert!(sessions < 60, "{sessions} sessions");
     let started = Instant::now();

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Sessions over shmipc with peers that follow the rules, and its files, regions and queues.
+//! Tests of sessions over shmipc with peers that follow the rules, and of the protocol's files,
+//! regions and queues.
 
 #[cfg(feature = "tokio")]
 #[path = "../support_async/mod.rs"]

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Metrics: exact figures after a known exchange, and a monitor that gets reports of idle sessions
-//! too.
+//! Tests of metrics: exact figures after a known exchange, and a monitor that gets reports of idle
+//! sessions, too.
 
 #![cfg(feature = "tokio")]
 
@@ -69,7 +69,8 @@ async fn a_known_exchange_has_the_right_figures_on_both_sides() {
     there.send(&[8; 300]).await.unwrap();
     assert_eq!(stream.recv().await.unwrap().unwrap().len(), 300);
 
-    // The head is stored when the ring is empty, and a wake-up may be read after its message.
+    // The consumer stores the head only when the ring is empty, and may read a wake-up after the
+    // message that it announced. So the figures need a moment.
     until("empty queues, and a wake-up read", || {
         is_settled(&manager.stats().total.performance, &shmipc.metrics()[0].performance)
     })
@@ -93,7 +94,7 @@ async fn a_known_exchange_has_the_right_figures_on_both_sides() {
     }
     assert_eq!(here.total, client);
 
-    // Nothing happens any more, and the monitor gets reports all the same.
+    // The sessions are idle, and the monitor gets reports all the same.
     let reports = notes.reports.lock().unwrap().len();
     until("the monitor", || notes.reports.lock().unwrap().len() >= reports + 3).await;
     let (performance, stability, memory) = *notes.reports.lock().unwrap().last().unwrap();

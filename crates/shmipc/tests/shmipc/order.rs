@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Messages that come late, or in another order than they were sent: no ghost of a closed stream,
-//! no lost slice, no end before the data.
+//! Messages that arrive late, or in another order than they were sent, do not reopen a closed
+//! stream, lose a slice, or let an end overtake data.
 
 use crate::support_foe;
 
@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use support_foe::{Foe, Memory, Wire, soon, until};
 
-/// A hostile client, and our side of its session.
+/// A hostile client, and the server's session with it.
 fn pair() -> (Foe, Session) {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("s.sock");
@@ -89,7 +89,8 @@ fn an_end_in_the_ring_waits_for_the_data_on_the_socket() {
 fn an_end_on_the_socket_waits_for_the_data_in_the_ring() {
     for _ in 0..50 {
         let (mut foe, session) = pair();
-        // Added without a wake-up, as by a peer whose other thread is about to send it.
+        // The elements are added without a wake-up, as by a peer of which another thread is about
+        // to send the wake-up.
         for index in 0..60_u32 {
             let offset = foe.memory.message(&index.to_le_bytes());
             foe.memory.producer.put(Element { stream: 2, offset, status: 0 }).unwrap();
@@ -119,7 +120,7 @@ fn a_ring_that_is_never_empty_holds_up_no_end() {
         let talking = scope.spawn(move || {
             let (mut round, mut has_closed) = (0_u32, false);
             while !over.load(Ordering::Relaxed) {
-                // The ring is full all the time.
+                // The client keeps the ring full all the time.
                 if let Some(slice) = foe.memory.region.reserve(8) {
                     let offset = foe.memory.region.send_one(slice).unwrap();
                     while !foe.put(4, offset, 0) {
@@ -130,7 +131,8 @@ fn a_ring_that_is_never_empty_holds_up_no_end() {
                 if round == 500 {
                     assert!(foe.wire.send(&encode::stream_close(3, 3)));
                 }
-                // Only then: a close in the ring is a reason to read the socket.
+                // The close through the ring comes only after the other stream's end, because it
+                // would itself be a reason to read the socket.
                 if !has_closed && third_over.load(Ordering::Relaxed) {
                     has_closed = true;
                     while !foe.put(2, 0, 1) {}
@@ -158,7 +160,8 @@ fn wake_ups_without_anything_and_anything_without_wake_ups() {
     foe.say(2, b"hello");
     let mut ours = session.accept_deadline(soon()).unwrap().unwrap();
     assert_eq!(ours.recv_deadline(soon()).unwrap().unwrap(), b"hello");
-    // Added while the flag is set by another thread, which sends the wake-up a little later.
+    // The element is added after another thread has set the flag; that thread sends the wake-up a
+    // little later.
     foe.memory.producer.mark_working();
     let offset = foe.memory.message(b"unnotified");
     foe.memory.producer.put(Element { stream: 2, offset, status: 0 }).unwrap();
@@ -175,7 +178,7 @@ fn messages_before_hang_up_arrive_and_the_rest_is_freed() {
         let offset = foe.memory.message(&index.to_le_bytes());
         foe.memory.producer.put(Element { stream: 2, offset, status: 0 }).unwrap();
     }
-    // Hangs up without a message.
+    // The client hangs up without a message.
     foe.wire.socket.shutdown_both().unwrap();
     let mut ours = session.accept_deadline(soon()).unwrap().unwrap();
     for index in 0..20_u32 {
@@ -186,7 +189,8 @@ fn messages_before_hang_up_arrive_and_the_rest_is_freed() {
     drop(foe);
 }
 
-/// More is unread than the limit allows, so the socket is not read; and the ring is full.
+/// More bytes are unread than the limit allows, so the server does not read the socket; and the
+/// ring is full.
 #[test]
 fn blocked_sender_learns_of_the_end_while_nothing_is_read() {
     let directory = tempfile::tempdir().unwrap();
@@ -202,7 +206,7 @@ fn blocked_sender_learns_of_the_end_while_nothing_is_read() {
         let session = listener.accept_deadline(soon()).unwrap();
         (connecting.join().unwrap(), session)
     });
-    // Unread up to the limit, and what is more fits into the socket.
+    // The server holds unread bytes up to its limit, and the rest fits into the socket.
     for _ in 0..11 {
         foe.wire.send(&fallback(2, &[7; 100_000]));
     }
@@ -218,7 +222,7 @@ fn blocked_sender_learns_of_the_end_while_nothing_is_read() {
     });
 }
 
-/// A stream of ours over TCP to a hostile peer.
+/// A client's stream over TCP to a hostile server.
 fn over_tcp(directory: &std::path::Path) -> (Session, Foe) {
     let listener = partywall_sys::Listener::listen_tcp("127.0.0.1:0".parse().unwrap(), 16).unwrap();
     let address = format!("tcp:{}", listener.local_addr().unwrap().unwrap());
@@ -247,8 +251,8 @@ fn over_tcp(directory: &std::path::Path) -> (Session, Foe) {
     (session, Foe { wire, memory })
 }
 
-/// A Unix socket buffers nothing in between. But a message may be written in two parts, with the
-/// close added between them. The sender may have others after it.
+/// On a Unix socket everything written has arrived. But a sender may write a message in two parts,
+/// and add the close to the ring between them.
 #[test]
 fn an_end_in_the_ring_waits_for_the_rest_of_a_message_on_the_socket() {
     for cut in [3, 10, 500] {
@@ -267,7 +271,8 @@ fn an_end_in_the_ring_waits_for_the_rest_of_a_message_on_the_socket() {
         for stream in [3, 2] {
             foe.memory.producer.put(Element { stream, offset: 0, status: 1 }).unwrap();
         }
-        // The next byte wakes us: no wake-up fits within a message.
+        // The next byte wakes the receiver, because a wake-up message cannot be sent within another
+        // message.
         let _ = foe.memory.producer.mark_working();
         let (next, rest) = rest.split_at(1);
         assert!(foe.wire.send(next));
@@ -281,7 +286,8 @@ fn an_end_in_the_ring_waits_for_the_rest_of_a_message_on_the_socket() {
     }
 }
 
-/// A wake-up and data arrive in one read, when a close in the ring is the only reason to read.
+/// A wake-up and data arrive in one read of the socket, and a close in the ring is the only reason
+/// for that read.
 #[test]
 fn all_frames_of_one_read_are_processed() {
     let (mut foe, session) = pair();
@@ -314,7 +320,8 @@ fn all_frames_of_one_read_are_processed() {
     }
 }
 
-/// A stream with a message that was cut did not end in good order, whatever the ring says.
+/// If a stream's message was cut, the stream did not end in good order, even if the ring has its
+/// close.
 #[test]
 fn an_end_in_the_ring_is_not_believed_where_the_connection_was_cut_within_a_message() {
     let directory = tempfile::tempdir().unwrap();
@@ -344,7 +351,7 @@ fn an_end_in_the_ring_is_not_believed_where_the_connection_was_cut_within_a_mess
     }
 }
 
-/// TCP may still have data in its sender's buffers when the close is already in the ring.
+/// The sender's TCP buffers may still hold data when the close is already in the ring.
 #[test]
 fn over_tcp_an_end_in_the_ring_waits_for_the_rest_of_a_message() {
     let directory = tempfile::tempdir().unwrap();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! First mistakes: only one side uses the protocol, a message is too long, the wrong side opens a
-//! stream. Each error names the setting or the side that corrects it, and says so once.
+//! Mistakes of a beginner: only one side uses the protocol, a message is too long, the wrong side
+//! opens a stream. Each error names once the setting or the side that corrects the mistake.
 
 use partywall::blocking::{Listener, Session, connect_with, connect_with_protocol};
 use partywall::{BackPressure, Config, ConnectError, OpenError, SessionError};
@@ -15,7 +15,7 @@ fn soon() -> Instant {
     Instant::now() + Duration::from_secs(30)
 }
 
-/// Connects by shmipc.
+/// Connects with the protocol shmipc.
 fn connect(address: &str, config: &Config) -> Result<Session, ConnectError> {
     connect_with_protocol(address, config, Arc::new(Shmipc::default()))
 }
@@ -30,7 +30,7 @@ fn pair(directory: &tempfile::TempDir, config: &Config) -> (Session, Session) {
     })
 }
 
-/// No error of the chain repeats the text of another.
+/// Asserts that no error of the chain repeats the text of another.
 fn says_once(error: &dyn Error) {
     let whole = error.to_string();
     let mut source = error.source();
@@ -78,7 +78,7 @@ fn client_without_protocol_names_what_to_configure() {
     let path = directory.path().join("s.sock");
     let listener = UnixListener::bind(&path).unwrap();
     let error = std::thread::scope(|scope| {
-        // What a peer does with an unknown message.
+        // The listener hangs up after eight bytes, as a shmipc server does for an unknown message.
         scope.spawn(|| listener.accept().unwrap().0.read_exact(&mut [0; 8]).unwrap());
         connect_with(&*format!("unix:{}", path.display()), &Config::default()).unwrap_err()
     });
@@ -93,16 +93,16 @@ fn only_the_connecting_side_opens_streams() {
     let error = server.open(&[]).unwrap_err();
     let is_unsupported = matches!(error, OpenError::Session(SessionError::Unsupported { .. }));
     assert!(is_unsupported && error.to_string().contains("of the connecting side"), "{error}");
-    // No stream would ever come, so accepting one fails at once.
+    // A server cannot open streams, so accepting one fails at once.
     let error = client.accept().unwrap_err();
     assert!(matches!(error, SessionError::Unsupported { .. }), "{error}");
     assert!(error.to_string().contains("of the connecting side"), "{error}");
-    // Both go on.
+    // Both sessions continue after the failed calls.
     let mut stream = client.open(&[]).unwrap();
     stream.send(b"there").unwrap();
     let mut accepted = server.accept_deadline(soon()).unwrap().unwrap();
     assert_eq!(accepted.recv_deadline(soon()).unwrap().unwrap(), b"there");
-    // After the end, accepting returns the end, and opening says why.
+    // After the session's end, accepting returns the end, and opening a stream says why it fails.
     drop((stream, accepted));
     client.close(0, "");
     assert!(matches!(client.accept(), Ok(None)));

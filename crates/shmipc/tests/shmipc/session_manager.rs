@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The session manager: turns of sessions, reuse of streams, and replacement of broken sessions.
+//! Tests of the session manager: turns of sessions, reuse of streams, and replacement of broken
+//! sessions.
 
 #![cfg(feature = "tokio")]
 
@@ -17,8 +18,8 @@ use std::time::Duration;
 use support_async::{until, within};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-/// A server. A message that begins with `!` gets no answer, `2` two answers, and `x` closes the
-/// stream.
+/// A server of which a message that begins with `!` gets no answer, one with `2` two answers, and
+/// one with `x` a close of the stream.
 struct Server {
     address: String,
     sessions: Arc<Mutex<Vec<Session>>>,
@@ -119,7 +120,8 @@ async fn a_stream_that_is_put_back_is_the_next_one_and_one_stream_to_the_server(
         assert!(stream.put_back());
     }
     assert_eq!((server.sessions(), server.streams()), (1, 1));
-    // Two at a time are different, and the one that was put back first is reused first.
+    // Two streams in use at the same time are different, and the stream that was put back first is
+    // reused first.
     let (mut first, mut second) = (get(&manager).await, get(&manager).await);
     call(&mut first, b"a").await;
     call(&mut second, b"b").await;
@@ -143,14 +145,15 @@ async fn sessions_take_turns_of_thirty_two() {
         call(&mut stream, b"here").await;
         streams.push(stream);
     }
-    // The first turn begins with 1, as with peers.
+    // The first turn begins with request 1, not 0, as in shmipc-go, so one session has one stream
+    // less.
     let mut counts = server.streams_of_sessions();
     counts.sort_unstable();
     assert_eq!(counts, [31, 32, 32, 32]);
     let metrics = manager.stats();
     assert_eq!(metrics.sessions.len(), 4);
     assert_eq!(metrics.total.stability.active_stream_count, 127);
-    // The four share a region.
+    // The four sessions share a region, so it counts once.
     assert_eq!(metrics.total.share_memory, metrics.sessions[0].share_memory);
     drop(streams);
     until("no stream", || server.streams_of_sessions().iter().all(|count| *count == 0)).await;
@@ -173,8 +176,8 @@ async fn dirty_streams_are_closed_and_not_kept() {
     let mut unread = get(&manager).await;
     unread.send(b"2").await.unwrap();
     within("an answer", unread.recv()).await.unwrap().unwrap();
-    // The second answer has arrived, or arrives before the next call: the stream is not reused in
-    // either case.
+    // The second answer has arrived at the client, so the stream has an unread message and is not
+    // reused.
     until("the second answer", || manager.stats().total.performance.in_flow_bytes == 2).await;
     assert!(!unread.put_back());
 
@@ -204,8 +207,7 @@ async fn dirty_streams_are_closed_and_not_kept() {
 async fn peer_event_on_idle_stream_is_seen_before_reuse() {
     let server = Server::start();
     let manager = manager(&server, Config::default()).await;
-    // An answer that was not awaited arrives after the stream was put back; another message closes
-    // it.
+    // After the stream was put back, a late answer arrives, or the server closes the stream.
     for text in [&b"late"[..], b"x"] {
         let mut other = get(&manager).await;
         let mut stream = get(&manager).await;
@@ -218,7 +220,7 @@ async fn peer_event_on_idle_stream_is_seen_before_reuse() {
                 || now.stability.active_stream_count < before.stability.active_stream_count
         })
         .await;
-        // Everything before the answer to this has been processed.
+        // When this answer arrives, everything that the server sent before has been processed.
         call(&mut other, b"settled").await;
         let mut next = get(&manager).await;
         call(&mut next, b"mine").await;
@@ -286,7 +288,7 @@ async fn while_one_session_is_broken_another_serves_and_it_comes_back_after_the_
     let manager = manager(&server, config).await;
     until("two sessions", || server.sessions() == 2).await;
     server.sessions.lock().unwrap().remove(0).close(0, "");
-    // On a busy machine it may have been replaced before this check.
+    // On a busy machine the manager may have replaced the session before this check.
     until("one session", || manager.live() == 1 || server.sessions() == 2).await;
     for _ in 0..64 {
         let mut stream = get(&manager).await;
@@ -299,7 +301,7 @@ async fn while_one_session_is_broken_another_serves_and_it_comes_back_after_the_
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn when_no_session_is_left_asking_for_a_stream_connects_at_once() {
     let mut server = Server::start();
-    // The interval alone would take a minute.
+    // The rebuild interval alone would take a minute.
     let manager = manager(&server, Config::default().session_num(2)).await;
     let mut lost = get(&manager).await;
     call(&mut lost, b"here").await;

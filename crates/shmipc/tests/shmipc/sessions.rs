@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Sessions of ours on both sides of this protocol: every size, every transport, both fronts, and
-//! exhausted memory.
+//! Tests with this crate on both sides of the protocol: every message size, every kind of memory,
+//! both fronts, and exhausted memory.
 
 use partywall::tokio::{Listener, Session, connect_with_protocol};
 use partywall::{BackPressure, Config, Trust, TrustPolicy};
@@ -53,7 +53,7 @@ fn payload(len: usize, seed: usize) -> Vec<u8> {
     (0..len).map(|at| (at * 7 + (at >> 8) + seed) as u8).collect()
 }
 
-/// Echoes streams, as bytes, until the session ends.
+/// Echoes each stream of the session, as bytes, until the session ends.
 fn echo(server: Session) -> tokio::task::JoinHandle<()> {
     tokio::spawn(async move {
         while let Ok(Some(stream)) = server.accept().await {
@@ -162,7 +162,7 @@ async fn messages_without_memory_use_the_socket_in_order() {
             client
         });
         let mut there = within("accepting", server.accept()).await.unwrap().unwrap();
-        // Unread messages exhaust the memory.
+        // The peer does not read, so unread messages exhaust the memory.
         let client = within("sending", sending).await.unwrap();
         for index in 0..200usize {
             let message = within("receiving", there.recv()).await.unwrap().unwrap();
@@ -274,7 +274,7 @@ async fn files_of_clients_that_nobody_vouches_for_are_not_opened() {
     let listener = listener.with_protocol(Arc::new(Shmipc::new(files.clone()).unwrap()));
     let address = listener.local_address().to_string();
     let accepting = tokio::spawn(async move { listener.accept().await.map(|_| ()) });
-    // Version 2 has no answer, so connecting succeeds.
+    // In version 2 the server does not answer, so connecting succeeds.
     let protocol = Arc::new(Shmipc::new(files).unwrap());
     let _session = connect_with_protocol(address, &Config::default(), protocol).await;
     let why = within("refusing", refused.recv()).await.unwrap();

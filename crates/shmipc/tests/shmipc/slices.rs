@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Two sides exchange messages: each arrives unchanged, and at the end every slice is free on both
-//! sides.
+//! Two processes' ends exchange messages: each message arrives unchanged, and at the end every
+//! slice is free.
 
 use partywall_shmipc::regions::{
     Backing, BufferRegion, Chain, Class, Element, Queue, QueueLayout, Side, Slice,
@@ -17,11 +17,11 @@ const CLASSES: [Class; 3] = [
     Class { size: 252, percent: 40 },
 ];
 
-/// With so many slices, none returns to the head while a thread is delayed between two
-/// instructions. That is the one case that the protocol does not survive.
+/// Number of slices with which none returns to the head of its list while a thread is delayed
+/// between two instructions. The protocol does not survive that one case.
 const LARGE: usize = 1 << 17;
 
-/// The region as seen by its creator and by the peer.
+/// The region as its creator sees it, and as the peer sees it.
 fn sides(size: usize) -> [Arc<BufferRegion>; 2] {
     let (backing, map) = Backing::create_memfd("/pair", size).unwrap();
     let creator = BufferRegion::create(map, &CLASSES).unwrap();
@@ -63,7 +63,7 @@ fn act() -> impl Strategy<Value = Act> {
     ]
 }
 
-/// Slices of one side, and messages in flight from it.
+/// Slices that one side holds, and messages in flight from that side.
 #[derive(Default)]
 struct Holding {
     slices: VecDeque<Vec<Slice>>,
@@ -151,7 +151,7 @@ proptest! {
         assert_all_free(&regions);
     }
 
-    /// A ring against a plain queue, with counters starting anywhere in 64 bits.
+    /// A ring against a plain queue; the counters start at any 64-bit number.
     #[test]
     fn elements_come_in_order(
         is_legacy: bool,
@@ -189,14 +189,14 @@ proptest! {
             }
             prop_assert_eq!(sender.room(), Ok(16 - (model.len() + unreported) as u32));
             prop_assert_eq!(receiver.pending(), Ok(model.len() as u32));
-            // Peers read all 64 bits, and calculate slots from them.
+            // Other implementations read all 64 bits of a counter, and calculate slots from them.
             let count = |at| u64::from(seen.load(at)) | u64::from(seen.load(at + 4)) << 32;
             prop_assert_eq!(count(tail).wrapping_sub(count(head)), (model.len() + unreported) as u64);
         }
     }
 }
 
-/// One direction of the exchange between two threads.
+/// One direction of an exchange between two threads.
 fn pump(region: &Arc<BufferRegion>, queue: Queue, side: Side, messages: u32, seed: u32) {
     let deadline = Instant::now() + Duration::from_secs(60);
     let (mut sender, mut receiver) = queue.split(side).unwrap();
@@ -228,7 +228,8 @@ fn pump(region: &Arc<BufferRegion>, queue: Queue, side: Side, messages: u32, see
             received += 1;
             kept.push_back(chain);
         }
-        // Freed out of order on arrival, and at the latest when no slice is left to send with.
+        // Messages are freed later than they arrive, but at the latest when the sender lacks
+        // slices.
         if kept.len() > 3 || (sent < messages && sender.room().unwrap() > 0) {
             kept.pop_front();
         }
@@ -291,7 +292,7 @@ fn empty_slices_are_left_out_and_the_last_one_stays() {
     assert!(creator.reserve(0).is_none() && creator.reserve(10_000).is_none());
     assert!(creator.send(Vec::new()).is_none());
 
-    // All but the last of each list.
+    // A chain can have all slices except the last of each list.
     let all = creator.chain_bytes_max() as usize;
     assert!(creator.reserve_chain(all + 1).is_none());
     let chain = creator.reserve_chain(all).unwrap();
@@ -309,7 +310,7 @@ fn slice_in_use_cannot_be_received() {
     let chain = mapper.receive(offset).unwrap();
     assert!(mapper.receive(offset).is_err());
     drop(chain);
-    // A message that was not sent is taken back.
+    // A message that was not sent is taken back, which frees its slices.
     let offset = creator.send(creator.reserve_chain(600).unwrap()).unwrap();
     drop(creator.receive(offset).unwrap());
     assert_all_free(&regions);

@@ -2,23 +2,23 @@
 //! Waits in tests of futures: for a future or a condition, with a deadline, and a name for the
 //! failure.
 //!
-//! It asserts nothing else: the tests do.
+//! This file asserts nothing else: the tests do.
 #![allow(dead_code, reason = "each test file uses a part")]
 
 use std::time::Duration;
 
-/// A wait that takes longer has failed.
+/// Time after which a wait has failed.
 const TIMEOUT: Duration = Duration::from_secs(60);
 /// Time between two checks of a condition.
 const PAUSE: Duration = Duration::from_millis(2);
 
-/// The result of a future, within the time-out.
+/// The result of a future; panics with `what` if the future takes longer than the time-out.
 pub async fn within<T>(what: &str, future: impl Future<Output = T>) -> T {
     let ended = tokio::time::timeout(TIMEOUT, future).await;
     ended.unwrap_or_else(|_| panic!("{what}: hung"))
 }
 
-/// Waits for a condition.
+/// Waits until the condition holds; panics with `what` after the time-out.
 pub async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     let wait = async {
         while !is_so() {

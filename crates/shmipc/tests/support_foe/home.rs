@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A listener of ours that echoes each stream, and reports the end of each session.
+//! A listener under test, which echoes each stream, and reports the end of each session.
 
 use super::{TIMEOUT, soon};
 use partywall::blocking::{Listener, Session};
@@ -11,7 +11,7 @@ use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// Listens until dropped.
+/// A listener that serves until it is dropped.
 pub struct Home {
     pub directory: tempfile::TempDir,
     pub refused: mpsc::Receiver<String>,
@@ -25,7 +25,7 @@ impl Home {
         Self::with(partywall_shmipc::Config::default(), Config::default())
     }
 
-    /// With settings; files may be in its directory.
+    /// A listener with these settings; clients may have their files in its directory.
     pub fn with(protocol: partywall_shmipc::Config, config: Config) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let protocol = Arc::new(Shmipc::new(protocol.directory(directory.path())).unwrap());
@@ -47,7 +47,8 @@ impl Home {
                 sessions.retain(|session: &JoinHandle<()>| !session.is_finished());
                 sessions.push(std::thread::spawn(move || {
                     let why = echo(&session);
-                    // Its cached slices are freed before the end is reported.
+                    // The session is dropped first, so that its cached slices are freed before its
+                    // end is reported.
                     drop(session);
                     let _ = tell.send(why);
                 }));
@@ -65,19 +66,19 @@ impl Home {
         self.directory.path().join(name)
     }
 
-    /// Why the next connection was refused.
+    /// Waits for the next refused connection, and returns why it was refused.
     pub fn refusal(&self) -> String {
         self.refused.recv_timeout(TIMEOUT).expect("it was not refused")
     }
 
-    /// Waits until one more connection was refused or has ended.
+    /// Waits until one more connection was refused, or has ended.
     pub fn is_rid_of_one(&self) {
         super::until("a session ends", || {
             self.ended.try_recv().is_ok() || self.refused.try_recv().is_ok()
         });
     }
 
-    /// Why the next session ended.
+    /// Waits for the end of the next session, and returns why it ended.
     pub fn end(&self) -> String {
         self.ended.recv_timeout(TIMEOUT).expect("it did not end").to_string()
     }
@@ -113,7 +114,7 @@ pub fn echo(session: &Session) -> SessionError {
     })
 }
 
-/// A client's settings with little memory.
+/// Settings of a client with little memory.
 pub fn small() -> partywall_shmipc::Config {
     let classes = [
         SizePercentPair { size: 4096, percent: 50 },
@@ -122,7 +123,7 @@ pub fn small() -> partywall_shmipc::Config {
     partywall_shmipc::Config::default().share_memory_buffer_cap(1 << 20).buffer_slice_sizes(classes)
 }
 
-/// The address of a path.
+/// The address of the Unix socket at `path`.
 pub fn address(path: &Path) -> String {
     format!("unix:{}", path.display())
 }

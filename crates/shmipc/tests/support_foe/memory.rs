@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The shared memory of a hostile peer: used by the rules through `region`, `producer` and
-//! `consumer`, and against them through the maps.
+//! The shared memory of a hostile peer. `region`, `producer` and `consumer` use it by the rules;
+//! the maps write any words.
 
 use partywall_shmipc::regions::{
     BufferRegion, Class, Consumer, Producer, Queue, QueueLayout, Side,
@@ -11,7 +11,7 @@ use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-/// Both regions, and both ends of one side.
+/// Queue and buffer region, and the ends of the ring that one side uses.
 #[derive(Debug)]
 pub struct Memory {
     pub queue_map: SharedMap,
@@ -75,7 +75,7 @@ impl Memory {
         SharedFileStat::of(self.buffer()).unwrap().identity
     }
 
-    /// A message that follows the rules; returns its offset.
+    /// Writes a message that follows the rules into slices; returns its offset.
     pub fn message(&self, bytes: &[u8]) -> u32 {
         let mut slices = self.region.reserve_chain(bytes.len()).unwrap();
         let mut rest = bytes;
@@ -101,7 +101,7 @@ impl Memory {
 fn map(fd: &OwnedFd) -> SharedMap {
     let size = SharedFileStat::of(fd.as_fd()).unwrap().size;
     let map = SharedMap::map(fd.as_fd(), usize::try_from(size).unwrap()).unwrap();
-    // A peer that truncates goes on in the same process.
+    // A peer that truncates the memory must survive that in this process.
     map.guard().unwrap();
     map
 }

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A peer that breaks every rule. It creates or maps the shared memory, performs the handshake by
-//! hand, and then writes anything anywhere. And a home for its sessions.
+//! A hostile peer, which breaks every rule, and a listener for its sessions. The peer creates or
+//! maps the shared memory, performs the handshake by hand, and then writes any word anywhere.
 //!
 //! ```text
 //!   Foe::client ── our listener: Home          Foe::server ── our connect
 //!      └ queue, buffer: every word             └ the same memory, mapped once more
 //! ```
 //!
-//! It asserts nothing else: the tests do.
+//! This file asserts nothing else: the tests do.
 #![allow(dead_code, reason = "each test file uses a part")]
 
 mod home;
@@ -29,7 +29,7 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::time::Instant;
 
-/// A hostile word: an edge case, or any value.
+/// A random word as a hostile peer may write it: an edge case, or any value.
 pub fn any_word(random: &mut Random) -> u32 {
     let any = random.next() as u32;
     match random.below(6) {
@@ -53,7 +53,7 @@ impl Wire {
         Self { socket: connect_unix_path(path, Some(soon())).unwrap() }
     }
 
-    /// Sends bytes; `false` if the other end hung up.
+    /// Sends bytes; `false` if the other end has hung up.
     pub fn send(&self, bytes: &[u8]) -> bool {
         self.send_with(bytes, &[])
     }
@@ -70,8 +70,8 @@ impl Wire {
         true
     }
 
-    /// Exactly so many bytes, and the descriptors that came with them; `None` if the other end hung
-    /// up.
+    /// Receives exactly `count` bytes, and the descriptors that came with them; `None` if the other
+    /// end has hung up.
     pub fn receive(&self, count: usize) -> Option<(Vec<u8>, Vec<OwnedFd>)> {
         let (mut bytes, mut descriptors) = (vec![0; count], Vec::new());
         let mut read = 0;
@@ -103,7 +103,7 @@ pub struct Foe {
 }
 
 impl Foe {
-    /// A client of version 3.
+    /// Connects as a client of version 3.
     pub fn client(path: &Path) -> Self {
         Self::client_with(path, Memory::client(1 << 20, 64, true))
     }
@@ -119,7 +119,7 @@ impl Foe {
         Self { wire, memory }
     }
 
-    /// A server of version 3, on an accepted connection.
+    /// Performs a server's handshake of version 3 on an accepted connection.
     pub fn server(socket: Socket) -> Self {
         let wire = Wire { socket };
         assert_eq!(wire.receive(8).unwrap().0, encode::exchange(3));
@@ -135,7 +135,7 @@ impl Foe {
         Self { wire, memory }
     }
 
-    /// Adds an element, and notifies; `false` if the ring is full.
+    /// Adds an element to the ring, and notifies the other end; `false` if the ring is full.
     pub fn put(&mut self, stream: u32, offset: u32, status: u32) -> bool {
         match self.memory.producer.put(Element { stream, offset, status }) {
             Ok(()) => {}
@@ -148,13 +148,14 @@ impl Foe {
         true
     }
 
-    /// A message that follows the rules.
+    /// Sends a message by the rules.
     pub fn say(&mut self, stream: u32, bytes: &[u8]) {
         let offset = self.memory.message(bytes);
         assert!(self.put(stream, offset, 0));
     }
 
-    /// The next message from the other end, with its stream; `None` is the end of a stream.
+    /// Receives the next message from the other end, with its stream; `None` is the end of a
+    /// stream.
     pub fn hear(&mut self) -> (u32, Option<Vec<u8>>) {
         let deadline = soon();
         loop {
@@ -170,7 +171,7 @@ impl Foe {
     }
 }
 
-/// Descriptors, mappings, resident bytes of this process.
+/// Numbers of descriptors and mappings, and resident bytes, of this process.
 pub fn footprint() -> (usize, usize, u64) {
     (
         open_descriptors(Process::Own).unwrap().len(),
@@ -179,7 +180,7 @@ pub fn footprint() -> (usize, usize, u64) {
     )
 }
 
-/// Asserts that nothing remains since `before`.
+/// Asserts that no descriptor, mapping or memory remains that did not exist at `before`.
 pub fn assert_footprint(before: (usize, usize, u64)) {
     until("descriptors back to the baseline", || footprint().0 <= before.0);
     until("mappings back to the baseline", || footprint().1 <= before.1 + MAPPINGS_SLACK);
@@ -187,7 +188,7 @@ pub fn assert_footprint(before: (usize, usize, u64)) {
     assert!(after.2 <= before.2 + GROWTH_MAX, "resident: {} then {}", before.2, after.2);
 }
 
-/// The allocator creates mappings too.
+/// Number of mappings that may remain, because the allocator creates mappings, too.
 const MAPPINGS_SLACK: usize = 24;
-/// The most resident bytes that a series of sessions may leave.
+/// Upper bound of the resident bytes that a series of sessions may leave.
 const GROWTH_MAX: u64 = 24 << 20;

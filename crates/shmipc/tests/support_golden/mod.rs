@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A recorded handshake of two published peers: read from `spec/shmipc`, and written again during
-//! its replay.
+//! A recorded handshake of two published implementations: read from `spec/shmipc`, and written
+//! again while it is replayed.
 //!
 //! ```text
 //!   spec/shmipc/v3-memfd-….txt ── Recording ── lines of the peer ──▶ sent to our side
@@ -8,8 +8,9 @@
 //!                                     └───────────── the same text? ──────────┘
 //! ```
 //!
-//! Three things of our messages are masked, and nothing else (`spec/shmipc/README.md`): the start
-//! of names, up to the process id; the lengths that follow from it; and the seals of memfds.
+//! Three parts of the messages of this crate are masked, and nothing else
+//! (`spec/shmipc/README.md`): the start of names, up to the process id; the lengths that depend on
+//! it; and the seals of memfds.
 
 use partywall_sys::{SharedFileStat, Socket};
 use std::fmt::Write as _;
@@ -24,12 +25,12 @@ pub enum From {
     Server,
 }
 
-/// One message, or the byte with descriptors.
+/// One message of the recording, or the byte with descriptors.
 #[derive(Clone, Debug)]
 pub struct Line {
     pub from: From,
     pub bytes: Vec<u8>,
-    /// Size and name of each descriptor.
+    /// Size and name of each descriptor that came with the byte.
     pub descriptors: Vec<(usize, String)>,
 }
 
@@ -43,10 +44,10 @@ impl Line {
 /// Content of one file of `spec/shmipc`.
 #[derive(Clone, Debug)]
 pub struct Recording {
-    /// The start of names of the client, with its process id.
+    /// The start of the client's names, including its process id.
     pub start: String,
     pub lines: Vec<Line>,
-    /// The lines without comments.
+    /// The lines of the file without comments.
     pub text: String,
 }
 
@@ -66,7 +67,7 @@ impl Recording {
     }
 }
 
-/// The lines of a text.
+/// Parses the lines of a recording.
 fn lines(text: &str) -> Vec<Line> {
     let mut lines: Vec<Line> = Vec::new();
     for line in text.lines() {
@@ -92,14 +93,15 @@ fn lines(text: &str) -> Vec<Line> {
 pub struct Transcript(pub String);
 
 impl Transcript {
-    /// Writes a message, or a byte.
+    /// Writes a line for a message, or for the byte with descriptors.
     pub fn write(&mut self, from: From, bytes: &[u8]) {
         let who = if from == From::Client { "client" } else { "server" };
         let hex: Vec<String> = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
         writeln!(self.0, "{who} {}", hex.join(" ")).unwrap();
     }
 
-    /// Writes a descriptor of our client, which is sealed where those of peers cannot be.
+    /// Writes a line for a descriptor of the client under test, which is sealed, unlike the
+    /// recorded ones.
     pub fn write_descriptor(&mut self, descriptor: &OwnedFd, mask: &Mask) {
         let stat = SharedFileStat::of(descriptor.as_fd()).unwrap();
         assert!(stat.is_sealed, "not sealed");
@@ -110,17 +112,18 @@ impl Transcript {
     }
 }
 
-/// Maps our names to those of the recording.
+/// Maps the names of the client under test to those of the recording.
 #[derive(Debug)]
 pub struct Mask {
-    /// Start of our names, up to the token.
+    /// Start of the names of the client under test, up to the token.
     pub prefix: String,
-    /// Start of the recorded names, up to and with the process id.
+    /// Start of the recorded names, including the process id.
     pub start: String,
 }
 
 impl Mask {
-    /// `prefix`, a token of 16 digits and our process id become the start of the recorded names.
+    /// Replaces `prefix`, a token of 16 digits and the process id by the start of the recorded
+    /// names.
     pub fn name(&self, name: &str) -> String {
         let Some((before, rest)) = name.split_once(&format!("{}_", self.prefix)) else {
             panic!("{name} has not the prefix {}", self.prefix);
@@ -132,7 +135,8 @@ impl Mask {
         format!("{before}{}{rest}", self.start)
     }
 
-    /// The message with the recorded names, and lengths that fit; unchanged if it has no names.
+    /// The message with the recorded names, and with lengths that fit these; unchanged if it has no
+    /// names.
     pub fn message(&self, message: &[u8]) -> Vec<u8> {
         match names(message) {
             Some(both) => with_names(message, &both.map(|name| self.name(&name))),
@@ -158,14 +162,14 @@ fn name(bytes: &[u8]) -> (String, &[u8]) {
     (String::from_utf8(name.to_vec()).unwrap(), rest)
 }
 
-/// A message of the same kind and version, with these names.
+/// A message of the same kind and version with the names `names`.
 pub fn with_names(message: &[u8], names: &[String; 2]) -> Vec<u8> {
     let mut bytes = message[..8].to_vec();
     for name in names {
         bytes.extend_from_slice(&u16::try_from(name.len()).unwrap().to_be_bytes());
         bytes.extend_from_slice(name.as_bytes());
     }
-    // The lengths in the header must be those of its own names.
+    // The lengths in the header must be those of the message's own names.
     let lengths = names.iter().map(String::len).sum::<usize>();
     let before: usize = self::names(message).unwrap().iter().map(String::len).sum();
     let said = u32::from_be_bytes([message[0], message[1], message[2], message[3]]) as usize;
@@ -174,7 +178,8 @@ pub fn with_names(message: &[u8], names: &[String; 2]) -> Vec<u8> {
     bytes
 }
 
-/// The next message of the other end, or its byte with descriptors; `None` once it has hung up.
+/// Receives the next message of the other end, or its byte with descriptors; `None` if the other
+/// end has hung up.
 pub fn hear(socket: &Socket) -> Option<(Vec<u8>, Vec<OwnedFd>)> {
     let mut bytes = Vec::new();
     let descriptors = hear_up_to(socket, &mut bytes, 1)?;
@@ -208,13 +213,13 @@ fn hear_up_to(socket: &Socket, bytes: &mut Vec<u8>, count: usize) -> Option<Vec<
     Some(descriptors)
 }
 
-/// Whether the other end has sent nothing more, and is still connected.
+/// Whether the other end has sent no more bytes, and is still connected.
 pub fn is_silent(socket: &Socket) -> bool {
     let received = socket.receive(&mut [0], true);
     received.is_err_and(|error| error.kind() == ErrorKind::WouldBlock)
 }
 
-/// Sends it; an end that has hung up ignores it.
+/// Sends bytes and descriptors; an error is ignored, because the other end may have hung up.
 pub fn say(socket: &Socket, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) {
     if let Ok(count) = socket.send(&[IoSlice::new(bytes)], descriptors, false, false) {
         assert_eq!(count, bytes.len(), "all of a message fits");

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A peer that writes anything into a region or a queue while this side uses it. For property tests
-//! and the fuzzer.
+//! A peer that writes any words into a region or a queue while this side uses it. Property tests
+//! and the fuzzer use it.
 //!
 //! ```text
 //!   input: steps of eight bytes  │ what │ which │ u16 │ u32 │   the peer stores a word, or this
 //!                                                 side allocates, sends, receives or frees
 //! ```
 //!
-//! For any input this side never panics, never loops for ever, and never has the same byte twice.
+//! For any input this side never panics, never loops for ever, and never owns the same byte twice.
 
-// Not every user of this file needs both parts.
+// Not every test that includes this file uses both the region and the queue.
 #![allow(dead_code)]
 
 use partywall_shmipc::regions::{
@@ -29,7 +29,7 @@ const REGION_BYTES: usize = 4096;
 const QUEUE_CAPACITY: u32 = 16;
 const HELD_MAX: usize = 24;
 
-/// Two mappings of the same memory: ours and the peer's.
+/// Two mappings of the same memory: one for this side, and one for the peer.
 pub fn mappings(size: usize) -> (SharedMap, SharedMap) {
     let (backing, ours) = Backing::create_memfd("/hostile", size).expect("memory");
     let theirs = SharedMap::map(backing.fd(), size).expect("memory");
@@ -52,7 +52,7 @@ fn steps(input: &[u8]) -> impl Iterator<Item = Step> + '_ {
     })
 }
 
-/// Uses a region into which `input` writes.
+/// Uses a region while the steps of `input` write into it.
 pub fn region(input: &[u8]) {
     let (ours, theirs) = mappings(REGION_BYTES);
     let mut game = RegionGame {
@@ -68,7 +68,7 @@ pub fn region(input: &[u8]) {
     }
 }
 
-/// Maps a region that `input` has written.
+/// Maps a region whose bytes are `input`.
 pub fn image(input: &[u8]) {
     let size = input.len().max(1);
     let (ours, theirs) = mappings(size);
@@ -83,7 +83,7 @@ pub fn image(input: &[u8]) {
         }
         region.walk_free();
     }
-    // A queue of the same words.
+    // The same bytes are also mapped as a queue.
     for layout in [QueueLayout::LEGACY, QueueLayout::ALIGNED] {
         let ours = mappings(size).0;
         ours.copy_in(0, input);
@@ -166,7 +166,7 @@ impl RegionGame {
         list.area() + list.relative(u32::from(step.short) % list.slices)
     }
 
-    /// A word of a list header or of a slice header.
+    /// Offset of a word of a list header or of a slice header.
     fn header_word(&self, step: &Step) -> usize {
         let word = step.long as usize >> 16;
         if step.which & 0x80 == 0 {
@@ -188,7 +188,7 @@ impl RegionGame {
         }
     }
 
-    /// No byte belongs to two slices of this side.
+    /// Asserts that no byte belongs to two slices of this side.
     fn check(&self) {
         let mut ranges = Vec::new();
         for slice in &self.slices {
@@ -211,7 +211,7 @@ impl RegionGame {
     }
 }
 
-/// Uses a queue into which `input` writes.
+/// Uses a queue while the steps of `input` write into it.
 pub fn queue(input: &[u8]) {
     let layouts = [QueueLayout::LEGACY, QueueLayout::ALIGNED];
     let layout = layouts[usize::from(input.first().copied().unwrap_or(0)) % 2];
@@ -222,7 +222,7 @@ pub fn queue(input: &[u8]) {
     for step in steps(input) {
         match step.what % 6 {
             0 => theirs.store(usize::from(step.short) * 4 % size, step.long),
-            // A counter, near its valid values.
+            // The peer writes a counter, with a number near the valid values.
             1 => theirs.store(usize::from(step.short) % 6 * 4, step.long % 40),
             2 => theirs.store(size / 2 + usize::from(step.short) % 6 * 4, step.long % 40),
             3 => {
@@ -237,8 +237,8 @@ pub fn queue(input: &[u8]) {
                 if receiver.pending().is_ok() {
                     assert!(receiver.pop().is_ok());
                 } else {
-                    // Elements known before the counter became impossible are taken, and by then it
-                    // may be valid again.
+                    // The consumer takes elements that it knew before the counter became
+                    // impossible; by then the counter may be valid again.
                     let mut taken = 0;
                     while let Ok(Some(_)) = receiver.pop() {
                         taken += 1;

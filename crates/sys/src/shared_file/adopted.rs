@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Files that the peer created and named, removed here if no other process will.
+//! Files that the peer created and named, which this process removes if no other process will.
 //!
 //! ```text
 //!   dropped ─▶ locked? ── no ──▶ the path still names it? ── yes ─▶ unlink
 //!                 └─ yes: its creator lives and removes it ─▶ checked again at the next drop
 //! ```
 //!
-//! A creator that does not use [`CreatedFile`](super::CreatedFile) locks nothing. A creator being
-//! killed may have hung up shortly before the kernel releases its locks, hence the second check.
-//! This module opens no new file and checks no owner: the code that opened the file did.
+//! A creator that does not use [`CreatedFile`](super::CreatedFile) locks no file. When a creator is
+//! killed, its socket may hang up shortly before the kernel releases its locks, hence the second
+//! check. This module checks no owner: the code that opened the file did.
 //!
 //! # Invariants
 //!
@@ -29,7 +29,8 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// A file that another process created and [`open_beneath`] opened, removed when dropped.
+/// A file that another process created and [`open_beneath`] opened; dropping the value removes the
+/// file.
 #[derive(Debug)]
 pub struct AdoptedFile {
     fd: OwnedFd,
@@ -37,7 +38,7 @@ pub struct AdoptedFile {
     opener: ForkGuard,
 }
 
-/// The identity and the path of a file.
+/// The identity of a file, and the path by which it can be removed.
 #[derive(Debug)]
 struct Named {
     directory: PathBuf,
@@ -54,9 +55,9 @@ impl AdoptedFile {
         AdoptedFile { fd, named, opener: ForkGuard::current() }
     }
 
-    /// Removes the files that were locked when dropped and no longer are.
+    /// Removes the adopted files that were locked when they were dropped, and no longer are.
     pub fn remove_unlocked() {
-        // They are checked without holding the mutex: a file system may be slow.
+        // The files are checked without holding the mutex, because a file system may be slow.
         let mut before = std::mem::take(&mut *locked());
         before.retain(|named| named.remove_closed() == Found::Locked);
         if !before.is_empty() {
@@ -115,11 +116,12 @@ impl Named {
         if flock(fd, FlockOperation::NonBlockingLockExclusive).is_err() {
             return Found::Locked;
         }
-        // The creator may have removed it before this process took the lock, and another file may
-        // have the name now.
+        // The creator may have removed the file before this process took the lock, and another file
+        // may have the name now.
         let named = statat(&parent, name, AtFlags::SYMLINK_NOFOLLOW);
         if named.is_ok_and(|stat| identity(&stat) == self.identity) {
-            // Another process may remove it between the two calls; the result is the same.
+            // Another process may remove the file between check and removal; the result is the
+            // same.
             let _ = unlinkat(&parent, name, AtFlags::empty());
         }
         Found::Over
@@ -137,7 +139,7 @@ impl Named {
         Some((parent, name))
     }
 
-    /// As [`remove`](Self::remove), for a file that was closed meanwhile.
+    /// Like [`remove`](Self::remove), for a file that this process has closed.
     fn remove_closed(&self) -> Found {
         let Ok(fd) = open_beneath(&self.directory, &self.path) else { return Found::Over };
         let is_it = |stat: SharedFileStat| {
@@ -157,7 +159,7 @@ fn locked() -> MutexGuard<'static, VecDeque<Named>> {
 
 static LOCKED: Mutex<VecDeque<Named>> = Mutex::new(VecDeque::new());
 
-/// Files that are remembered at most. Living creators remove their own.
+/// Upper bound of the locked files that are remembered. A creator that lives removes its own files.
 const LOCKED_MAX: usize = 64;
 
 #[cfg(test)]
@@ -223,12 +225,12 @@ mod tests {
         let created = CreatedFile::create(&path, 4096).unwrap();
         drop(adopt(directory, &path));
         assert!(path.exists(), "its maker lives");
-        // As if killed: the lock is released, and the file stays.
+        // The state after a kill of the creator: the lock is released, and the file stays.
         flock(created.fd(), FlockOperation::Unlock).unwrap();
         fs::write(&other, b"x").unwrap();
         drop(adopt(directory, &other));
         assert!(!other.exists());
-        // Another test may be checking the file, and have found it locked.
+        // Another test may be checking the file at this moment, and have found it locked.
         let deadline = Instant::now() + Duration::from_secs(10);
         while path.exists() {
             assert!(Instant::now() < deadline, "the locked file is not checked again");

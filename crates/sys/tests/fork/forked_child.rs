@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A forked child treats inherited objects as its parent's: it has no writable region, unmaps
-//! nothing and removes no socket file. Its own endpoints work, and its own children treat them as
-//! inherited.
+//! nothing and removes no socket file. Endpoints that the child creates work, and the child's own
+//! children treat those as inherited.
 //!
-//! Between fork and exit a child here neither prints nor panics, because locks of other threads
-//! stay locked in it.
+//! Between fork and exit a child neither prints nor panics, because locks that other threads held
+//! stay locked in the child.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
 use crate::support;
@@ -31,7 +31,7 @@ fn in_child(work: impl FnOnce() -> i32) -> i32 {
     assert!(pid >= 0);
     if pid == 0 {
         let answer = work();
-        // SAFETY: ends the child without running the exit handlers of the parent's copy.
+        // SAFETY: the call ends the child without running the exit handlers of the parent's copy.
         unsafe { _exit(answer) };
     }
     let child = PidFd::of_pid(pid).unwrap();
@@ -73,18 +73,19 @@ fn region_is_absent_in_child_whose_drop_unmaps_nothing() {
         if !own.as_ref().is_some_and(OwnMap::is_inherited) {
             return 2;
         }
-        // The child maps memory of its own at the address of the region.
+        // The child maps memory of its own at the address of the parent's region.
         let (access, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::FIXED_NOREPLACE);
         let wanted = ptr::without_provenance_mut(address);
-        // SAFETY: NOREPLACE maps only where no mapping is.
+        // SAFETY: FIXED_NOREPLACE maps only addresses at which nothing is mapped.
         let moved_in =
             unsafe { mmap_anonymous(wanted, SIZE_GRANULE, access, flags | MapFlags::PRIVATE) };
         let Ok(moved_in) = moved_in else { return 3 };
         let word = moved_in.cast::<u64>();
-        // SAFETY: mapped writable just above.
+        // SAFETY: the page was mapped writable just above.
         unsafe { word.write_volatile(42) };
         drop(own.take());
-        // SAFETY: mapped above; were it unmapped, the child would die and the test fail.
+        // SAFETY: the page was mapped above; if the drop had unmapped it, the child would die and
+        // the test fail.
         if unsafe { word.read_volatile() } == 42 { 0 } else { 4 }
     });
     assert_eq!(answer, 0);

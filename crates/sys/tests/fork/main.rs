@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Forked children, and memory that is truncated under its reader. They have an executable of their
-//! own because a child inherits every descriptor, and a handler of SIGBUS serves all threads.
+//! Tests of forked children, and of memory that is truncated while a process reads it. They have an
+//! executable of their own because a child inherits every descriptor, and a SIGBUS handler serves
+//! all threads.
 
 #[path = "../support/mod.rs"]
 mod support;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A guarded mapping survives the truncation of its file; every other SIGBUS keeps its effect. Each
-//! case runs in a process of its own, because handlers belong to processes, and some cases die.
+//! case runs in a process of its own, because a handler serves the whole process, and some cases
+//! end with its death.
 
 use partywall_sys::{Area, CreatedFile, Pieces, SharedMap, shared_file::create_memfd};
 use rustix::fs::ftruncate;
@@ -39,11 +40,11 @@ fn child_touches_guarded_memory() {
     let map = truncated();
     assert_eq!(map.load(SIZE - 4), 0);
     assert!(map.is_damaged());
-    // The mapping stays usable, as private memory.
+    // The damaged mapping stays usable, as private memory.
     map.store(8, 9);
     assert_eq!(map.load(8), 9);
 
-    // The fault happens in the middle of a copy, and then in a store.
+    // The fault of this map happens in the middle of a copy, and the next in a store.
     let map = Arc::new(truncated());
     let area = Area { offset: 0, stride: SIZE, size: SIZE, count: 1 };
     let pieces = Pieces::new(Arc::clone(&map), area).unwrap();
@@ -54,7 +55,7 @@ fn child_touches_guarded_memory() {
     pieces.copy(&piece, 0, &mut copy);
     assert_eq!(copy.iter().map(|byte| usize::from(*byte)).sum::<usize>(), 1);
 
-    // The table entry is used again, and a new mapping is not damaged.
+    // Dropping a mapping frees its table entry, and a new mapping with that entry is not damaged.
     drop((pieces, map));
     for _ in 0..10_000 {
         let fd = create_memfd("fresh", 4096).unwrap();
@@ -91,8 +92,8 @@ fn child_touches_memory_without_guard() {
 #[test]
 #[ignore = "run by another test, in a process of its own"]
 fn child_is_sent_the_signal() {
-    // The standard library's handler would swallow the first one.
-    // SAFETY: restores the default action.
+    // The standard library's handler would swallow the first SIGBUS. SAFETY: the call restores the
+    // default action.
     unsafe { libc::signal(libc::SIGBUS, libc::SIG_DFL) };
     let _guarded = truncated();
     // SAFETY: the argument is a plain number.
@@ -116,15 +117,15 @@ fn child_forks() {
         let access = libc::PROT_READ | libc::PROT_WRITE;
         let kind = libc::MAP_SHARED | libc::MAP_FIXED;
         let fd = std::os::fd::AsRawFd::as_raw_fd(&other);
-        // SAFETY: nothing is mapped there in a forked child.
+        // SAFETY: in a forked child no memory is mapped at this address.
         unsafe { libc::mmap(start.cast(), SIZE, access, kind, fd, 0) };
         // SAFETY: the page is mapped, although the file has no memory for it.
         unsafe { start.read_volatile() };
-        // SAFETY: ends this process.
+        // SAFETY: the call ends this process, without running destructors.
         unsafe { libc::_exit(0) };
     }
     let mut status = 0;
-    // SAFETY: waits for our own child and writes to our own variable.
+    // SAFETY: the call waits for a child of this process and writes to a local variable.
     let waited = unsafe { libc::waitpid(child, &mut status, 0) };
     assert_eq!(waited, child);
     assert!(libc::WIFSIGNALED(status) && libc::WTERMSIG(status) == SIGBUS, "{status:#x}");
@@ -140,7 +141,7 @@ extern "C" fn count(_signal: i32) {
 #[test]
 #[ignore = "run by another test, in a process of its own"]
 fn child_has_a_handler_of_its_own() {
-    // SAFETY: the handler only counts.
+    // SAFETY: the handler only increments an atomic.
     unsafe { libc::signal(libc::SIGBUS, count as *const () as usize) };
     let map = truncated();
     assert_eq!(map.load(0), 0);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Under a limit of the file size, creating shared memory fails with a remedy. Otherwise the kernel
-//! would send SIGXFSZ, which kills.
+//! If the file size is limited, creating shared memory fails with an error that names the remedy.
+//! Without that check the kernel would send SIGXFSZ, which kills the process.
 
 use partywall_sys::probe::{Feature, probe};
 use partywall_sys::{MemfdError, OwnMap};

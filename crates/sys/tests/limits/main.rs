@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Resource limits of the process. One test runs at a time, because a limit holds for all threads.
+//! Tests of the process's resource limits. One test runs at a time, because a limit holds for all
+//! threads.
 
 #[path = "../support/mod.rs"]
 mod support;
@@ -9,7 +10,8 @@ mod lost_descriptor;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Keeps the other test of this executable from running: a limit holds for the whole process.
+/// Prevents the other test of this executable from running, because a limit holds for the whole
+/// process.
 fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Scaffolding of the tests: a deadline, and a temporary directory.
+//! Scaffolding of this crate's tests: a deadline, and a temporary directory.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 #![allow(dead_code, reason = "each test file uses some of it")]
 
@@ -18,7 +18,7 @@ pub struct Directory(PathBuf);
 impl Directory {
     pub fn new() -> Directory {
         static COUNT: AtomicU32 = AtomicU32::new(0);
-        // ORDER: Relaxed: only the number matters.
+        // ORDER: Relaxed: only the uniqueness of the number matters.
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
         let name = format!("partywall-sys-{}-{number}", std::process::id());
         let path = std::env::temp_dir().join(name);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Credentials and descriptors arrive with the bytes they were sent with, owned and close-on-exec.
+//! Credentials and descriptors arrive with the bytes that they were sent with; each descriptor is
+//! owned and close-on-exec.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
 use crate::support;
@@ -28,13 +29,13 @@ fn bytes_sent_before_accept_carry_credentials() {
     assert_eq!(received.credentials, Some(Credentials::of_self()));
     assert!(!received.truncated);
 
-    // The response carries credentials too, although its sender did not ask for them.
+    // The response carries credentials, although its sender used a plain write.
     server.write(&[IoSlice::new(b"hi")], false).unwrap();
     let received = client.receive(&mut buf, true).unwrap();
     assert_eq!(received.credentials.map(|c| c.pid), Some(Credentials::of_self().pid));
     assert_eq!(client.peer_label(), format!("unix:{}", path.display()));
     assert_eq!(server.peer_label(), format!("client of unix:{}", path.display()));
-    // A socket without an explicit name has no path either.
+    // A client socket that was not bound to a name has no path either.
     let _unnamed = std::os::unix::net::UnixStream::connect(&path).unwrap();
     let server = listener.accept().unwrap().unwrap();
     assert_eq!(server.peer_label(), format!("client of unix:{}", path.display()));
@@ -108,7 +109,7 @@ fn half_closed_socket_still_carries_other_direction() {
     let address = listener.local_addr().unwrap().unwrap();
     let tcp_client = connect_tcp(address, deadline()).unwrap();
     assert_eq!(tcp_client.peer_label(), format!("tcp:{address}"));
-    // The connector may know of the connection before the listener does.
+    // The connect may return before the listener can accept the connection.
     wait(&mut [PollFd::new(&listener, PollFlags::IN)], deadline()).unwrap();
     let tcp_server = listener.accept().unwrap().unwrap();
     for (near, far) in [Socket::pair().unwrap(), (tcp_client, tcp_server)] {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! No connect outlasts its deadline, even if the backlog is full; room in the backlog is noticed.
+//! No connect outlasts its deadline, even if the listener's backlog is full; when the backlog gets
+//! room, the connect succeeds.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
 use crate::support;
@@ -13,7 +14,7 @@ use partywall_sys::{Begun, ConnectError, Listener, Socket, begin_tcp, begin_unix
 use partywall_sys::{connect_tcp, connect_unix_path};
 use support::{Directory, deadline};
 
-/// Connects until the backlog is full.
+/// Connects until the listener's backlog is full, and returns the connections.
 fn fill(connect: impl Fn() -> Result<Socket, ConnectError>) -> Vec<Socket> {
     let mut waiting = Vec::new();
     while waiting.len() < 16 {
@@ -103,8 +104,8 @@ fn begun_connect_never_blocks() {
     assert_eq!(wait(&mut fds, deadline()).unwrap(), 1);
     let socket = begun.finish().unwrap();
     socket.set_dead_after(Duration::from_secs(2)).unwrap();
-    // The socket is blocking from then on, as those of other connections.
-    // The connector may know of the connection before the listener does.
+    // A socket from `finish` is blocking, like every other. The connect may finish before the
+    // listener can accept the connection.
     let mut fds = [PollFd::new(&listener_tcp, PollFlags::IN)];
     assert_eq!(wait(&mut fds, deadline()).unwrap(), 1);
     let accepted = listener_tcp.accept().unwrap().unwrap();

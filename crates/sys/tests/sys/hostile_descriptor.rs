@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Every defect of a peer's memory is found before the mapping, and the error names it.
+//! Every defect of a peer's memory is found before the memory is mapped, and the error names the
+//! defect.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
 use crate::support;
@@ -70,7 +71,7 @@ fn descriptor_of_other_kind_is_refused() {
     let doorbell = Doorbell::new().unwrap();
     for fd in [file.as_fd(), pipe.as_fd(), path_only.as_fd(), doorbell.as_fd()] {
         let error = refusal(fd, SIZE);
-        // A temporary directory may be a tmpfs, whose files have seals but accept none.
+        // A temporary directory may be a tmpfs. Its files have seals, but allow no further ones.
         assert!(
             matches!(error, MapError::NotMemfd { .. } | MapError::MissingSeals { .. }),
             "{error}"
@@ -82,7 +83,7 @@ fn descriptor_of_other_kind_is_refused() {
 
 #[test]
 fn memfd_of_huge_pages_is_refused() {
-    // The check of the page size comes first, so the machine needs no huge pages.
+    // `map` checks the file system first, so the machine needs no huge pages for this test.
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING | MemfdFlags::HUGETLB;
     let fd = match memfd_create("hostile", flags) {
         Ok(fd) => fd,

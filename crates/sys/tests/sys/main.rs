@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! System mechanisms that harm no other test of the process.
+//! Tests of system mechanisms that do not disturb other tests of the same process.
 
 #[path = "../support/mod.rs"]
 mod support;

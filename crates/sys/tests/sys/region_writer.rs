@@ -14,7 +14,7 @@ use rustix::io::{Errno, FdFlags};
 use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap, mprotect, munmap};
 
 fn map(fd: impl AsFd, access: ProtFlags) -> rustix::io::Result<*mut core::ffi::c_void> {
-    // SAFETY: a new mapping at an address that the kernel chooses.
+    // SAFETY: the call makes a new mapping at an address that the kernel chooses.
     unsafe { mmap(ptr::null_mut(), SIZE_GRANULE, access, MapFlags::SHARED, fd, 0) }
 }
 
@@ -25,13 +25,13 @@ fn descriptor_holder_cannot_map_writable() {
     assert_eq!(map(&own, read_write), Err(Errno::PERM));
 
     let readable = map(&own, ProtFlags::READ).unwrap();
-    // SAFETY: our own mapping from the line above, which no reference uses.
+    // SAFETY: the mapping was made in the line above, and no reference points into it.
     let upgraded = unsafe { mprotect(readable, SIZE_GRANULE, MprotectFlags::WRITE) };
     assert_eq!(upgraded, Err(Errno::ACCESS));
-    // SAFETY: likewise.
+    // SAFETY: the mapping was made above, and no reference points into it.
     unsafe { munmap(readable, SIZE_GRANULE) }.unwrap();
 
-    // A new open may succeed, but the file is as sealed.
+    // Opening the file again may succeed, but its seals stay in force.
     let path = format!("/proc/self/fd/{}", own.fd().as_raw_fd());
     if let Ok(reopened) = rustix::fs::open(path, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()) {
         assert_eq!(map(&reopened, read_write), Err(Errno::PERM));
@@ -58,7 +58,7 @@ fn peer_reads_bytes_of_owner() {
     own.as_mut_slice()[2 * SIZE_GRANULE - 1] = 9;
     assert_eq!(peer.len(), own.len());
     let last = peer.cells().last().unwrap().get();
-    // SAFETY: mapped as long as `peer` lives, and no thread writes now.
+    // SAFETY: the byte is mapped as long as `peer` lives, and no thread writes it now.
     assert_eq!(unsafe { last.read_volatile() }, 9);
 }
 
@@ -72,7 +72,7 @@ fn descriptor_is_close_on_exec_and_closed_with_mapping() {
     assert_eq!(held(name), (0, 0));
 }
 
-/// Number of descriptors and of mappings of that name in this process.
+/// Number of descriptors and of mappings of this process that have the given name.
 fn held(name: &str) -> (usize, usize) {
     let fds = open_descriptors(Process::Own).unwrap();
     let maps = mappings(Process::Own).unwrap();
@@ -93,8 +93,8 @@ fn size_invalid_for_region_is_refused_with_advice() {
 
 #[test]
 fn size_beyond_available_memory_is_error() {
-    // The size must be refused first: the kernel would allocate until the out-of-memory killer
-    // acts.
+    // The size must be refused before the allocation: the kernel would allocate until the
+    // out-of-memory killer acts.
     let available = limits::memory_available().expect("no test without: it could eat the machine");
     let too_large = usize::try_from(2 * available).unwrap().next_multiple_of(SIZE_GRANULE);
     for size in [too_large, 1 << 62] {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A stale socket file is replaced; a live one, or any other file, never is. A file is removed only
-//! by the listener that created it.
+//! A stale socket file is replaced; the socket file of a live listener, or any other file, never
+//! is. A file is removed only by the listener that created it.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
 use crate::support;
@@ -43,7 +43,7 @@ fn live_socket_with_full_backlog_is_not_replaced() {
     let path = directory.join("socket");
     let listener = Listener::listen_unix_path(&path, 0o600, 0).unwrap();
     for _ in 0..3 {
-        // The first of these fills the backlog.
+        // The first of these attempts fills the backlog of the live listener.
         let error = listen(&path).unwrap_err();
         assert!(matches!(error, BindError::AddressInUse { .. }), "{error}");
     }
@@ -120,7 +120,7 @@ fn one_of_many_listeners_replaces_stale_socket() {
         let listeners: Vec<Listener> = thread::scope(|scope| {
             let start_one = || {
                 start.wait();
-                // A backlog for the probes of all late listeners.
+                // The backlog has room for the probes of all listeners that come too late.
                 Listener::listen_unix_path(&path, 0o600, BACKLOG).ok()
             };
             let starters: Vec<_> = (0..STARTERS).map(|_| scope.spawn(start_one)).collect();

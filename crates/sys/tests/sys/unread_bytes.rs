@@ -68,7 +68,7 @@ fn tcp_socket_counts_undelivered_bytes() {
     });
     let there = there.unwrap();
     assert_eq!(here.write(&[IoSlice::new(b"two")], false).unwrap(), 3);
-    // The bytes are unread, but delivered.
+    // The peer has not read the bytes, but its kernel has received them.
     until("it arrives", || here.untaken_bytes().unwrap() == 0);
     let taken = fill(&here);
     assert!((1..=taken).contains(&here.untaken_bytes().unwrap()));

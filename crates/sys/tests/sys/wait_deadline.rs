@@ -52,7 +52,7 @@ fn doorbell_hang_up_and_timer_report_own_tokens() {
     assert_eq!(ready[0].token, 3);
     assert!(Instant::now() >= time);
     assert!(timer.drain().unwrap() && !timer.drain().unwrap());
-    timer.set(Some(time)).unwrap(); // past: at once
+    timer.set(Some(time)).unwrap(); // a time in the past fires at once
     set.modify(&timer, EventFlags::IN, 4).unwrap();
     set.wait(&mut ready, deadline()).unwrap();
     assert_eq!(ready[0].token, 4);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A peer that breaks rules: it does the handshake by hand, frame by frame, and then writes any
-//! word of its own region and any byte of the socket.
+//! A hostile peer of a channel. It makes the handshake frame by frame, and then writes any word of
+//! its own region and any byte of the socket.
 
 use crate::deadline::within;
 use partywall::{Channel, Listener};
@@ -22,7 +22,7 @@ use std::time::Duration;
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, IntoBytes};
 
-/// The HELLO of a foe with these features.
+/// The HELLO of a hostile peer with these features.
 pub fn hello(features: u64) -> Hello {
     Hello {
         features: U64::new(features),
@@ -36,17 +36,17 @@ pub fn hello(features: u64) -> Hello {
     }
 }
 
-/// Features of a peer that offers shared memory and the socket.
+/// Features of a peer that offers both shared memory and the socket.
 pub const BOTH: u64 = FEATURE_SHM | FEATURE_SOCKET;
 
-/// A small region: a test can try every word of it.
+/// The geometry of a region so small that a test can try every word of it.
 pub fn small_geometry() -> Geometry {
     Geometry::new(4096, 1024, 16 << 10).unwrap()
 }
 
-/// A connection that carries frames of the handshake.
+/// A connection over which a test sends and receives handshake frames.
 pub struct Wire {
-    /// The connection itself.
+    /// The socket of the connection.
     pub socket: Socket,
 }
 
@@ -57,7 +57,7 @@ impl Wire {
         Self { socket }
     }
 
-    /// Sends bytes and descriptors in one message; `false` if the peer has hung up.
+    /// Sends bytes and descriptors in one message; `false` if the peer has closed the connection.
     pub fn send(&self, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) -> bool {
         let sent = self.socket.send(&[IoSlice::new(bytes)], descriptors, false, false);
         sent.is_ok_and(|count| count == bytes.len())
@@ -69,7 +69,7 @@ impl Wire {
         self.send(hello.as_bytes(), &[process.as_fd()])
     }
 
-    /// The next frame and its descriptors; empty if the peer has hung up.
+    /// Receives the next frame and its descriptors; empty if the peer has closed the connection.
     pub fn receive(&self) -> (Vec<u8>, Vec<OwnedFd>) {
         let (mut frame, mut descriptors) = (Vec::new(), Vec::new());
         let mut wanted = PREAMBLE_BYTES;
@@ -94,22 +94,22 @@ impl Wire {
 pub struct Foe {
     /// The control socket.
     pub wire: Wire,
-    /// Its own region, which it writes.
+    /// The foe's own region, which it writes.
     pub region: OwnMap,
-    /// Where ring and slab lie in its region.
+    /// The geometry of the foe's region: where ring and slab are.
     pub geometry: Geometry,
-    /// The victim's doorbells if it sent them: for records, for space.
+    /// The victim's doorbells, for records and for space, if the victim sent them.
     pub doorbells: Vec<Doorbell>,
-    /// Its own doorbells, which it sent to the victim.
+    /// The foe's own doorbells, which it sent to the victim.
     pub own_doorbells: [Doorbell; 2],
-    /// The victim's region.
+    /// The victim's region, mapped by the foe.
     pub theirs: Option<PeerMem>,
-    /// The position of its next record.
+    /// The position of the foe's next record.
     pub position: u64,
     next_segment: u32,
 }
 
-/// The region of a peer, mapped.
+/// A mapped region of a peer, as the ring crate needs it.
 pub struct Pages(pub PeerMap);
 
 impl Readable for Pages {
@@ -118,18 +118,19 @@ impl Readable for Pages {
     }
 }
 
-/// Lets the listener go on as far as it can without blocking.
+/// Lets the listener advance the handshake as far as possible without blocking.
 pub fn drive(listener: &mut Listener) {
     assert!(listener.try_accept().is_err(), "not yet");
 }
 
 impl Foe {
-    /// Connects to `listener` with a handshake that keeps the rules; the channel is the victim's.
+    /// Connects to `listener` with a handshake that keeps the rules. Returns the foe, and the
+    /// victim's channel.
     pub fn meet(listener: &mut Listener, path: &Path, hello: &Hello) -> (Self, Channel) {
         Self::meet_with(listener, path, hello, small_geometry())
     }
 
-    /// As [`meet`](Self::meet), with a region of this geometry.
+    /// Connects like [`meet`](Self::meet), with a region of this geometry.
     pub fn meet_with(
         listener: &mut Listener,
         path: &Path,
@@ -139,7 +140,8 @@ impl Foe {
         Self::meet_as(listener, path, hello, geometry, OFFER_DOORBELLS)
     }
 
-    /// As [`meet_with`](Self::meet_with), with these flags in OFFER: doorbells, or none.
+    /// Connects like [`meet_with`](Self::meet_with), with these flags in OFFER, which say whether
+    /// it has doorbells.
     pub fn meet_as(
         listener: &mut Listener,
         path: &Path,
@@ -191,25 +193,25 @@ impl Foe {
         )
     }
 
-    /// The id of the block that the victim sent first.
+    /// The id of the first block that the victim sent.
     pub fn first_block(&self) -> u64 {
         let theirs = self.theirs.as_ref().unwrap();
         let at = theirs.load(32) + record_ring::HEADER_BYTES;
         theirs.load(at as usize)
     }
 
-    /// Writes a word anywhere in its region.
+    /// Writes a word at any offset of the foe's region.
     pub fn write_word(&mut self, offset: u64, word: u64) {
         let at = offset as usize;
         self.region.as_mut_slice()[at..at + 8].copy_from_slice(&word.to_le_bytes());
     }
 
-    /// Writes a word of its control page.
+    /// Writes a word at any offset of the foe's control page.
     pub fn write_control(&mut self, offset: u64, word: u64) {
         self.write_word(CONTROL_OFFSET + offset, word);
     }
 
-    /// The offset of a position in its region.
+    /// The offset in the foe's region of this ring position.
     pub fn place(&self, position: u64) -> u64 {
         self.geometry.ring_offset + self.geometry.ring.offset(Position(position))
     }
@@ -219,7 +221,8 @@ impl Foe {
         self.publish_as(kind, body.len() as u32, body);
     }
 
-    /// As `publish`, with a length of its own choice.
+    /// Publishes a record like `publish`, but announces the length `len`, whatever the body's
+    /// length is.
     pub fn publish_as(&mut self, kind: Kind, len: u32, body: &[u8]) {
         let at = self.place(self.position);
         let from = (at + record_ring::HEADER_BYTES) as usize;
@@ -233,27 +236,27 @@ impl Foe {
         self.position = next;
     }
 
-    /// Publishes a BLOB record that names these bytes.
+    /// Publishes a BLOB record with these fields, true or not.
     pub fn publish_blob(&mut self, block: u64, segment: u32, offset: u64, length: u64) {
         let body = blob(block, segment, offset, length);
         self.publish(Kind::Blob, body.as_bytes());
     }
 
-    /// Publishes the record of a segment, without its frame on the socket.
+    /// Publishes the record that announces a segment, without the segment's frame on the socket.
     pub fn publish_segment(&mut self, kind: Kind, number: u32, size: u64) {
         let (number, zero) = (U32::new(number), U32::new(0));
         let body = SegmentBody { number, zero, size: U64::new(size) };
         self.publish(kind, body.as_bytes());
     }
 
-    /// Sends the frame of a segment with any descriptor.
+    /// Sends the frame that announces a segment, with any descriptor.
     pub fn send_segment(&self, number: u32, descriptor: BorrowedFd<'_>) -> bool {
         let mut frame = [partywall_layout::hello::CONTROL_SEGMENT; 5];
         frame[1..].copy_from_slice(&number.to_le_bytes());
         self.wire.send(&frame, &[descriptor])
     }
 
-    /// An honest segment of `size` bytes; its number.
+    /// Adds a valid segment of `size` bytes; returns its number.
     pub fn add_segment(&mut self, size: u64) -> u32 {
         let number = self.next_segment;
         self.next_segment += 1;
@@ -275,14 +278,14 @@ pub fn blob(block: u64, segment: u32, offset: u64, length: u64) -> BlobBody {
     }
 }
 
-/// A region with a valid header.
+/// A region with a valid header for these parameters.
 pub fn region(geometry: &Geometry, session_id: [u8; 16], role: u32) -> OwnMap {
     assert!(role == ROLE_ACCEPTOR || role == ROLE_CONNECTOR);
     let header = geometry.header(session_id, std::process::id(), role);
     region_with(geometry.region_bytes, &header)
 }
 
-/// A region with any header.
+/// A region of `bytes` bytes with any header.
 pub fn region_with(bytes: u64, header: &RegionHeader) -> OwnMap {
     let mut region = OwnMap::create("foe-region", bytes as usize).unwrap();
     region.as_mut_slice()[..size_of::<RegionHeader>()].copy_from_slice(header.as_bytes());

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A listener that is attacked. It remembers why it refused peers, and a test then asks it to serve
-//! an honest one.
+//! The listener that hostile peers attack. It records why it refused peers, and a test can check
+//! that it still serves an honest one.
 
 use super::channel::Wire;
 use crate::{Directory, millis, within};
@@ -12,9 +12,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use zerocopy::FromBytes;
 
-/// A listener that remembers why it refused.
+/// A listener that records the reasons of its refusals.
 pub struct Home {
-    /// Where the socket is: `home`.
+    /// The directory of the listener's socket, whose file name is `home`.
     pub place: Directory,
     /// The listener itself.
     pub listener: Listener,
@@ -22,7 +22,7 @@ pub struct Home {
 }
 
 impl Home {
-    /// Listens, with this configuration.
+    /// Listens with this configuration.
     pub fn new(config: Config) -> Self {
         let place = Directory::new();
         let refused = Arc::new(Mutex::new(Vec::new()));
@@ -34,17 +34,18 @@ impl Home {
         Self { place, listener, refused }
     }
 
-    /// A new connection to it.
+    /// Opens a new connection to the listener.
     pub fn wire(&self) -> Wire {
         Wire::connect(&self.place.path("home"))
     }
 
-    /// Lets the listener go on as far as it can without blocking.
+    /// Lets the listener advance as far as possible without blocking; returns a channel if one is
+    /// ready.
     pub fn go_on(&mut self) -> Option<Channel> {
         (0..3).find_map(|_| self.listener.try_accept().ok())
     }
 
-    /// The reason for the last refusal; there must be exactly one.
+    /// The code and reason of the last refusal; there must be exactly one.
     pub fn reason(&mut self) -> (u32, String) {
         for _ in 0..100 {
             assert!(self.listener.accept_deadline(within(millis(20))).is_err(), "was let in");
@@ -57,7 +58,7 @@ impl Home {
         panic!("nobody was refused");
     }
 
-    /// A wire on which HELLO went both ways, and the session's id.
+    /// A connection on which both ends have sent HELLO, and the id of its session.
     pub fn greeted(&mut self, own: &Hello) -> (Wire, [u8; 16]) {
         let wire = self.wire();
         assert!(wire.send_hello(own));
@@ -68,7 +69,7 @@ impl Home {
         (wire, session_id)
     }
 
-    /// An honest client gets through.
+    /// Checks that the listener serves an honest client.
     pub fn serves(&mut self) {
         let address = self.place.address("home");
         std::thread::scope(|scope| {
@@ -93,10 +94,10 @@ pub const VIOLATION: u32 = 209;
 pub const DESCRIPTOR: u32 = 210;
 /// The code of a refusal: the peer speaks another protocol.
 pub const NOT_PARTYWALL: u32 = 203;
-/// The code of a refusal: the peer hung up.
+/// The code of a refusal: the peer closed the connection.
 pub const HUNG_UP: u32 = 202;
 
-/// A descriptor of a pipe.
+/// A descriptor of a pipe, which no peer may send.
 pub fn pipe() -> OwnedFd {
     let mut child = Command::new("true").stdin(Stdio::piped()).spawn().unwrap();
     let end = child.stdin.take().unwrap().into();

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A peer that does the handshake by hand and then breaks rules, and what it attacks.
+//! Hostile peers, which make the handshake frame by frame and then break rules, and the listeners
+//! and sessions that they attack.
 //!
 //! ```text
 //! channel         Foe: writes any word of its region, any record, any byte of the socket

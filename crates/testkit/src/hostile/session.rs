@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The peer of a session, by hand: it completes a handshake that keeps the rules and then writes
-//! any record, over a socket or shared memory, as the connecting or the accepting end.
+//! A hostile peer of a session, on either side. It completes a handshake that keeps the rules, and
+//! then writes any record, over a socket or shared memory.
 //!
-//! Tests count its streams as a connector does: it opens odd numbers, the victim even ones. A foe
-//! that accepted shifts them:
+//! Tests number the streams as if the foe were the connector: the foe opens odd numbers, the victim
+//! even ones. A foe that is the acceptor translates the numbers:
 //!
 //! ```text
-//!   in the test                    0   1 (its)   2 (ours)   3   4 …
-//!   on the wire of an acceptor     0   2         1          4   3 …
+//!   in the test                    0   1 (foe's)   2 (victim's)   3   4 …
+//!   on the wire of an acceptor     0   2           1              4   3 …
 //! ```
 
 use super::channel::{BOTH, Pages, Wire, hello};
@@ -29,17 +29,17 @@ use std::time::{Duration, Instant};
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, IntoBytes};
 
-/// What a foe is.
+/// The side of a foe, and the transport of its session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Role {
-    /// Whether it accepts, and the victim connects.
+    /// Whether the foe accepts, so that the victim connects.
     pub is_acceptor: bool,
     /// Whether records pass through shared memory.
     pub is_shared_memory: bool,
 }
 
 impl Role {
-    /// Each of them.
+    /// Each combination of side and transport.
     pub const ALL: [Self; 4] = [
         Self { is_acceptor: false, is_shared_memory: false },
         Self { is_acceptor: false, is_shared_memory: true },
@@ -52,7 +52,7 @@ impl Role {
 pub struct SessionFoe {
     role: Role,
     wire: Wire,
-    /// The position of its next record on a socket.
+    /// The position of the foe's next record on a socket.
     position: Position,
     shm: Option<SharedMemory>,
 }
@@ -60,22 +60,22 @@ pub struct SessionFoe {
 /// A record that the victim sent.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Received {
-    /// The number of its kind.
+    /// The number of the record's kind.
     pub kind: u64,
-    /// Its stream, as a connector counts.
+    /// The number of the record's stream, as a connector counts.
     pub stream: u32,
-    /// Its body.
+    /// The body of the record.
     pub body: Vec<u8>,
 }
 
 impl SessionFoe {
-    /// Connects to a listener that the victim drives.
+    /// Connects to the listener of the victim.
     pub fn connect(path: &Path, is_shared_memory: bool) -> Self {
         let role = Role { is_acceptor: false, is_shared_memory };
         Self::handshake(Wire::connect(path), role)
     }
 
-    /// Accepts the next connection.
+    /// Accepts the victim's next connection.
     pub fn accept(listener: &Listener, is_shared_memory: bool) -> Self {
         let deadline = Some(Instant::now() + TIMEOUT);
         let mut ready = [PollFd::new(listener, PollFlags::IN)];
@@ -109,7 +109,7 @@ impl SessionFoe {
         Self { role, wire, position: Position(0), shm }
     }
 
-    /// Sends a record; `false` if the victim has hung up.
+    /// Sends a record; `false` if the victim has closed the connection.
     pub fn send(&mut self, kind: Kind, stream: u32, body: &[u8]) -> bool {
         let stream = self.shifted(stream);
         if let Some(shm) = &mut self.shm {
@@ -144,12 +144,12 @@ impl SessionFoe {
         self.send(Kind::Credit, stream, &credited.to_le_bytes())
     }
 
-    /// The first part of a message of `total` bytes.
+    /// Sends the first part of a message of `total` bytes.
     pub fn first(&mut self, stream: u32, total: u64, bytes: &[u8]) -> bool {
         self.send(Kind::FragmentFirst, stream, &[&total.to_le_bytes(), bytes].concat())
     }
 
-    /// The next record of the victim; `None` if it has hung up.
+    /// Receives the victim's next record; `None` if the victim has closed the connection.
     pub fn receive(&mut self) -> Option<Received> {
         let mut received = match &mut self.shm {
             Some(shm) => shm.receive(&self.wire)?,
@@ -169,7 +169,8 @@ impl SessionFoe {
         Some(Received { kind, stream: header.stream.get(), body })
     }
 
-    /// Reads until a record of this kind comes; `None` if the victim has hung up.
+    /// Receives records until one of this kind and stream arrives; `None` if the victim has closed
+    /// the connection.
     pub fn receive_until(&mut self, kind: Kind, stream: u32) -> Option<Received> {
         loop {
             let received = self.receive()?;
@@ -179,7 +180,7 @@ impl SessionFoe {
         }
     }
 
-    /// Reads until this question is answered; whether it was.
+    /// Receives records until the PING with this token is answered; returns whether it was.
     pub fn receive_answer(&mut self, token: u64) -> bool {
         let answer = [1u64.to_le_bytes(), token.to_le_bytes()].concat();
         while let Some(received) = self.receive_until(Kind::Ping, 0) {
@@ -190,12 +191,13 @@ impl SessionFoe {
         false
     }
 
-    /// The same stream as the other role counts it, there and back.
+    /// Translates a stream's number between the two sides' counts; the translation is its own
+    /// inverse.
     fn shifted(&self, stream: u32) -> u32 {
         match stream {
             0 => 0,
             _ if !self.role.is_acceptor => stream,
-            // Index and side stay, as far as there is such a number.
+            // The number keeps its side and its index as far as such a number exists.
             u32::MAX => u32::MAX - 1,
             odd if odd % 2 == 1 => odd + 1,
             even => even - 1,
@@ -214,13 +216,13 @@ impl SessionFoe {
     }
 }
 
-/// Both regions, as the foe has them. It keeps the rules of rings, and no others.
+/// Both regions, as the foe uses them. The foe keeps the rules of rings, and no others.
 struct SharedMemory {
     producer: Producer,
     consumer: Consumer,
-    /// The victim's: for records, for space.
+    /// The victim's doorbells: for records, and for space.
     doorbells: [Doorbell; 2],
-    /// Never waited for: the foe polls.
+    /// The foe's own doorbells, on which it never waits, because it polls.
     _own_doorbells: [Doorbell; 2],
 }
 
@@ -233,7 +235,7 @@ impl Writable for OwnPages {
 }
 
 impl SharedMemory {
-    /// OFFERs both ways, and its own READY.
+    /// Exchanges OFFER with the victim, and sends the foe's READY.
     fn agree(wire: &Wire, role: Role, session_id: [u8; 16]) -> Self {
         let geometry = Geometry::new(RING_BYTES, 1024, 16 << 10).unwrap();
         let own_role = if role.is_acceptor { ROLE_ACCEPTOR } else { ROLE_CONNECTOR };
@@ -275,7 +277,7 @@ impl SharedMemory {
             }
         }
         self.producer.publish();
-        // Whether the victim sleeps or not.
+        // The foe notifies the victim whether it sleeps or not.
         self.doorbells[0].notify().unwrap();
         true
     }
@@ -294,13 +296,13 @@ impl SharedMemory {
             if is_over {
                 return None;
             }
-            // Records from before the end are read all the same.
+            // Records that were published before the end are still read.
             is_over = has_hung_up(wire);
         }
     }
 }
 
-/// Waits for [`POLL_PERIOD`]; whether the victim has ended the connection by then.
+/// Waits for [`POLL_PERIOD`]; returns whether the victim has closed the connection by then.
 fn has_hung_up(wire: &Wire) -> bool {
     let deadline = Some(Instant::now() + POLL_PERIOD);
     let mut ready = [PollFd::new(&wire.socket, PollFlags::IN)];
@@ -308,7 +310,7 @@ fn has_hung_up(wire: &Wire) -> bool {
         && !matches!(wire.socket.read(&mut [0; 64], true), Ok(1..))
 }
 
-/// A region with its header: its descriptor, the CONSUMED word, and the ring.
+/// Makes a region with its header. Returns its descriptor, its CONSUMED word, and its ring.
 fn own_region(geometry: &Geometry, session_id: [u8; 16], role: u32) -> (OwnedFd, OwnMem, OwnMem) {
     let map = OwnMap::create("foe-region", geometry.region_bytes as usize).unwrap();
     let descriptor = map.fd().try_clone_to_owned().unwrap();
@@ -323,11 +325,11 @@ fn own_region(geometry: &Geometry, session_id: [u8; 16], role: u32) -> (OwnedFd,
     (descriptor, consumed, ring)
 }
 
-/// The time for a victim to connect.
+/// The longest time that a foe waits for its victim to connect.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// The time between two polls.
+/// The pause between two polls.
 const POLL_PERIOD: Duration = Duration::from_micros(20);
 
-/// A quarter of it is the longest record, in bytes.
+/// Size of the foe's ring in bytes; a record may take a quarter of it.
 const RING_BYTES: u64 = 1 << 20;

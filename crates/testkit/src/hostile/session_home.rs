@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The end of a session that a hostile peer attacks.
+//! The victim: the end of a session that a hostile peer attacks.
 use super::session::{Role, SessionFoe};
 use crate::Directory;
 use partywall::tokio::{Listener, Session, Stream, connect_with};
@@ -8,35 +8,35 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 use tokio::runtime::Runtime;
 
-/// The longest message that its end accepts, in bytes.
+/// The length of the longest message that the victim accepts, in bytes.
 pub const MESSAGE_MAX: u64 = 1 << 20;
 const WINDOW: u64 = 1000;
-/// The streams that its end accepts.
+/// The number of streams that the victim accepts.
 pub const STREAMS_MAX: u32 = 4;
-/// What takes longer has failed.
+/// The longest time that a test waits: an operation that takes longer has failed.
 pub const LIMIT: Duration = Duration::from_secs(60);
 
-/// The victim. It listens if the foe connects, and connects if the foe accepts.
+/// The end that a foe attacks. It listens if the foe connects, and connects if the foe accepts.
 pub struct SessionHome {
-    /// The role of the foe.
+    /// The side of the foe, and the transport.
     pub role: Role,
     config: Config,
     place: Directory,
-    /// Where its tasks run.
+    /// The runtime of the victim's tasks.
     pub runtime: Runtime,
-    /// The sessions that it accepted.
+    /// The sessions that the victim has accepted.
     sessions: Receiver<Session>,
-    /// Where the foe listens.
+    /// The listener of a foe that accepts.
     listener: partywall_sys::Listener,
 }
 
 impl SessionHome {
-    /// A victim for a foe in this role.
+    /// Makes a victim for a foe in this role.
     pub fn new(role: Role) -> Self {
         Self::with(role, |config| config)
     }
 
-    /// As [`new`](Self::new), where `adapt` changes the configuration.
+    /// Makes a victim like [`new`](Self::new), with the configuration that `adapt` returns.
     pub fn with(role: Role, adapt: impl Fn(Config) -> Config) -> Self {
         let place = Directory::new();
         let transport = if role.is_shared_memory {
@@ -72,7 +72,7 @@ impl SessionHome {
         Self { role, config, place, runtime, sessions, listener }
     }
 
-    /// A foe after its handshake, and the session that it attacks.
+    /// Lets a foe make its handshake; returns the foe and the session that it attacks.
     pub fn meet(&self) -> (SessionFoe, Session) {
         let is_shared_memory = self.role.is_shared_memory;
         if !self.role.is_acceptor {
@@ -85,13 +85,13 @@ impl SessionHome {
         (foe, self.wait(connecting).unwrap().unwrap())
     }
 
-    /// Waits for a future, at most [`LIMIT`].
+    /// Waits for a future, and fails after [`LIMIT`].
     pub fn wait<T>(&self, future: impl Future<Output = T>) -> T {
         self.runtime.block_on(async { tokio::time::timeout(LIMIT, future).await }).expect("hung")
     }
 
-    /// A session in which the victim has opened a stream, which the foe calls 2, and sent a message
-    /// of cost 128. It accepts all streams.
+    /// Returns a foe, and a session in which the victim has opened stream 2, and sent a message of
+    /// cost 128 on it. The victim accepts all streams.
     pub fn in_use(&self) -> (SessionFoe, Session, Stream) {
         let (foe, session) = self.meet();
         let ours = self.wait(async {
@@ -102,7 +102,7 @@ impl SessionHome {
         (foe, session, ours)
     }
 
-    /// The code of the violation that ended the session.
+    /// The code of the violation for which the victim ended the session.
     pub fn code(&self, session: &Session) -> u32 {
         match self.wait(session.closed()) {
             SessionError::Fault(fault) => match &*fault {
@@ -114,7 +114,7 @@ impl SessionHome {
     }
 }
 
-/// Accepts streams and keeps them, without reading.
+/// Accepts all streams of the session and keeps them, without reading.
 pub fn keep_all(home: &SessionHome, session: &Session) {
     let session = session.clone();
     home.runtime.spawn(async move {

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! ATTACH and ATTACHED: the two sides introduce themselves (SPEC 15.2).
+//! ATTACH and ATTACHED: the frames in which client and server state their identities and positions
+//! (SPEC 15.2).
 //!
 //! ```text
 //!  ATTACH     magic │ versions │ side │ lengths │ names: client, server, link │ login
 //!  ATTACHED   version │ echo │ side │ decision │ length │ login
 //! ```
 //!
-//! The first 24 bytes of an ATTACH are the same in every version, so that whoever speaks none of
-//! them can say so.
+//! The first 24 bytes of an ATTACH are the same in every version, so that a server which supports
+//! none of the client's versions can refuse the client.
 
 use super::decision::DecisionFields;
 use super::{FRAME_MAGIC, FRAME_VERSION_MAX, FRAME_VERSION_MIN, LOGIN_BYTES_MAX};
@@ -15,7 +16,7 @@ use super::{FrameBody, FrameFault, FrameKind, SideFields, ensure};
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// An ATTACH, up to its names.
+/// The part of an ATTACH before its names.
 ///
 /// ```text
 ///  0    magic (8)     8    version min    10   version max    12   zero
@@ -37,7 +38,7 @@ pub struct AttachFields {
     pub zero: U32,
     /// Identity and positions of the client.
     pub side: SideFields,
-    /// Lengths of the client's name, the server's and the link's, from 1, in bytes.
+    /// Lengths in bytes of the names of client, server and link, each at least 1.
     pub name_lengths: [u8; 3],
     /// A reserved field, always 0.
     pub zero_too: u8,
@@ -45,7 +46,7 @@ pub struct AttachFields {
     pub login_bytes: U32,
 }
 
-/// An ATTACHED, up to its login.
+/// The part of an ATTACHED before its login.
 ///
 /// ```text
 ///  0    version    2   zero (6)    8   echo
@@ -57,15 +58,15 @@ pub struct AttachFields {
 )]
 #[repr(C)]
 pub struct AttachedFields {
-    /// The version that both sides use from here on.
+    /// The version that both sides use after this frame.
     pub version: U16,
     /// A reserved field, always 0.
     pub zero: [u8; 6],
-    /// The nonce that the client sent.
+    /// The client's nonce, repeated.
     pub echo: U64,
     /// Identity and positions of the server.
     pub side: SideFields,
-    /// The decision about the server's records.
+    /// The decision how the server's records resume.
     pub decision: DecisionFields,
     /// Length of the login in bytes, at most [`LOGIN_BYTES_MAX`].
     pub login_bytes: U32,
@@ -73,7 +74,8 @@ pub struct AttachedFields {
     pub zero_too: U32,
 }
 
-/// Size of the part of an ATTACH that is the same in every version: through the nonce, in bytes.
+/// Size in bytes of the part of an ATTACH that is the same in every version: from the magic to the
+/// nonce.
 pub const ANY_VERSION_BYTES: usize = 24;
 
 const _: () = {
@@ -95,7 +97,7 @@ const _: () = {
     assert!(core::mem::offset_of!(AttachedFields, zero_too) == 292);
 };
 
-/// Whether the body begins with the magic of the link protocol.
+/// Checks that the body begins with the magic of the link protocol.
 pub(super) fn check_magic(body: &[u8]) -> Result<(), FrameFault> {
     match body.first_chunk() {
         Some(magic) if *magic == FRAME_MAGIC => Ok(()),
@@ -126,7 +128,7 @@ pub(super) fn parse_attach(body: &[u8]) -> Result<FrameBody<'_>, FrameFault> {
     Ok(FrameBody::Attach { fields, names, login: rest })
 }
 
-/// Whether there is a version that both speak.
+/// Checks that the client supports a version that this crate supports.
 fn check_versions(body: &[u8]) -> Result<(), FrameFault> {
     let (min, max, nonce) = (number(body, 8), number(body, 10), body.get(16..24));
     let nonce = nonce.and_then(|bytes| bytes.first_chunk()).map_or(0, |b| u64::from_le_bytes(*b));
@@ -166,5 +168,5 @@ fn login_bytes(bytes: U32) -> Result<usize, FrameFault> {
 }
 
 const NOT_ZERO: &str = "a reserved field is not 0";
-/// The names in an ATTACH, in their order, for error texts.
+/// The names in an ATTACH, in their order, as error texts call them.
 const WHICH_NAMES: [&str; 3] = ["client's name", "server's name", "link's name"];

@@ -10,7 +10,8 @@
 //!  5 new epoch                          epoch           fields without ● are 0
 //! ```
 //!
-//! `reconcile` checks whether the decision follows from the views; this file does not.
+//! `reconcile` checks whether the decision follows from the views of both sides; this file does
+//! not.
 
 use super::{FrameFault, ensure};
 use crate::link::past::is_position;
@@ -30,15 +31,16 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 pub struct DecisionFields {
     /// One of the `DECISION_…` kinds.
     pub kind: U32,
-    /// Record digest at the position where the direction resumes.
+    /// Record digest at the position where the direction resumes; 0 unless a range is skipped.
     pub digest: U32,
-    /// Id of the lost stream.
+    /// Id of the lost stream; 0 unless the kind is [`DECISION_LOST`].
     pub of: U64,
     /// First position of the range that the receiver will not get.
     pub from: U64,
-    /// End of that range.
+    /// End of the range that the receiver will not get.
     pub to: U64,
-    /// The position where the direction resumes; or the reason why it cannot, 1 to 3; or the epoch.
+    /// The position where the direction resumes, the reason why it cannot (1 to 3), or the new
+    /// epoch, depending on the kind.
     pub at: U64,
 }
 
@@ -50,7 +52,8 @@ pub const DECISION_GAP: u32 = 2;
 pub const DECISION_LOST: u32 = 3;
 /// [`DecisionFields::kind`]: the direction cannot resume.
 pub const DECISION_IMPOSSIBLE: u32 = 4;
-/// [`DecisionFields::kind`]: it does not resume yet, because one side is in a higher epoch.
+/// [`DecisionFields::kind`]: the direction does not resume yet, because one side is in a higher
+/// epoch.
 pub const DECISION_NEW_EPOCH: u32 = 5;
 
 const _: () = {

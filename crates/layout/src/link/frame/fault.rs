@@ -1,23 +1,23 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Why a frame of a link is invalid (SPEC 15.4).
 //!
-//! An invalid frame ends the connection. It changes no state of either end.
+//! An invalid frame ends the connection. It changes the state of neither end.
 
 use super::{FRAME_VERSION_MAX, FRAME_VERSION_MIN, FrameKind};
 use core::fmt;
 
-/// Why this version cannot accept these bytes as a frame.
+/// Why this version does not accept certain bytes as a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum FrameFault {
-    /// The first word is that of a record, or of no known kind.
+    /// The first word is that of a record, or of no known kind of frame.
     Kind {
-        /// The first eight bytes.
+        /// The first eight bytes, as a word.
         word: u64,
     },
-    /// The length of the body does not fit the kind.
+    /// The length of the body does not fit the frame's kind.
     Length {
-        /// The kind that the header names.
+        /// The kind that the frame's header names.
         kind: FrameKind,
         /// Length of the body in bytes.
         bytes: usize,
@@ -35,12 +35,12 @@ pub enum FrameFault {
         min: u16,
         /// The newest version of the peer.
         max: u16,
-        /// The peer's nonce, which a REFUSE echoes.
+        /// The peer's nonce, which the answering REFUSE repeats.
         nonce: u64,
     },
     /// A field has an impossible value.
     Field {
-        /// The field and the broken rule.
+        /// The name of the field and the rule that it breaks.
         what: &'static str,
         /// The value of the field.
         found: u64,
@@ -53,7 +53,7 @@ pub enum FrameFault {
 }
 
 impl FrameFault {
-    /// A stable number for logs and other languages.
+    /// The stable number of the fault, for logs and for other languages.
     #[must_use]
     pub const fn code(&self) -> u32 {
         match self {

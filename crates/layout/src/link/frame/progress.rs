@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! CONFIRM and BEGIN accept a decision; ACK acknowledges consumption (SPEC 15.2).
+//! CONFIRM and BEGIN, by which client and server accept a decision; ACK, which acknowledges
+//! messages (SPEC 15.2).
 //!
 //! ```text
 //!  CONFIRM   echo │ tail │ decision
@@ -25,12 +26,12 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 )]
 #[repr(C)]
 pub struct ConfirmFields {
-    /// The nonce that the server sent.
+    /// The server's nonce, repeated.
     pub echo: U64,
-    /// From this position on, acked offsets in the client's records refer to the stream that it now
-    /// consumes.
+    /// From this position on, acked offsets in the client's records refer to the stream that the
+    /// client now consumes.
     pub tail: U64,
-    /// The decision about the client's records.
+    /// The decision how the client's records resume.
     pub decision: DecisionFields,
 }
 
@@ -44,11 +45,11 @@ pub struct ConfirmFields {
 )]
 #[repr(C)]
 pub struct BeginFields {
-    /// Id of the stream that the server consumes; 0 if none, and then `consumed` is 0.
+    /// Id of the stream that the server consumes; 0 if there is none, and then `consumed` is 0.
     pub stream: U64,
-    /// Position up to which the stream is consumed.
+    /// Position up to which the server has consumed the stream.
     pub consumed: U64,
-    /// From this position on, acked offsets in the server's records refer to that stream.
+    /// From this position on, acked offsets in the server's records refer to `stream`.
     pub tail: U64,
 }
 
@@ -64,7 +65,7 @@ pub struct BeginFields {
 pub struct AckFields {
     /// Id of the consumed stream; never 0.
     pub stream: U64,
-    /// Position up to which the stream is consumed.
+    /// Position up to which the sender of the ACK has consumed the stream.
     pub consumed: U64,
 }
 

@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! REFUSE: why an end does not attach, the same in every version (SPEC 15.2).
+//! REFUSE: the frame that says why an end does not attach; its bytes are the same in every version
+//! (SPEC 15.2).
 //!
 //! ```text
 //!  echo │ code │ length │ number │ text
 //! ```
 //!
-//! SPEC 12.2 says what the peer does on receipt.
+//! SPEC 12.2 says what the peer does when it receives a REFUSE.
 
 use super::{FrameBody, FrameFault, FrameKind, ensure};
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// A REFUSE, up to its text.
+/// The part of a REFUSE before its text.
 ///
 /// ```text
 ///  0  echo    8  code    12  text bytes    16  number    24
@@ -21,36 +22,38 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 )]
 #[repr(C)]
 pub struct RefuseFields {
-    /// The nonce that the peer sent.
+    /// The peer's nonce, repeated.
     pub echo: U64,
     /// One of the `REFUSE_…` codes.
     pub code: U32,
     /// Length of the text: at most [`REFUSAL_TEXT_MAX`](super::REFUSAL_TEXT_MAX), and 0 where the
     /// code has no text.
     pub text_bytes: U32,
-    /// A connection number, an incarnation, or versions; else 0.
+    /// A connection number, an incarnation, or versions, depending on the code; else 0.
     pub number: U64,
 }
 
-/// [`RefuseFields::code`]: not newer than the connection with the number `number`.
+/// [`RefuseFields::code`]: the peer's connection is not newer than the one with the number
+/// `number`.
 pub const REFUSE_STALE: u32 = 1;
-/// [`RefuseFields::code`]: a later incarnation, `number`, has attached.
+/// [`RefuseFields::code`]: a later incarnation of the peer's store, `number`, has attached.
 pub const REFUSE_FENCED: u32 = 2;
 /// [`RefuseFields::code`]: the end is quarantined: it keeps all bytes until an
 /// operator decides.
 pub const REFUSE_QUARANTINED: u32 = 3;
-/// [`RefuseFields::code`]: the refusing end has another name, or no such link;
-/// with a text.
+/// [`RefuseFields::code`]: the refusing end has another name, or no link of that name; a text
+/// follows.
 pub const REFUSE_UNKNOWN: u32 = 4;
-/// [`RefuseFields::code`]: the application rejected the peer; with a text.
+/// [`RefuseFields::code`]: the application rejected the peer; a text follows.
 pub const REFUSE_REJECTED: u32 = 5;
-/// [`RefuseFields::code`]: the peer's records exceed its limits; with a text.
+/// [`RefuseFields::code`]: the peer's records exceed the limits of the refusing end; a text
+/// follows.
 pub const REFUSE_TOO_LARGE: u32 = 6;
-/// [`RefuseFields::code`]: it shuts down, or has no room for a further connection;
-/// with a text.
+/// [`RefuseFields::code`]: the refusing end shuts down, or cannot take a further connection; a text
+/// follows.
 pub const REFUSE_BUSY: u32 = 7;
-/// [`RefuseFields::code`]: no version in common. `number` holds its oldest version
-/// in the low 16 bits and its newest above them.
+/// [`RefuseFields::code`]: the ends have no version in common. `number` holds the refusing end's
+/// oldest version in the low 16 bits, and its newest in the 16 bits above.
 pub const REFUSE_VERSION: u32 = 8;
 
 const _: () = {

@@ -5,7 +5,7 @@
 //!  nonce │ identity │ sending: base..tail │ receiving: consumed, received │ past │ skip │ sizes
 //! ```
 //!
-//! `reconcile` compares these fields of two sides; this file does not.
+//! `reconcile` compares these fields of both sides; this file does not.
 
 use super::{FrameFault, ensure};
 use crate::link::owner::INCARNATION_MAX;
@@ -30,23 +30,23 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 )]
 #[repr(C)]
 pub struct SideFields {
-    /// Random number of this connection.
+    /// Random number that the side chose for this connection.
     pub nonce: U64,
     /// Incarnation of the side's store, from 1.
     pub incarnation: U64,
     /// Store id; never 0.
     pub store_id: [u8; 16],
-    /// Number of the connection.
+    /// Number of this connection among those of the client's incarnation.
     pub connection_number: U64,
     /// The side's current epoch.
     pub epoch: U64,
     /// Id of the stream that the side sends; never 0.
     pub sending_stream: U64,
-    /// First position of that stream that the side retains.
+    /// Position of the first record of the sent stream that the side keeps.
     pub base: U64,
-    /// Position of the next record of that stream.
+    /// Position of the next record of the sent stream.
     pub tail: U64,
-    /// Id of the peer's stream, as far as the side knows it; 0 if it knows none.
+    /// Id of the peer's stream, as far as the side knows it; 0 if the side knows none.
     pub receiving_stream: U64,
     /// Position up to which the side has consumed the peer's stream.
     pub consumed: U64,
@@ -133,8 +133,8 @@ impl SideFields {
     }
 }
 
-/// Flag: the side shares its memory; its descriptors come with the first byte of the frame
-/// (SPEC 16.2).
+/// Flag: the side shares its memory, whose descriptors come with the first byte of the frame (SPEC
+/// 16.2).
 pub const SIDE_SHARES_MEMORY: u32 = 1;
 /// Upper bound of a slab in bytes, as in a link file (SPEC 13.6).
 pub const SLAB_BYTES_MAX: u64 = 1 << 40;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Frames are decoded as they were encoded, changed ones are refused, and the vectors of the
-//! specification decode.
+//! Frames survive encoding and decoding, changed frames are refused, and the specification's
+//! vectors decode as their rows say.
 
 use super::*;
 use crate::protocol::samples::{self, position, range, sides, stream};
@@ -29,7 +29,7 @@ fn decisions() -> impl Strategy<Value = Decision> {
     ]
 }
 
-/// A text of `least` bytes up to the limit.
+/// A text of at least `least` bytes, up to the limit of a refusal.
 fn text(least: usize) -> impl Strategy<Value = String> {
     let long = vec(prop::sample::select(vec!["a", "ß", "€"]), least..86);
     prop_oneof![long.prop_map(|parts| parts.concat()), Just("x".repeat(255))]
@@ -115,7 +115,7 @@ proptest! {
         prop_assert!(decoded(&bytes).is_err(), "byte {} of {:?}", at, frame);
     }
 
-    /// The checksum is valid, so that every field is reached.
+    /// The checksum of the changed bytes is valid, so that decoding reaches every field.
     #[test]
     fn what_is_taken_is_written_the_same(
         frame in frames(), changes in vec((any::<prop::sample::Index>(), any::<u8>()), 1..4),
@@ -129,7 +129,8 @@ proptest! {
         header.copy_from_slice(FrameHeader::new(kind, body).as_bytes());
         if let Ok(taken) = decoded(&bytes) {
             let written = encoded(&taken);
-            // Of the versions that a newer client offers, only ours are encoded again.
+            // A frame may offer versions that a newer client has; encoding writes only the versions
+            // of this implementation.
             let is_same = written == bytes || kind == FrameKind::Attach && written[28..] == bytes[28..];
             prop_assert!(is_same, "{:?}", taken);
         }
@@ -144,7 +145,7 @@ fn a_text_is_cut_between_characters() {
     assert_eq!(frame, Frame::Refuse { echo: Nonce(1), refusal });
 }
 
-/// The vectors that the layout crate makes (SPEC 15.5).
+/// Tests the vectors that the layout crate generates (SPEC 15.5).
 #[test]
 fn the_files_of_the_specification_are_taken_or_refused_as_their_rows_say() {
     let directory = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../spec/link-frames");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Durable states survive being an image, whatever they contain.
+//! A durable state survives the round trip through its image, whatever the state contains.
 
 use super::*;
 use crate::protocol::codec::{decode, encode};
@@ -13,7 +13,7 @@ use partywall_reconcile::{
 use proptest::prelude::*;
 use proptest::{collection, option};
 
-/// Reports as the rules of `partywall_reconcile` make them, and those of quarantine.
+/// Random reports: those that the rules of `partywall_reconcile` produce, and those of quarantine.
 fn reports(last: u64) -> impl Strategy<Value = Vec<Report>> {
     let skipped = (samples::skip(last), any::<bool>())
         .prop_map(|(skip, is_receiving)| skip.reports(direction(is_receiving)));
@@ -96,7 +96,8 @@ proptest! {
         }
     }
 
-    /// A peer that sends only what a frame can carry never causes a state that contradicts itself.
+    /// A peer that sends only values that a frame can carry never causes a state that contradicts
+    /// itself.
     #[test]
     fn whatever_a_peer_says_can_be_stored(
         mut durable in durable(), peer in samples::sides(), digest in any::<u32>(),
@@ -136,8 +137,8 @@ proptest! {
         prop_assert_eq!(durable.write().check(), Ok(()));
     }
 
-    /// Each position of the reports ever made is in one that is kept, or a report was dropped for
-    /// it.
+    /// Every position of every report ever added is in a kept report, or a dropped report was
+    /// counted for it.
     #[test]
     fn no_report_vanishes_silently(mut made in reports(3), more in reports(3), last in reports(3)) {
         made.extend(more);
@@ -162,7 +163,7 @@ fn left_of(durable: &DurableState) -> Past {
     Past { epoch: durable.epoch, sending, receiving, settled: false }
 }
 
-/// The decision, if a frame can carry it.
+/// The decision after a round trip through a frame; `None` if no frame can carry it.
 fn through_a_frame(decision: Decision) -> Option<Decision> {
     let mut bytes = Vec::new();
     encode(&Frame::Confirm { echo: Nonce(0), decision, tail: Position::START }, &mut bytes);
@@ -187,7 +188,8 @@ fn two_alike_of_too_many_reports_are_merged() {
     durable.report(gap(5, 128, 192));
     assert_eq!((durable.reports().len(), durable.reports_dropped), (16, 0));
     assert_eq!(durable.reports()[4], gap(5, 64, 192));
-    // These are not adjacent: the merged range includes what is between, so it is not exact.
+    // The two gaps are not adjacent: the merged range includes the positions between them, so its
+    // span is not exact.
     durable.report(gap(6, 256, 320));
     assert!(!durable.reports()[5].span.exact && durable.reports()[5].covers(&gap(6, 256, 320)));
 }

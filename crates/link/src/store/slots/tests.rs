@@ -2,20 +2,21 @@
 use super::*;
 use proptest::prelude::*;
 
-/// A control page where nothing was consumed, and a peer's mapping of it.
+/// A control page where nothing is acknowledged, and the mapping of that page that a peer would
+/// have.
 fn new() -> (ConsumedSlots, PeerMem) {
     let (own, peer) = partywall_ring::mem::pair(4096);
     (ConsumedSlots::fresh(own), peer)
 }
 
-/// The stream, position and digest in force.
+/// The stream, position and digest of the acked offset in force.
 fn in_force(control: &PeerMem) -> (u64, u64, u32) {
     let found = consumed_of(control).unwrap();
     (found.record.stream.get(), found.position, found.digest)
 }
 
 proptest! {
-    /// The last commit is in force, wherever the position goes, for a peer and for the next owner.
+    /// After any sequence of commits, a peer and the next owner read the last commit.
     #[test]
     fn the_last_commit_is_in_force(
         commits in prop::collection::vec((1..3_u64, 0..3000_u64, any::<u32>()), 1..40)
@@ -48,7 +49,7 @@ fn near_position_is_stored_as_a_word() {
     assert_eq!((sequence(&peer), in_force(&peer)), (first + 2, (8, NEAR + 256, 5)));
 }
 
-/// A line that keeps every state it ever had.
+/// A memory of the slots that records its contents after each store.
 #[derive(Default)]
 struct Traced {
     states: Vec<[u64; LINE / 8]>,
@@ -78,7 +79,8 @@ impl Words for &mut Traced {
     fn order_stores(&self) {}
 }
 
-/// The states of the line during these commits, and the state before which each commit began.
+/// Returns the contents of the memory after each store of `commits`, and for each commit the number
+/// of contents before it began.
 fn traced(commits: &[(u64, u64)]) -> (Vec<[u64; LINE / 8]>, Vec<usize>) {
     let mut trace = Traced { states: vec![[0; LINE / 8]] };
     let nothing = ConsumedRecord::new(1, 0, 0, 0);
@@ -98,7 +100,7 @@ fn digest(stream: u64, position: u64) -> u32 {
     u32::try_from((stream * 7919 + position) % 1_000_003).unwrap()
 }
 
-/// Records after each other, in the same stream and in others, with and without words between.
+/// Successive acked offsets, in one stream and in others, at distances below and above `NEAR`.
 const COMMITS: [(u64, u64); 14] = {
     let far = 2 * NEAR;
     [
@@ -119,7 +121,8 @@ const COMMITS: [(u64, u64); 14] = {
     ]
 };
 
-/// The commits that may be in force in this state: the last one, or the one in progress.
+/// The commits that may be in force in this state of the memory: the last completed one, and the
+/// one in progress.
 fn expected(begun: &[usize], state: usize) -> [(u64, u64); 2] {
     let count = begun.iter().filter(|first| **first <= state).count();
     let commit = |count: usize| count.checked_sub(1).map_or((0, 0), |last| COMMITS[last]);
@@ -143,8 +146,8 @@ fn kill_between_two_stores_leaves_the_last_commit() {
     assert!(states.len() > 60, "{} states", states.len());
 }
 
-/// A slow peer copies each word from another state. The result was in force when it began, or
-/// later.
+/// A slow peer copies each word from a different state of the memory. The result is a commit that
+/// was in force when the copy began, or a later one.
 #[test]
 fn slow_read_of_consumed_finds_a_commit() {
     let (states, begun) = traced(&COMMITS);
@@ -152,8 +155,8 @@ fn slow_read_of_consumed_finds_a_commit() {
     for first in 0..states.len() {
         for middle in first..states.len() {
             for last in middle..states.len() {
-                // The records of one state, with the words of that state or an earlier one; then
-                // the words, then the seal once more.
+                // The copy takes the records from one state, with words of that state or of an
+                // earlier one; then the words, then the seal again, from later states.
                 let mut mixed = states[first];
                 for slot in [0, 1] {
                     let since = index(slot_offset(slot) + SINCE) / 8;
@@ -172,7 +175,8 @@ fn slow_read_of_consumed_finds_a_commit() {
                 };
                 let may_be: Vec<_> =
                     (first..=last).flat_map(|state| expected(&begun, state)).collect();
-                // A record without its word is an older position, and as valid.
+                // A record whose word was not seen yields an older position of the same stream,
+                // which is as valid.
                 let compact = (seen.record.stream.get(), seen.record.consumed.get());
                 let is_compact = compact.1 == seen.position && COMMITS.contains(&compact);
                 assert!(

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Connections of an HTTP client: each is a stream of a session, or of a pool.
+//! Connects an HTTP client: each of its connections is a stream of a session or of a pool.
 
 use crate::tokio::{ConnectInfo, Pool, Session, StreamIo};
 use hyper::Uri;
@@ -12,14 +12,13 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use tower_service::Service;
 
-/// Opens a stream for each connection of a client: for hyper-util's `legacy::Client`, and for
+/// Opens a stream for each connection of an HTTP client: for hyper-util's `legacy::Client`, and for
 /// tonic's `Endpoint::connect_with_connector`.
 ///
-/// The URI does not choose the server: the session or pool does. Its host is what the server reads
-/// in `Host` or `:authority`. The response to a request carries the server as a [`ConnectInfo`]
-/// among its extensions.
+/// The session or pool determines the server, not the URI. The server reads the URI's host in
+/// `Host` or `:authority`. Each response carries the server's [`ConnectInfo`] among its extensions.
 ///
-/// A lost [`Session`] fails every later connection. A [`Pool`] replaces it.
+/// If a [`Session`] is lost, every later connection fails. A [`Pool`] replaces lost sessions.
 #[derive(Clone, Debug)]
 pub struct Connector {
     source: Source,
@@ -53,11 +52,11 @@ impl Connector {
         self
     }
 
-    /// Opens a stream, as bytes.
+    /// Opens a stream as a byte stream.
     ///
     /// # Errors
-    /// The error wraps an [`OpenError`](crate::OpenError), or a
-    /// [`PoolOpenError`](crate::tokio::PoolOpenError) of a pool.
+    /// The error wraps an [`OpenError`](crate::OpenError) of the session, or a
+    /// [`PoolOpenError`](crate::tokio::PoolOpenError) of the pool.
     pub async fn open(&self) -> io::Result<StreamIo> {
         Ok(match &self.source {
             Source::Session(session) => session.open(&self.metadata).await?.into_io(),

@@ -15,12 +15,13 @@ use tokio::task::JoinSet;
 type Cause = Box<dyn Error + Send + Sync>;
 
 /// Serves each stream of `incoming` as a connection, HTTP/1.1 or HTTP/2 as the client begins it.
-/// After `shutdown` it accepts no more, and returns once all requests under way are answered.
+/// Once `shutdown` completes, `serve` accepts no more streams, and returns after all requests under
+/// way are answered.
 ///
 /// Every request carries its [`ConnectInfo`] among its extensions. A failure ends only its own
-/// connection. Dropping the future ends all of them at once. For other settings, write the same
-/// loop: [`Incoming::accept`], then `auto::Builder::serve_connection(TokioIo::new(stream),
-/// service)`.
+/// connection. Dropping the future ends all connections immediately. For other settings, replace
+/// `serve` by a loop of your own: [`Incoming::accept`], then
+/// `auto::Builder::serve_connection(TokioIo::new(stream), service)`.
 pub async fn serve<S, B>(mut incoming: Incoming, service: S, shutdown: impl Future<Output = ()>)
 where
     S: Service<Request<RequestBody>, Response = Response<B>> + Clone + Send + 'static,
@@ -48,7 +49,7 @@ where
     graceful.shutdown().await;
 }
 
-/// Serves one connection to its end.
+/// Serves the HTTP connection of one stream to its end.
 async fn serve_one<S, B>(stream: StreamIo, served: Served<S>, watcher: Watcher)
 where
     S: Service<Request<RequestBody>, Response = Response<B>> + Send + 'static,
@@ -62,11 +63,11 @@ where
     builder.http1().timer(TokioTimer::new());
     builder.http2().timer(TokioTimer::new());
     let connection = builder.serve_connection_with_upgrades(TokioIo::new(stream), served);
-    // The client has its own error for any failure.
+    // The error is ignored, because the client gets an error of its own for any failure.
     let _ = watcher.watch(connection).await;
 }
 
-/// A service that adds the caller to each request.
+/// A service that adds the caller's [`ConnectInfo`] to the extensions of each request.
 #[derive(Debug)]
 struct Served<S> {
     service: S,

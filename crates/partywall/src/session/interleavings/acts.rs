@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Actions of users in races, one word each.
+//! The operations of users in the races, as functions with short names.
 //!
 //! ```text
-//!   open accept send recv    block until done       send_many recv_many    threads of their own
+//!   open accept send recv    block the calling thread        send_many recv_many    start a thread
 //! ```
 
 use super::Chance;
@@ -22,7 +22,7 @@ pub(super) fn accept(session: &Handle) -> Result<Option<(SendHalf, RecvHalf)>, S
     wait(|context| session.poll_accept(context))
 }
 
-/// Accepts a stream that the peer opens before it ends the session.
+/// Accepts the next stream; fails the test if the session ends before the peer opened one.
 pub(super) fn accept_one(session: &Handle) -> (SendHalf, RecvHalf) {
     accept(session).unwrap().expect("the session ended first")
 }
@@ -37,12 +37,12 @@ pub(super) fn recv(half: &RecvHalf) -> Result<Option<Message>, StreamRecvError> 
     wait(|context| half.poll_recv(context))
 }
 
-/// Receives a message that the peer sends before it finishes.
+/// Receives the next message; fails the test if the peer finishes before it sent one.
 pub(super) fn recv_one(half: &RecvHalf) -> Message {
     recv(half).unwrap().expect("the peer finished first")
 }
 
-/// Sends `count` messages of one slot, each with the stream's mark and its own number.
+/// Starts a thread that sends `count` messages of one slot each: the stream's mark and a number.
 pub(super) fn send_many(mut half: SendHalf, mark: u8, count: u8) -> JoinHandle<()> {
     thread::spawn(move || {
         for number in 0..count {
@@ -51,7 +51,7 @@ pub(super) fn send_many(mut half: SendHalf, mark: u8, count: u8) -> JoinHandle<(
     })
 }
 
-/// Receives exactly those, to the end.
+/// Starts a thread that receives exactly the messages of `send_many`, and then the end.
 pub(super) fn recv_many(half: RecvHalf, mark: u8, count: u8) -> JoinHandle<()> {
     thread::spawn(move || {
         for number in 0..count {
@@ -65,7 +65,7 @@ pub(super) fn join(threads: impl IntoIterator<Item = JoinHandle<()>>) {
     threads.into_iter().for_each(|thread| thread.join().unwrap());
 }
 
-/// One side closes, and both drivers end.
+/// Closes the session from one side, and waits until the drivers of both sides have ended.
 pub(super) fn close(sides: Sides) {
     sides.handles[0].close(0, "");
     drop(sides.handles);

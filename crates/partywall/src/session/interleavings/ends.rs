@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Races while the session ends: closed, abandoned, severed, or after `go_away`; one per test.
+//! Races between users and the end of a session, one per test. The session is closed, abandoned,
+//! severed, or ends after `go_away`.
 //!
 //! ```text
-//!   opened meanwhile      learns of it · is refused once · is served or refused
-//!   waits for anything    is told, also who only begins to wait just then
-//!   owed                  is said before the end
+//!   opening a stream    reports the end · refused once · after go_away: served or refused
+//!   waiting             every waiter is woken, even one that begins to wait at that moment
+//!   pending records     are sent before the end
 //! ```
 //!
-//! Every thread must end.
+//! In every test, every thread must end.
 
 use super::acts::{
     accept, accept_one, join, open, random, recv, recv_many, recv_one, send, send_many,
@@ -17,7 +18,7 @@ use super::sides::{Setup, Sides, give_up_after, poll_once, wait};
 use crate::session::{Handle, OpenError, REFUSED, StreamRecvError, StreamSendError};
 use shuttle::thread;
 
-/// A thread opens a stream while the session ends. It learns of the end there, or when it receives.
+/// A thread opens a stream while the session ends. Either `open` or `recv` reports the end.
 fn open_into_the_end() {
     let (mut chance, setup) = random();
     let Sides { handles: [ours, theirs], wires } = Sides::connect(setup);
@@ -37,7 +38,7 @@ fn open_into_the_end() {
         0 => ours.close(0, ""),
         1 => theirs.close(0, ""),
         2 => wires.sever(),
-        // No handle accepts: the stream is refused, or the session is closed.
+        // Both handles are dropped: the peer refuses the stream, or the session is closed.
         _ => {}
     }
     drop((ours, theirs));
@@ -50,7 +51,7 @@ fn stream_opened_as_session_ends_reports_the_end() {
     explore(1600, open_into_the_end);
 }
 
-/// The peer refuses every stream while the session closes here. Each stream ends once.
+/// The peer refuses every stream while this side closes the session. Each stream must end once.
 fn refused_into_the_end() {
     let (mut chance, setup) = random();
     let Sides { handles: [ours, theirs], wires } = Sides::connect(setup);
@@ -82,7 +83,7 @@ fn stream_refused_as_session_closes_ends_once() {
     explore(3000, refused_into_the_end);
 }
 
-/// The peer sends GO_AWAY while streams are opened.
+/// The peer sends GO_AWAY while this side opens streams.
 fn open_while_going_away() {
     let (_, setup) = random();
     let Sides { handles: [ours, theirs], wires } = Sides::connect(setup);
@@ -94,14 +95,14 @@ fn open_while_going_away() {
             let (sender, receiver) = accepted.unwrap().expect("the session ended first");
             threads = vec![send_many(sender, 5, 2), recv_many(receiver, 6, 2)];
         }
-        // Streams that were queued by then can still be accepted.
+        // Streams that arrived before GO_AWAY was sent can still be accepted.
         while let Some(Ok(Some((sender, receiver)))) =
             poll_once(|context| theirs.poll_accept(context))
         {
             threads.extend([send_many(sender, 5, 2), recv_many(receiver, 6, 2)]);
         }
         join(threads);
-        // Streams that come from now on are refused.
+        // Streams that arrive after GO_AWAY are refused.
         drop(wait(|context| theirs.poll_closed(context)));
     });
     loop {
@@ -138,7 +139,7 @@ fn streams_opened_during_go_away_are_served_or_refused() {
     explore(1000, open_while_going_away);
 }
 
-/// One waiter for each kind of event, while the session ends in one of the ways.
+/// One thread waits for each kind of event, while the session ends in one of several ways.
 fn all_wait_for_the_end() {
     let (mut chance, setup) = random();
     let setup = Setup { streams_max: 1, window: 0, ..setup };
@@ -150,13 +151,14 @@ fn all_wait_for_the_end() {
         let session = ours.clone();
         threads.push(thread::spawn(move || act(&session)));
     };
-    // The peer may drop the first stream before the session ends: then there is a number.
+    // The peer may drop the first stream before the session ends. Then a stream number becomes free
+    // and `open` succeeds.
     waits(|session| drop(open(session, 1)));
     waits(|session| assert!(!matches!(accept(session), Ok(Some(_)))));
     waits(|session| assert!(wait(|context| session.poll_going_away(context)).is_err()));
     waits(|session| drop(wait(|context| session.poll_closed(context))));
     waits(|session| {
-        // It may be answered before.
+        // The peer may answer the PING before the session ends.
         let token = session.ask().unwrap();
         let _ = wait(|context| session.poll_answer(context, token));
     });
@@ -166,7 +168,7 @@ fn all_wait_for_the_end() {
         0 => ours.close(0, ""),
         1 => theirs.close(0, ""),
         2 => wires.sever(),
-        // The peer drops everything.
+        // The peer drops all its handles and streams.
         _ => {}
     }
     drop((ours, theirs, halves));
@@ -179,16 +181,16 @@ fn every_waiter_is_woken_by_the_end() {
     explore(1200, all_wait_for_the_end);
 }
 
-/// A sender waits for memory that never comes, while the session closes. A thread that begins to
-/// wait just then is woken. Only PCT finds the race soon, and the less is done the sooner: both
-/// threads must stop at one place each.
+/// A sender begins to wait for memory that will never be free, while another thread closes the
+/// session. The waiter must be woken. Only the PCT scheduler finds this race soon, because both
+/// threads must be interrupted at one place each; a shorter body makes that likelier.
 fn reserve_into_the_end() {
     let (_, setup) = random();
     let Sides { handles: [ours, theirs], wires } = Sides::connect(setup);
     let (mut holder, _receiver) = open(&ours, 0).unwrap();
     let (mut waiter, _its_receiver) = open(&ours, 1).unwrap();
     let waiting = thread::spawn(move || {
-        // The session may be over before.
+        // The session may already be over when the first reservation is made.
         let holds = wait(|context| holder.poll_reserve(context, 400)).is_ok();
         let waited = wait(|context| waiter.poll_reserve(context, 300));
         assert!(waited.is_err(), "held: {holds}");
@@ -206,8 +208,8 @@ fn waiter_that_begins_as_session_closes_is_woken() {
     explore(48_000, reserve_into_the_end);
 }
 
-/// All handles are dropped while more records are pending than there is room for. They are sent
-/// before the session ends.
+/// A user drops all handles while more records are pending than the ring has room for. The records
+/// must be sent before the session ends.
 fn let_go_with_much_to_say() {
     let (_, setup) = random();
     let Sides { handles: [ours, theirs], wires } =

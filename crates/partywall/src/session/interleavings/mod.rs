@@ -1,26 +1,29 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Sessions under shuttle: threads of users and of both drivers, in thousands of random orders.
+//! Tests of sessions under shuttle: users and both drivers are threads, run in thousands of random
+//! orders.
 //!
 //! ```text
 //!   users ─▶ SendHalf, RecvHalf, Handle ─▶ outbox ─▶ shared memory ─▶ driver of the peer
 //!     every lock, every publication and every sleep is a point where threads switch
 //!
 //!   sides.rs   two sessions over private memory, a thread that drives each, and how users wait
-//!   model.rs   whatever users do, streams are queues: the model of tests/sessions/model.rs
-//!   plan.rs    what they do
-//!   races.rs   one race each: a waiter, and what another thread does meanwhile
-//!   ends.rs    the same as the session ends       acts.rs   what users do in both
+//!   model.rs   random users, checked against queues: the model of tests/sessions/model.rs
+//!   plan.rs    the random plan of one execution of the model
+//!   races.rs   one race per test: a waiter, and another thread that acts meanwhile
+//!   ends.rs    races with the end of the session   acts.rs   the operations of users in both
 //! ```
 //!
-//! `cargo xtask test --only shuttle` runs them. They find messages that are lost, doubled, torn or
-//! on the wrong stream, violations between two honest sides, and lost wake-ups: a thread that
-//! blocks for ever is a deadlock, and one that polls for ever exceeds the steps. They sample orders
-//! and do not try all of them, and threads switch only at the points named above.
+//! `cargo xtask test --only shuttle` runs these tests. They find messages that are lost, doubled,
+//! torn or on the wrong stream, and violations between two honest sides. They also find lost
+//! wake-ups: a thread that blocks for ever is a deadlock, and one that polls for ever exceeds the
+//! step limit. They sample the orders and do not try all. Threads switch only at the points named
+//! above.
 //!
-//! Each exploration has two schedulers: one picks any runnable thread at each point; under PCT a
-//! thread runs until it blocks, but for a few changes. Both are seeded, the same each time:
-//! `SHUTTLE_RANDOM_SEED=…` explores other orders, `PARTYWALL_SHUTTLE_TIMES=…` that many times as
-//! many (0.1: a tenth). A failure prints what shuttle needs to repeat it.
+//! Each exploration runs under two schedulers. One picks any runnable thread at each point. Under
+//! PCT, a thread runs until it blocks, except for a few changes of priority. Both have a fixed
+//! seed, so each run explores the same orders. `SHUTTLE_RANDOM_SEED=…` explores other orders.
+//! `PARTYWALL_SHUTTLE_TIMES=…` multiplies the number of executions (0.1: a tenth). A failure prints
+//! the schedule that shuttle needs to repeat it.
 
 mod acts;
 mod ends;
@@ -33,7 +36,7 @@ use shuttle::rand::RngCore;
 use shuttle::scheduler::{PctScheduler, RandomScheduler};
 use shuttle::{Config, MaxSteps, Runner};
 
-/// Runs `body` in this many orders of each scheduler.
+/// Runs `body` in `executions` orders of each scheduler.
 fn explore(executions: usize, body: fn()) {
     let times = std::env::var("PARTYWALL_SHUTTLE_TIMES").ok().and_then(|times| times.parse().ok());
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a few thousand")]
@@ -45,17 +48,17 @@ fn explore(executions: usize, body: fn()) {
     Runner::new(PctScheduler::new_from_seed(SEED, PCT_DEPTH, executions), config).run(body);
 }
 
-/// Random numbers that choose what users do. The schedule's seed is their seed, so repeating a
-/// schedule repeats both.
+/// Random numbers that choose the actions of users. Their seed comes from shuttle's schedule, so
+/// repeating a schedule repeats the actions too.
 struct Chance(u64);
 
 impl Chance {
-    /// The generator of this execution.
+    /// Makes the generator for the current execution.
     fn of_execution() -> Self {
         Self(shuttle::rand::thread_rng().next_u64())
     }
 
-    /// The next number (splitmix64).
+    /// Returns the next number (splitmix64).
     fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.0;
@@ -73,17 +76,18 @@ impl Chance {
     }
 }
 
-/// Bytes that only this message has.
+/// Returns bytes that differ from those of any message with another length or seed.
 fn pattern(len: usize, seed: u64) -> Vec<u8> {
     let mut chance = Chance(seed ^ len as u64);
     (0..len).map(|_| chance.next() as u8).collect()
 }
 
-/// Seed of both schedulers.
+/// Fixed seed of both schedulers.
 const SEED: u64 = 11;
-/// PCT changes priorities this often, minus one.
+/// Number of changes of priority by PCT in one execution, plus one.
 const PCT_DEPTH: usize = 4;
-/// Large enough for debug builds, which format errors on it.
+/// Stack of each thread in bytes. Debug builds need this much to format errors.
 const STACK_BYTES: usize = 256 << 10;
-/// A thread that takes this many steps polls for ever. The longest honest execution takes a tenth.
+/// Most steps of a thread; one that takes more polls for ever. The longest correct execution takes
+/// a tenth.
 const STEPS_MAX: usize = 200_000;

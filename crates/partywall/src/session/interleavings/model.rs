@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The model of `tests/sessions/model.rs`, in chosen orders: every stream is two queues. Both sides
-//! open streams at random, send in every way there is, give up, finish, reset, stop and drop. Each
-//! message arrives once, whole, in order, on its own stream, and each end is reported as what it
-//! was.
+//! Model test of sessions under shuttle: every direction of a stream behaves as a queue. Both sides
+//! open random streams, send by every method, give up, finish, reset, stop and drop. Each message
+//! must arrive once, whole, in order and on its own stream, and each end must be reported as it
+//! happened.
+//!
+//! `tests/sessions/model.rs` is the same model with operating-system threads.
 //!
 //! ```text
-//!   a random plan ─▶ both sides: one opens, one accepts; each end of a stream is two threads
-//!   ends: closed · every handle dropped · closed or severed in between (messages may be lost)
+//!   random plan ─▶ both sides: one opens, one accepts; each end of a stream is two threads
+//!   finish: closed · every handle dropped · closed or severed meanwhile (messages may be lost)
 //! ```
 //!
 //! | bound | |
@@ -27,7 +29,7 @@ use crate::session::{
 use shuttle::thread::{self, JoinHandle};
 use std::sync::Arc;
 
-/// The state of a sender.
+/// The thread that sends one direction of a stream.
 struct Sender {
     world: Arc<World>,
     model: Arc<Direction>,
@@ -36,10 +38,11 @@ struct Sender {
 }
 
 impl Sender {
-    /// Runs from the first message to the end.
+    /// Sends the planned messages, then ends the direction as planned.
     fn run(mut self) {
         let (mut went, mut tries) = (0, 0);
-        // If there is never room for a sender that does not wait, the rest is not sent.
+        // If a sender that never waits finds no room in `TRIES_MAX` attempts, the remaining
+        // messages are not sent.
         while went < self.model.messages && tries < TRIES_MAX {
             tries += 1;
             match self.send_one() {
@@ -64,7 +67,7 @@ impl Sender {
         }
     }
 
-    /// Sends one message in one of the ways. Returns whether it was sent.
+    /// Sends one message by a randomly chosen method. Returns whether it was sent.
     fn send_one(&mut self) -> Result<bool, StreamSendError> {
         let size_max = if self.chance.below(3) == 0 { self.world.size_max } else { 48 };
         let len = self.chance.below(size_max + 1) as usize;
@@ -77,8 +80,8 @@ impl Sender {
         }
         match sent {
             Err(StreamSendError::Full) => Ok(false),
-            // A message that goes whole or not at all has less room than one that goes in
-            // fragments.
+            // A message that must be sent whole may exceed the room for one record; fragments would
+            // fit.
             Err(StreamSendError::TooLarge(_)) if len > 64 => Ok(false),
             other => other,
         }
@@ -96,7 +99,7 @@ impl Sender {
                 None
             }
             4 | 5 => {
-                // Reserves more than is sent, if that is possible.
+                // Reserves more bytes than the message has, if the limits permit, and truncates.
                 let more = (payload.len() + chance.below(9) as usize).min(200).max(payload.len());
                 wait(|context| half.poll_reserve(context, more))?;
                 half.truncate(payload.len());
@@ -111,20 +114,21 @@ impl Sender {
         sent.transpose().map(|sent| sent.is_some())
     }
 
-    /// Checks that the direction had to end so.
+    /// Checks that the error is one with which this direction may end, according to the plan.
     fn check(&self, error: &StreamSendError) {
         let is_cut = self.world.is_cut();
         match error {
             StreamSendError::Stopped { code } => match self.model.recv_end {
-                // A receiver that lost its session drops the stream.
+                // A receiver whose session ended drops the stream.
                 _ if is_cut && *code == DROPPED => {}
-                // The session handles of the peer are gone, so no application accepts it.
+                // The peer has dropped its session handles, so the stream was refused instead of
+                // accepted.
                 _ if is_cut && *code == REFUSED => {}
                 RecvEnd::Stop(_, stop) => assert_eq!(*code, stop),
                 RecvEnd::Drop(_) => assert_eq!(*code, DROPPED),
                 RecvEnd::ToTheEnd => panic!("stopped ({code}) by one who reads to the end"),
             },
-            // The receiver may stop, and its session end, before the next check of the stream.
+            // The receiver may stop and the session end before the sender next checks the stream.
             StreamSendError::Session(error) => {
                 assert!(is_cut || self.model.recv_end != RecvEnd::ToTheEnd, "{error}");
             }
@@ -133,7 +137,7 @@ impl Sender {
     }
 }
 
-/// The state of a receiver.
+/// The thread that receives one direction of a stream.
 struct Receiver {
     world: Arc<World>,
     model: Arc<Direction>,
@@ -142,7 +146,7 @@ struct Receiver {
 }
 
 impl Receiver {
-    /// Runs from the first message to the end.
+    /// Receives messages until the direction ends or the plan says to stop.
     fn run(mut self) {
         let mut held = Vec::new();
         for count in 0.. {
@@ -167,7 +171,8 @@ impl Receiver {
                     let sent = self.model.record.lock().unwrap().sent.get(count as usize).copied();
                     let (len, seed) = sent.expect("nobody sent it");
                     assert!(message == pattern(len, seed), "message {count} is another");
-                    // The last message is held for a while, and its memory with it.
+                    // The last message is held until the next one arrives, so its memory stays in
+                    // use meanwhile.
                     held = vec![message];
                 }
                 Ok(None) => return self.check_finished(count),
@@ -176,7 +181,7 @@ impl Receiver {
         }
     }
 
-    /// Checks that the peer finished after this many messages.
+    /// Checks that the sender ended in good order after exactly `count` messages.
     fn check_finished(&self, count: u64) {
         let ended = self.model.record.lock().unwrap().ended;
         let Some((SendEnd::Close | SendEnd::Drop, after)) = ended else {
@@ -185,7 +190,7 @@ impl Receiver {
         assert_eq!(count, after);
     }
 
-    /// Checks that the direction had to end so.
+    /// Checks that the error is one with which this direction may end, according to the record.
     fn check(&self, count: u64, end: &StreamRecvError) {
         let is_cut = self.world.is_cut();
         let ended = self.model.record.lock().unwrap().ended;
@@ -200,7 +205,7 @@ impl Receiver {
     }
 }
 
-/// Starts both halves of a stream; `side` is 0 at its opener.
+/// Starts a thread for each direction of a stream; `side` is 0 for the stream's opener.
 fn use_stream(
     world: &Arc<World>,
     halves: (SendHalf, RecvHalf),
@@ -223,7 +228,7 @@ fn use_stream(
     [thread::spawn(move || sender.run()), thread::spawn(move || receiver.run())]
 }
 
-/// Opens streams one after the other, without waiting for any to end.
+/// Opens the planned streams one after the other, without waiting for earlier ones to end.
 fn open_many(world: &Arc<World>, session: Handle, side: usize) {
     let mut chance = Chance(world.seed ^ (side as u64 + 10));
     let mut threads = Vec::new();
@@ -254,7 +259,7 @@ fn open_many(world: &Arc<World>, session: Handle, side: usize) {
     threads.into_iter().for_each(|thread| thread.join().unwrap());
 }
 
-/// Accepts until the session is over, or until all streams of the plan were accepted.
+/// Accepts streams until the session is over, or until all planned streams were accepted.
 fn accept_all(world: &Arc<World>, session: Handle, side: usize) -> Option<SessionError> {
     let mut chance = Chance(world.seed ^ (side as u64 + 20));
     let mut threads = Vec::new();
@@ -271,7 +276,7 @@ fn accept_all(world: &Arc<World>, session: Handle, side: usize) -> Option<Sessio
             .unwrap_or_else(|| wait(|context| session.poll_accept(context)));
         match accepted {
             Err(end) => break Some(end),
-            // The reason says which of the two good ends it is.
+            // `accept` returns `None` whichever side closed; the reason in the session says which.
             Ok(None) => break session.shared.check().err(),
             Ok(Some(halves)) => {
                 left -= 1;
@@ -285,7 +290,7 @@ fn accept_all(world: &Arc<World>, session: Handle, side: usize) -> Option<Sessio
     end
 }
 
-/// Prints the plan if the execution fails.
+/// Prints the plan when it is dropped by a failing execution.
 struct OnFailure<'a>(&'a World);
 
 impl Drop for OnFailure<'_> {
@@ -338,7 +343,7 @@ fn one_run() {
     wires.join();
 }
 
-/// Ends the sessions after a while.
+/// Ends the sessions after a random number of thread switches.
 fn cut(world: &World, handle: &Handle, wires: &Wires) {
     for _ in 0..Chance(world.seed ^ 5).below(300) {
         thread::yield_now();
@@ -349,7 +354,7 @@ fn cut(world: &World, handle: &Handle, wires: &Wires) {
     }
 }
 
-/// Checks that nothing is left of the streams, which were all used to their ends.
+/// Checks that all streams, which were used to their ends, have freed their resources.
 fn finish(world: &World, handles: [Handle; 2]) {
     if world.finish == Finish::Closed {
         let token = handles[0].ask().unwrap();
@@ -367,7 +372,7 @@ fn streams_are_queues_in_any_order_of_threads() {
     explore(EXECUTIONS, one_run);
 }
 
-/// Executions of each scheduler.
+/// Executions under each scheduler.
 const EXECUTIONS: usize = 6000;
-/// Most attempts of one sender.
+/// Most attempts of one sender to send messages.
 const TRIES_MAX: u64 = 40;

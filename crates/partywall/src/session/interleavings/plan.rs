@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The plan of one execution, and the record of what was done. The seed chooses the plan before
-//! anything runs.
+//! The random plan of one execution of the model, and the record of what its senders did. A seed
+//! determines the whole plan before any thread starts.
 //!
 //! ```text
-//!   World ── how the sessions end, what the wire bears, the window
+//!   World ── how the sessions end, limits of the connection, the window
 //!     └─ streams of each side ── Direction, out and back ── messages, and how both ends end
-//!                                  └─ Sent: what was sent, and how it ended in truth
+//!                                  └─ Sent: the messages really sent, and how the direction ended
 //! ```
 //!
-//! The record is behind standard locks, held for moments, which shuttle does not explore.
+//! The record is behind locks of the standard library, which shuttle does not explore; each is held
+//! briefly.
 
 use super::Chance;
 use super::sides::{Front, Setup};
@@ -16,7 +17,7 @@ use crate::config::BackPressure;
 use crate::transport::shm::model::ModelLimits;
 use std::sync::{Arc, Mutex};
 
-/// How a sending direction ends.
+/// How the sender of a direction ends it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SendEnd {
     Close,
@@ -24,7 +25,7 @@ pub(super) enum SendEnd {
     Reset(u32),
 }
 
-/// How a receiving direction ends.
+/// How the receiver of a direction ends it: after how many messages, and with which code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RecvEnd {
     ToTheEnd,
@@ -32,7 +33,7 @@ pub(super) enum RecvEnd {
     Drop(u64),
 }
 
-/// One direction of a stream, as planned.
+/// The plan and the record of one direction of a stream.
 #[derive(Debug)]
 pub(super) struct Direction {
     pub messages: u64,
@@ -41,12 +42,12 @@ pub(super) struct Direction {
     pub record: Mutex<Sent>,
 }
 
-/// What was sent, and how the direction ended.
+/// The record of one direction: sent messages, and how it ended.
 #[derive(Debug, Default)]
 pub(super) struct Sent {
-    /// Length and pattern of each message that was sent, or is being sent.
+    /// Length and pattern of each message that was sent or is being sent.
     pub sent: Vec<(usize, u64)>,
-    /// How it really ended, and after how many messages: a sender may have to stop early.
+    /// How the sender really ended, and after how many messages; a sender may have to stop early.
     pub ended: Option<(SendEnd, u64)>,
 }
 
@@ -80,28 +81,29 @@ impl Direction {
     }
 }
 
-/// How the sessions end.
+/// How both sessions of an execution end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Finish {
     /// One side closes once all streams have ended.
     Closed,
-    /// No side closes: both drop all their handles.
+    /// Neither side closes; both drop all their handles.
     Abandoned,
-    /// One side closes in between.
+    /// One side closes while streams are in use.
     CutByClose,
-    /// Both hang up in between.
+    /// Both connections hang up while streams are in use.
     CutBySevering,
 }
 
-/// The model that both sides share.
+/// The plan of one execution, shared by all threads.
 #[derive(Debug)]
 pub(super) struct World {
     pub seed: u64,
     pub setup: Setup,
     pub finish: Finish,
     pub size_max: u64,
-    /// The directions of each stream, away from its opener and towards it. The first byte of the
-    /// metadata is the opener, the second the index here.
+    /// The planned directions of each stream: first the one from its opener, then the one to its
+    /// opener. The first byte of a stream's metadata is the side that opened it, the second its
+    /// index in the list.
     pub streams: [Vec<[Arc<Direction>; 2]>; 2],
 }
 
@@ -148,8 +150,8 @@ impl World {
         matches!(self.finish, Finish::CutByClose | Finish::CutBySevering)
     }
 
-    /// Without overflow, a receiver that keeps messages while it waits for the next would wait for
-    /// memory that it holds itself.
+    /// Whether receivers drop each message before they wait for the next. Without overflow into the
+    /// ring, a receiver that holds a message could wait for memory that this message occupies.
     pub(super) fn lets_go(&self) -> bool {
         self.setup.limits.policy != BackPressure::Overflow
     }

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Races while the session lives, one per test: waiters for something while another thread acts.
+//! Races between users of a living session, one per test: some wait while another thread acts.
 //!
 //! ```text
-//!   room       found before its waiter wakes the driver · given up by another · for fragments
-//!   credit     told along with a message, beside credit that is told alone
-//!   numbers    used again behind END · answered at once
+//!   room       found before its waiter woke the driver · another waiter gives up · for fragments
+//!   credit     carried by a message while other credit is sent in a record of its own
+//!   numbers    reused after END · a stream answered at once
 //! ```
 //!
-//! Every thread must end, and every message names its stream.
+//! In every test, every thread must end, and every message names its stream.
 
 use super::acts::{
     accept_one, close, join, open, random, recv, recv_many, recv_one, send, send_many,
@@ -18,8 +18,8 @@ use crate::config::BackPressure;
 use crate::session::{Handle, RecvHalf, SendHalf, StreamSendError};
 use shuttle::thread;
 
-/// A driver finds room before the waiter for it has woken the driver, by its check or by its
-/// doorbell. Other waiters need room as well, or memory.
+/// The driver finds room before the user that waits for it has woken the driver, either by its own
+/// check or by its doorbell. Other users wait for room or for memory at the same time.
 fn senders_short_of_room() {
     let (mut chance, setup) = random();
     let sides = Sides::connect(Setup { window: 1 << 20, ..setup });
@@ -40,7 +40,7 @@ fn senders_short_of_room() {
     close(sides);
 }
 
-/// Each takes more than half of the memory.
+/// Sends messages that each take more than half of the shared memory.
 fn send_long(mut half: SendHalf, mark: u8) {
     for number in 0..3 {
         send(&mut half, &pattern(300, u64::from(mark) << 8 | number)).unwrap();
@@ -59,8 +59,8 @@ fn waiter_for_room_is_woken() {
     explore(1200, senders_short_of_room);
 }
 
-/// One sender waits for memory, another for a slot and gives up. Room for the first is not
-/// overlooked.
+/// One sender waits for memory; another waits for a slot of the ring and gives up. The first must
+/// still be woken when memory is free.
 fn one_gives_up_waiting() {
     let (mut chance, setup) = random();
     let sides = Sides::connect(Setup { window: 1 << 20, ..setup });
@@ -90,7 +90,7 @@ fn waiter_that_gives_up_costs_no_wake_up() {
     explore(1000, one_gives_up_waiting);
 }
 
-/// Messages are given up after some fragments, between fragments of another stream.
+/// Senders give up messages after some fragments, between fragments of another stream.
 fn pieces_given_up() {
     let (_, setup) = random();
     let mut limits = setup.limits;
@@ -131,8 +131,8 @@ fn message_given_up_half_way_leaves_nothing() {
     explore(800, pieces_given_up);
 }
 
-/// Both directions of a stream at once, with a window of two messages: credit goes along with
-/// messages, and alone.
+/// Both directions of a stream send at once, within a window of at most a few messages. Credit is
+/// carried by messages or sent in records of its own.
 fn credit_both_ways() {
     let (mut chance, setup) = random();
     let window = chance.pick(&[0, 64, 128, 256]);
@@ -153,8 +153,8 @@ fn credit_of_messages_is_never_older_than_reported() {
     explore(1600, credit_both_ways);
 }
 
-/// One number at a time, so that each stream has the number of the one before. Messages that the
-/// answerer still sends at its end must not come after END.
+/// Only one stream may be open at a time, so each stream reuses the number of the one before.
+/// Messages that the answerer sends while it ends the stream must not follow END.
 fn one_number_for_all() {
     let (mut chance, setup) = random();
     let sides = Sides::connect(Setup { streams_max: 1, ..setup });
@@ -191,8 +191,8 @@ fn nothing_follows_end_of_stream() {
     explore(1200, one_number_for_all);
 }
 
-/// The peer answers a stream as soon as it is open. The opener's driver must know the stream by
-/// then.
+/// The peer answers a stream as soon as it is opened. By then, the opener's driver must have the
+/// stream in its table.
 fn answered_at_once() {
     let (_, setup) = random();
     let sides = Sides::connect(setup);
@@ -206,7 +206,7 @@ fn answered_at_once() {
     let answering = thread::spawn(move || {
         for mark in 0..3 {
             let (mut sender, _receiver) = accept_one(&theirs);
-            // A receiver that stopped had what it wanted.
+            // The error is ignored: a receiver that has its message may drop the stream at once.
             let _ = send(&mut sender, &[mark]);
         }
     });

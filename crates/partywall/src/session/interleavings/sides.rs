@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Two sessions over shared memory in one process, a thread that drives each, and how users wait.
+//! Two sessions over shared memory within one process, a thread for each driver, and the waiting of
+//! users.
 //!
 //! ```text
 //!   drive, as a task:    register ─▶ turn ─▶ arm ─▶ poll ── something ──▶ turn
@@ -22,7 +23,7 @@ use shuttle::thread::{self, JoinHandle};
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 
-/// The settings of both sides.
+/// The settings of both sides of an execution.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Setup {
     pub limits: ModelLimits,
@@ -31,12 +32,12 @@ pub(super) struct Setup {
     pub front: Front,
 }
 
-/// How drivers are driven.
+/// Which front a driver thread imitates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Front {
-    /// As on tokio: registered once for each poll, which may turn many times.
+    /// The `tokio` front: the waker is registered once per poll, which may take many turns.
     Task,
-    /// As by a thread: registered before each turn.
+    /// The `blocking` front: the waker is registered before each turn.
     Thread,
 }
 
@@ -53,13 +54,13 @@ impl Default for Setup {
     }
 }
 
-/// Both sides. Their handles use the sessions.
+/// Both sides of a connection: a handle of each session, and the connection itself.
 pub(super) struct Sides {
     pub handles: [Handle; 2],
     pub wires: Wires,
 }
 
-/// The connection between them, and the threads of the drivers.
+/// The simulated connection of both sides, and the threads that run their drivers.
 pub(super) struct Wires {
     links: [Link; 2],
     drivers: [JoinHandle<()>; 2],
@@ -84,12 +85,12 @@ impl Sides {
 }
 
 impl Wires {
-    /// Both sides see their peer hang up, without a record.
+    /// Makes both sides see a hang-up of their peer, without a last record.
     pub(super) fn sever(&self) {
         self.links.iter().for_each(Link::hang_up);
     }
 
-    /// Blocks in use, in both directions: reserved, or published and not released.
+    /// Returns the blocks in use in both directions: reserved, or published and not yet released.
     pub(super) fn blocks_in_use(&self) -> i64 {
         let [one, other] = &self.links;
         let in_use = |sender: &Link, receiver: &Link| {
@@ -99,7 +100,7 @@ impl Wires {
         in_use(one, other) + in_use(other, one)
     }
 
-    /// Waits until both drivers have ended.
+    /// Waits until the drivers of both sides have ended.
     pub(super) fn join(self) {
         for driver in self.drivers {
             driver.join().unwrap();
@@ -130,25 +131,26 @@ fn established(end: Ends, setup: Setup, is_acceptor: bool) -> Established {
     }
 }
 
-/// Drives a session until it is over.
+/// Runs a driver until its session is over.
 fn drive(mut driver: Driver, side: &Arc<Side>, front: Front) {
     let waker = Waker::from(Arc::new(Called(Arc::clone(side))));
     loop {
-        // Registered before the turn: a later call wakes the driver.
+        // The waker is registered before the turn, so a call during the turn wakes the driver
+        // afterwards.
         driver.register(&waker);
         let Some(for_room) = poll(&mut driver, side, front) else { return };
         side.sleep(for_room);
     }
 }
 
-/// One poll of a task, or one round of a thread. Returns whether to block for room as well, or
-/// `None` once it is over.
+/// Performs one poll of a task, or one round of a thread. Returns whether to block for room as well
+/// as records, or `None` once the session is over.
 fn poll(driver: &mut Driver, side: &Arc<Side>, front: Front) -> Option<bool> {
     loop {
         match driver.turn() {
             Turn::Over => return None,
             Turn::Busy => {
-                // It lets other threads run, and is polled again.
+                // A busy driver wakes itself, so other threads run before its next poll.
                 side.wake();
                 return Some(false);
             }
@@ -175,7 +177,7 @@ fn poll(driver: &mut Driver, side: &Arc<Side>, front: Front) -> Option<bool> {
     }
 }
 
-/// Wakes the driver of a side.
+/// The waker of one side's driver.
 struct Called(Arc<Side>);
 
 impl Wake for Called {
@@ -184,7 +186,7 @@ impl Wake for Called {
     }
 }
 
-/// Where a user blocks.
+/// The place where a user's thread blocks until its waker is called.
 #[derive(Default)]
 struct Bed {
     is_woken: Mutex<bool>,
@@ -208,7 +210,7 @@ impl Bed {
     }
 }
 
-/// Polls until ready.
+/// Polls until the result is ready; blocks the thread in between.
 pub(super) fn wait<T>(mut poll: impl FnMut(&Context<'_>) -> Poll<T>) -> T {
     let bed = Arc::new(Bed::default());
     let waker = Waker::from(Arc::clone(&bed));
@@ -220,7 +222,7 @@ pub(super) fn wait<T>(mut poll: impl FnMut(&Context<'_>) -> Poll<T>) -> T {
     }
 }
 
-/// Polls at most `polls` times, whenever it is woken, then gives up. With 0 it never polls.
+/// Polls at most `polls` times, each time it is woken, and then gives up. With 0 it never polls.
 pub(super) fn give_up_after<T>(
     polls: u64,
     mut poll: impl FnMut(&Context<'_>) -> Poll<T>,

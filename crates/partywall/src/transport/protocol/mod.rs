@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Connections of other protocols as a session sees them: records of streams are derived from the
-//! events of a protocol, and the other way round.
+//! Connections of other protocols, as a transport of sessions. Records of streams are derived from
+//! the protocol's events, and calls of the protocol from records.
 //!
 //! ```text
-//!   session                     here                                protocol
+//!   session                     transport/protocol/                 protocol
 //!   OPEN, message             ▶ number ─▶ name                    ▶ open, send
 //!   CLOSE_WRITE and RESET {r} ▶ both directions over              ▶ close
 //!   END of our own stream     ◀ at once
@@ -12,8 +12,9 @@
 //!   CREDIT, GO_AWAY           ▶ nothing
 //! ```
 //!
-//! The numbers of a session are small and used again; a protocol chooses its own names.
-//! [`Streams`] maps them to each other. Nothing here blocks, and nothing depends on the protocol.
+//! The stream numbers of a session are small and are reused; a protocol chooses its own ids, which
+//! these files call names. [`Streams`] maps numbers to names. No method blocks, and no code depends
+//! on a particular protocol.
 
 mod receiver;
 mod sender;
@@ -36,7 +37,7 @@ use streams::Streams;
 /// Credit of a stream in a protocol without credit, in bytes: more than can ever be sent.
 pub(crate) const WINDOW: u64 = 1 << 62;
 
-/// The parts of a connection.
+/// The parts of an established connection of another protocol.
 pub(crate) struct ProtocolParts {
     pub connection: Connection,
     pub driver_waker: DriverWaker,
@@ -46,7 +47,7 @@ pub(crate) struct ProtocolParts {
     pub is_acceptor: bool,
 }
 
-/// Makes the two ends of a connection.
+/// Makes the sending and the receiving end of a connection.
 pub(crate) fn assemble(parts: ProtocolParts) -> io::Result<(ProtocolSender, ProtocolReceiver)> {
     let ProtocolParts { connection, driver_waker, protocol, peer, guard, is_acceptor } = parts;
     let set = EpollSet::new()?;
@@ -67,10 +68,10 @@ pub(crate) fn assemble(parts: ProtocolParts) -> io::Result<(ProtocolSender, Prot
 
 const WOKEN: u64 = 0;
 const RECEIVED: u64 = 1;
-/// Events for which the descriptor of a connection is watched.
+/// The events for which epoll watches the descriptor of a connection.
 const INTEREST: EventFlags = EventFlags::IN.union(EventFlags::RDHUP);
 
-/// Names of the protocol and the peer, for errors.
+/// The names of the protocol and of the peer, for error texts.
 #[derive(Debug)]
 struct Names {
     protocol: &'static str,
@@ -96,7 +97,7 @@ impl Names {
     }
 }
 
-/// Where the sender of a connection waits for space.
+/// The object on which the sender of a connection waits for space.
 #[derive(Debug)]
 struct ProtocolSpace {
     guard: ForkGuard,
@@ -116,7 +117,7 @@ impl SpaceWaiter for ProtocolSpace {
         self.space.is_writable()
     }
 
-    /// Never reports a hang-up: the receiving end finds it.
+    /// Returns `false`, because the receiving end detects a hang-up, not the wait for space.
     fn sleep(&self, deadline: Option<Instant>) -> io::Result<bool> {
         let mut descriptors = [PollFd::from_borrowed_fd(self.descriptor(), PollFlags::IN)];
         poll::wait(&mut descriptors, deadline).map(|_| false)

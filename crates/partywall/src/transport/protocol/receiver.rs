@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The receiving end of a protocol's connection: turns its events into records of streams.
+//! The receiving end of another protocol's connection: turns events into records of streams.
 
 use super::streams::{Made, Streams};
 use super::{INTEREST, Names, RECEIVED};
@@ -18,23 +18,23 @@ use std::time::Instant;
 use zerocopy::IntoBytes;
 use zerocopy::little_endian::U32;
 
-/// The receiving end of a connection.
+/// The receiving end of a connection of another protocol.
 #[derive(Debug)]
 pub(crate) struct ProtocolReceiver {
     connection: Box<dyn ConnectionReceiver>,
     streams: Arc<Streams>,
     driver_waker: DriverWaker,
-    /// The line's descriptor and the caller's bell.
+    /// Watches the connection's descriptor and the doorbell of the driver.
     set: EpollSet,
-    /// The line's descriptor is being watched.
+    /// Whether `set` watches the connection's descriptor.
     is_listening: bool,
     names: Arc<Names>,
-    /// There was nothing for the session for so long that others had their turn: there may be.
+    /// Whether `find` stopped at its limit of events without a record, so more may be waiting.
     has_more: bool,
-    /// The current message, and its stream.
+    /// The current message; `number` is that of its stream.
     message: Option<Message>,
     number: u32,
-    /// The body of the record found last.
+    /// The body of the record that `find` returned last.
     body: ResetBody,
 }
 
@@ -86,7 +86,8 @@ impl TransportReceiver for ProtocolReceiver {
                 }
                 ConnectionEvent::Message(name, message) => {
                     let number = self.streams.lock().number(name);
-                    // Else it was under way when we closed the stream.
+                    // A stream without a number was closed by this side while the message was on
+                    // its way.
                     if let Some(number) = number {
                         (self.number, self.message) = (number, Some(message));
                         return Ok(Found::Message);
@@ -142,8 +143,8 @@ impl TransportReceiver for ProtocolReceiver {
     }
 
     fn arm(&mut self, quiet: bool) -> Result<bool, Fault> {
-        // Consumes wake-ups for which no thread waited. An external event loop that polls the set
-        // would find them again and again.
+        // Consumes wake-ups for which no thread waited. Otherwise an external event loop that polls
+        // the set would be woken by the same wake-up again and again.
         let now = Some(Instant::now());
         self.set.wait_tokens(now).map_err(|source| Fault::system("waiting", source))?;
         self.driver_waker.arm();
@@ -159,7 +160,8 @@ impl TransportReceiver for ProtocolReceiver {
         }
         if self.connection.listens() != self.is_listening {
             self.is_listening = !self.is_listening;
-            // Even without events to watch for, epoll would report a hang-up again and again.
+            // The descriptor is removed from the set instead of watched for no event: epoll would
+            // still report a hang-up again and again.
             let (set, descriptor) = (&self.set, self.connection.descriptor());
             let changed = match self.is_listening {
                 true => set.add(descriptor, INTEREST, RECEIVED),
@@ -188,6 +190,6 @@ impl TransportReceiver for ProtocolReceiver {
     }
 }
 
-/// Events without a record, such as wake-ups, that one `find` handles: a peer that sends them
-/// without end must not keep the driver from other work.
+/// Most events without a record, such as wake-ups, that one `find` handles. A peer that sends such
+/// events without end must not keep the driver from other work.
 const FRUITLESS_MAX: usize = 256;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The sending end of a protocol's connection: sends messages under the protocol's names, and
-//! closes streams.
+//! The sending end of another protocol's connection: sends messages under the protocol's stream
+//! ids, and closes streams.
 
 use super::streams::Streams;
 use super::{Names, ProtocolSpace};
@@ -13,7 +13,7 @@ use partywall_layout::stream::{RECEIVING, ResetBody, SENDING};
 use std::sync::Arc;
 use zerocopy::FromBytes;
 
-/// The sending end of a connection.
+/// The sending end of a connection of another protocol.
 #[derive(Debug)]
 pub(crate) struct ProtocolSender {
     connection: Box<dyn ConnectionSender>,
@@ -21,11 +21,12 @@ pub(crate) struct ProtocolSender {
     driver_waker: DriverWaker,
     space: Arc<ProtocolSpace>,
     names: Arc<Names>,
-    /// The protocol's name for the stream of the next message; `None` if the peer has closed it.
+    /// The protocol's id for the stream of the next message; `None` if the peer has closed the
+    /// stream.
     name: Option<u32>,
-    /// The session has ended here: the peer only has to take what was sent.
+    /// Whether the session has ended, so that the peer only has to take what was sent.
     is_leaving: bool,
-    /// The session no longer waits for the peer to take the rest.
+    /// Whether the session has stopped waiting for the peer to take the rest.
     is_given_up: bool,
 }
 
@@ -56,14 +57,14 @@ impl ProtocolSender {
         Ok(())
     }
 
-    /// Directions of a stream are over here: it is closed when both are.
+    /// Notes that directions of a stream have ended at this side. Closes the stream once both have.
     fn over(&mut self, number: u32, sending: bool, receiving: bool) -> Result<(), NotSent> {
         let closing = self.streams.lock().note_over(number, sending, receiving);
         let Some(name) = closing else { return Ok(()) };
         self.connection.close(name).map_err(|unsent| self.names.unsent(unsent, 0))?;
         self.streams.lock().closed_here(number);
         self.streams.note_made();
-        // The driver delivers END of the stream to the session.
+        // The driver delivers the END of the stream to the session.
         self.driver_waker.wake();
         Ok(())
     }
@@ -174,7 +175,8 @@ impl TransportSender for ProtocolSender {
         self.check()?;
         self.connection.flush().map_err(|unsent| self.names.unsent(unsent, 0))?;
         if self.is_leaving {
-            // Here only: what is owed to streams went before.
+            // `finish` is called only by the flush of an ended session: pending records of streams
+            // are sent first.
             self.connection.finish();
             if !self.connection.is_taken() {
                 return Err(NotSent::Full);

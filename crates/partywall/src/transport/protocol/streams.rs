@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Numbers of a session's streams, a protocol's names for them, and which directions are over.
+//! Maps the stream numbers of a session to the protocol's ids ("names"), and records which
+//! directions have ended.
 //!
 //! ```text
-//!   ours     begin ─▶ both directions over here ─▶ close, END to the session ─▶ removed
+//!   own      begin ─▶ both directions over here ─▶ close, END to the session ─▶ removed
 //!                 └─▶ closed by peer: CLOSE_WRITE, RESET {r}, END to the session ─▶ removed
 //!   theirs   meet: OPEN ─▶ … ─▶ over, or closed by peer ─▶ END of the session ─▶ removed
 //! ```
 //!
-//! Both ends of the connection share it. Its lock is held briefly, and never while the protocol is
-//! called.
+//! The sending and the receiving end of the connection share the table. Its lock is held briefly,
+//! and never during a call of the protocol.
 
 use crate::protocol::StreamIdMap;
 use partywall_layout::Kind;
@@ -17,11 +18,11 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// The table of streams that both ends share.
+/// The table of streams, shared by the sending and the receiving end.
 #[derive(Debug)]
 pub(super) struct Streams {
     table: Mutex<Table>,
-    /// There may be records in `Table::made`.
+    /// Whether `Table::made` may contain records.
     has_made: AtomicBool,
 }
 
@@ -30,7 +31,7 @@ pub(super) struct Streams {
 pub(super) struct Made {
     pub kind: Kind,
     pub number: u32,
-    /// The directions of a RESET; its code is 0.
+    /// The directions of a RESET record; the code of such a record is 0.
     pub directions: u32,
 }
 
@@ -40,10 +41,10 @@ pub(super) struct Table {
     is_acceptor: bool,
     own: Vec<Option<Entry>>,
     theirs: Vec<Option<Entry>>,
-    /// Free indices in `theirs`.
+    /// Free indices in `theirs`, for the next streams of the peer.
     free: Vec<usize>,
     numbers: StreamIdMap<u32>,
-    /// Records that the session has not received yet.
+    /// Derived records that the session has not received yet.
     pub(super) made: VecDeque<Made>,
 }
 
@@ -53,7 +54,7 @@ struct Entry {
     name: u32,
     is_sending_over: bool,
     is_receiving_over: bool,
-    /// This side has closed it in the protocol.
+    /// Whether this side has closed the stream in the protocol.
     is_closed_here: bool,
     is_closed_there: bool,
 }
@@ -71,23 +72,25 @@ impl Streams {
         Self { table: Mutex::new(table), has_made: AtomicBool::new(false) }
     }
 
-    /// Takes the next derived record, if there is any. A record that another thread adds at this
-    /// moment may be missed, so a driver that is about to sleep reads the table itself.
+    /// Takes the next derived record, if there is any. The call may miss a record that another
+    /// thread adds at the same time. So a driver that is about to sleep reads the table itself.
     pub(super) fn take_made(&self) -> Option<Made> {
-        // ORDER: Relaxed: only a hint; the lock orders the table.
+        // ORDER: Relaxed: only a hint; the lock orders the accesses to the table.
         if !self.has_made.load(Ordering::Relaxed) {
             return None;
         }
         let mut table = self.lock();
         let made = table.made.pop_front();
-        // ORDER: Relaxed: written under the lock; `note_made` follows a change under the lock.
+        // ORDER: Relaxed: written under the lock; a later `note_made` follows its change under the
+        // lock.
         self.has_made.store(!table.made.is_empty(), Ordering::Relaxed);
         made
     }
 
-    /// Records were added to the table.
+    /// Notes that records were added to the table.
     pub(super) fn note_made(&self) {
-        // ORDER: Relaxed: see `take_made`.
+        // ORDER: Relaxed: only a hint, as in `take_made`; the lock orders the accesses to the
+        // table.
         self.has_made.store(true, Ordering::Relaxed);
     }
 
@@ -108,7 +111,7 @@ impl Table {
         self.numbers.insert(name, number);
     }
 
-    /// Adds a stream that the peer opened; returns its number.
+    /// Adds a stream that the peer opened. Returns the number that it gets in the session.
     pub(super) fn meet(&mut self, name: u32) -> u32 {
         let at = self.free.pop().unwrap_or_else(|| {
             self.theirs.push(None);
@@ -124,19 +127,20 @@ impl Table {
         number
     }
 
-    /// The number of a stream that has not ended.
+    /// Returns the number of a stream that has not ended.
     pub(super) fn number(&self, name: u32) -> Option<u32> {
         self.numbers.get(&name).copied()
     }
 
-    /// The name to send under; `None` if the peer has closed the stream.
+    /// Returns the protocol's id for sending on a stream, or `None` if the peer has closed the
+    /// stream.
     pub(super) fn name(&mut self, number: u32) -> Option<u32> {
         let entry = self.entry(number).filter(|entry| !entry.is_closed_there)?;
         Some(entry.name)
     }
 
-    /// Notes directions that are over on this side. Returns the name to close if both are over now
-    /// and neither side has closed the stream.
+    /// Notes directions that have ended at this side. Returns the protocol's id for closing the
+    /// stream, once both have ended and neither side has closed it.
     pub(super) fn note_over(&mut self, number: u32, sending: bool, receiving: bool) -> Option<u32> {
         let entry = self.entry(number)?;
         entry.is_sending_over |= sending;
@@ -145,7 +149,7 @@ impl Table {
         (is_over && !entry.is_closed_here && !entry.is_closed_there).then_some(entry.name)
     }
 
-    /// This side has closed the stream in the protocol.
+    /// Notes that this side has closed the stream in the protocol.
     pub(super) fn closed_here(&mut self, number: u32) {
         let Some(entry) = self.entry(number) else { return };
         entry.is_closed_here = true;
@@ -157,7 +161,8 @@ impl Table {
         }
     }
 
-    /// The peer closed the stream, after everything that it sent.
+    /// Notes that the peer has closed the stream; all messages that the peer sent on it were
+    /// received.
     pub(super) fn closed_there(&mut self, name: u32) {
         let Some(number) = self.numbers.remove(&name) else { return };
         let Some(entry) = self.entry(number) else { return };
@@ -170,11 +175,12 @@ impl Table {
         }
     }
 
-    /// The session has ended a stream of the peer: its number becomes free.
+    /// Notes that the session has written END for a stream of the peer, which frees its number.
     pub(super) fn ended(&mut self, number: u32) {
         if let Some(entry) = self.entry(number) {
             let name = entry.name;
-            // Both directions were over, so one side has closed it: its name is removed.
+            // Both directions have ended, so one side has closed the stream and its id may already
+            // be removed.
             if self.numbers.get(&name) == Some(&number) {
                 self.numbers.remove(&name);
             }
@@ -232,7 +238,7 @@ mod tests {
         table.begin(ours, 7);
         assert_eq!(table.note_over(ours, true, false), None);
         assert_eq!(table.note_over(ours, false, true), Some(7));
-        // There was no space to close it: the next call returns the name again.
+        // If the protocol has no space for the close, the next call must return the id again.
         assert_eq!(table.note_over(ours, false, true), Some(7));
         table.closed_here(ours);
         assert_eq!(made(&mut table), [(Kind::End, ours)]);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Memory of the sending end for large messages: allocated from segments, which are added as needed
-//! and retired when idle (SPEC 5.4).
+//! The sender's shared memory for large messages. Blocks are allocated from segments, which are
+//! added when needed and retired when idle (SPEC 5.4).
 //!
 //! ```text
 //!   segment 0: the slab of the region ─▶ 1 ─▶ 2 ─▶ …   as large as all before, or as the message
@@ -8,8 +8,8 @@
 //!   retired  taken out of the slab, SEGMENT_RETIRE in the ring, unmapped
 //! ```
 //!
-//! SEGMENT and SEGMENT_RETIRE stay pending until they are published: a batch that is aborted does
-//! not lose them. This object writes nothing to the ring; the sender appends the announcements.
+//! SEGMENT and SEGMENT_RETIRE stay pending until they are published, so aborting a batch does not
+//! lose them. `BlobMemory` does not write to the ring: the sender appends these announcements.
 
 use super::SharedMemory;
 use super::control_socket::segment_frame;
@@ -33,41 +33,42 @@ pub(super) struct BlobMemory {
     slab: Slab,
     reclaimer: Reclaimer,
     limits: super::Limits,
-    /// The policy is `Overflow`: messages without memory go in fragments.
+    /// Whether the policy is `Overflow`: messages for which there is no memory are sent in
+    /// fragments.
     has_overflow: bool,
     first_bytes: u64,
     next_number: u32,
-    /// Number and size of each segment beyond the first.
+    /// Number and size in bytes of each segment except segment 0.
     segments: Vec<(u32, u64)>,
-    /// SEGMENT and SEGMENT_RETIRE records that are not published yet.
+    /// SEGMENT and SEGMENT_RETIRE records that were not published yet, oldest first.
     pending: VecDeque<(Kind, SegmentBody)>,
-    /// How many of them are in the open batch.
+    /// How many records of `pending` the open batch contains.
     in_batch: usize,
-    /// Ids of the blocks that the open batch refers to.
+    /// Ids of the blocks to which records of the open batch refer.
     batch_blocks: Vec<u64>,
-    /// Positions where the SEGMENT records of the last segments end.
+    /// Positions of the ends of the newest SEGMENT records that were published.
     published_segments: VecDeque<Position>,
     idle_timeout: Duration,
-    /// When a segment was first seen idle.
+    /// When `note_idle` first found an idle segment; `None` while there is none.
     idle_since: Option<Instant>,
-    /// Large messages since segments were last checked for idleness.
+    /// Number of large messages since `note_idle` last looked for idle segments.
     unchecked: u32,
-    /// When the peer had been notified at that check.
+    /// Time of the last notification of the peer when `note_idle` last looked for idle segments.
     notified_at: Option<Instant>,
 }
 
 /// Why no block was allocated.
 #[derive(Debug)]
 pub(super) enum AllocError {
-    /// There is no memory now.
+    /// No memory is free now.
     Full,
-    /// Pending announcements must be published first; then the caller tries again.
+    /// Pending announcements must be published before the caller tries again.
     Unannounced,
-    /// No memory will ever do.
+    /// The message is longer than any block can be.
     TooLarge(TooLarge),
-    /// The peer broke a rule.
+    /// The peer broke a rule of the release ring.
     Violation(Violation),
-    /// This process lacks something.
+    /// A system call failed, for lack of memory or descriptors in this process.
     System(Fault),
 }
 
@@ -78,7 +79,7 @@ impl From<Violation> for AllocError {
 }
 
 impl BlobMemory {
-    /// How many bytes of the ring all pending announcements take, and a FRAGMENT_ABORT with them.
+    /// Most ring bytes that all pending announcements and one FRAGMENT_ABORT take.
     pub(super) const PENDING_BYTES_MAX: u64 =
         (PENDING_MAX as u64 + 1) * footprint(size_of::<SegmentBody>() as u64);
 
@@ -110,8 +111,8 @@ impl BlobMemory {
         }
     }
 
-    /// Allocates a block for a message of `len` bytes; adds a segment if need be. `notified_at` is
-    /// when the peer was last notified.
+    /// Allocates a block for a message of `len` bytes, and adds a segment if necessary.
+    /// `notified_at` is when the peer was last notified.
     pub(super) fn allocate(
         &mut self,
         len: usize,
@@ -126,7 +127,7 @@ impl BlobMemory {
             self.note_idle(notified_at);
             return Ok(block);
         }
-        // At the block limit, blocks that were returned meanwhile count, too.
+        // Takes back released blocks first: at the limit of blocks, a free block may suffice.
         self.reclaim()?;
         if let Some(block) = self.slab.allocate(len) {
             return Ok(block);
@@ -138,7 +139,7 @@ impl BlobMemory {
         self.slab.allocate(len).ok_or(AllocError::Full)
     }
 
-    /// Allocates a block of exactly this size that was freed a moment ago, if there is one.
+    /// Allocates a recently freed block of exactly `len` bytes, if there is one.
     #[inline]
     pub(super) fn allocate_recent(
         &mut self,
@@ -150,13 +151,13 @@ impl BlobMemory {
         Some(block)
     }
 
-    /// Frees a block that was not sent.
+    /// Frees a block that no message was sent in.
     #[inline]
     pub(super) fn free(&mut self, block: Block) {
         self.slab.free(block);
     }
 
-    /// Hands a block to the open batch; returns the body of its BLOB.
+    /// Adds a block to the open batch. Returns the body of its BLOB record.
     pub(super) fn commit(&mut self, block: Block) -> BlobBody {
         let place = self.slab.commit(block);
         self.batch_blocks.push(place.id);
@@ -169,17 +170,18 @@ impl BlobMemory {
         }
     }
 
-    /// The next announcement that is not in the open batch yet.
+    /// Returns the next announcement that is not in the open batch yet.
     pub(super) fn next_announcement(&self) -> Option<(Kind, SegmentBody)> {
         self.pending.get(self.in_batch).copied()
     }
 
-    /// The announcement was appended to the open batch.
+    /// Notes that the sender has appended the next announcement to the open batch.
     pub(super) const fn announcement_appended(&mut self) {
         self.in_batch += 1;
     }
 
-    /// The open batch was published up to `tail`; returns how many BLOBs it had.
+    /// Notes that the open batch was published up to `tail`. Returns the number of its BLOB
+    /// records.
     pub(super) fn published(&mut self, tail: Position) -> u64 {
         let announced = self.pending.drain(..self.in_batch);
         let segments = announced.filter(|(kind, _)| *kind == Kind::Segment);
@@ -190,18 +192,19 @@ impl BlobMemory {
         blobs
     }
 
-    /// The open batch was discarded.
+    /// Notes that the open batch was discarded, and frees its blocks.
     pub(super) fn rolled_back(&mut self) {
         self.in_batch = 0;
         for id in std::mem::take(&mut self.batch_blocks) {
-            // These ids are our own, and the peer has not seen them.
+            // Reclaiming cannot fail: the ids come from this side, and the peer has never seen
+            // them.
             let _ = self.slab.reclaim(id);
         }
     }
 
     /// Takes back the blocks that the peer has released.
     pub(super) fn reclaim(&mut self) -> Result<(), Violation> {
-        // Blocks of the open batch cannot be released: the peer has not seen them.
+        // The peer cannot have released blocks of the open batch, because it has not seen them.
         loop {
             let out = self.slab.in_flight() - self.batch_blocks.len() as u64;
             match self.reclaimer.next(out)? {
@@ -211,8 +214,8 @@ impl BlobMemory {
         }
     }
 
-    /// Retires segments that were idle long enough, or all idle ones, as far as announcements may
-    /// become pending.
+    /// Retires segments that were idle for the configured time, or all idle ones. Retires only as
+    /// many as may have pending announcements.
     pub(super) fn retire_idle(&mut self, all: bool) {
         if !all && self.idle_since.is_none_or(|since| since.elapsed() < self.idle_timeout) {
             return;
@@ -225,42 +228,42 @@ impl BlobMemory {
         self.slab.has_idle_segment()
     }
 
-    /// Whether the open batch holds every block that is in flight, and at least one.
+    /// Whether all blocks in flight, at least one, belong to the open batch.
     pub(super) fn is_held_by_batch(&self) -> bool {
         !self.batch_blocks.is_empty() && self.slab.in_flight() == self.batch_blocks.len() as u64
     }
 
-    /// Bytes of all segments.
+    /// Returns the size of all segments in bytes.
     pub(super) const fn bytes(&self) -> u64 {
         self.slab.bytes()
     }
 
-    /// Bytes of allocated blocks.
+    /// Returns the size of all allocated blocks in bytes.
     pub(super) fn used_bytes(&self) -> u64 {
         self.slab.used()
     }
 
-    /// Blocks that the peer has not released yet.
+    /// Returns the number of blocks that the peer has not released yet.
     pub(super) fn blocks_in_flight(&self) -> u64 {
         self.slab.in_flight()
     }
 
-    /// Length in bytes of the longest message that can ever go in a block, and the limit that says
-    /// so.
+    /// Returns the length in bytes of the longest message that a block can ever hold, and the limit
+    /// that bounds it.
     pub(super) fn largest(&self) -> (u64, Limit) {
         let is_peers = self.limits.own_memory_is_peers;
         let limit = if is_peers { Limit::PeerMap } else { Limit::OwnMemory };
         (self.first_bytes.max(self.limits.own_memory), limit)
     }
 
-    /// Checks that a message of `len` bytes may go in fragments.
+    /// Checks that a message of `len` bytes may be sent in fragments.
     pub(super) fn check_overflow(&self, len: u64) -> Result<(), TooLarge> {
         let max = self.limits.peer_message;
         if len <= max { Ok(()) } else { Err(TooLarge { len, max, limit: Limit::PeerMessage }) }
     }
 
-    /// Checks that a message of `len` bytes can go in a block at all. The error names the limit
-    /// that binds: the smallest.
+    /// Checks that a message of `len` bytes can be sent at all, in a block or in fragments. The
+    /// error names the smallest limit that it exceeds.
     #[inline]
     fn check_length(&self, len: u64) -> Result<(), AllocError> {
         let (largest, limit) = self.largest();
@@ -282,7 +285,8 @@ impl BlobMemory {
         self.segments.iter().map(|(_, bytes)| bytes).sum()
     }
 
-    /// Adds a segment in which `len` bytes fit, and retires idle ones for it if need be.
+    /// Adds a segment that can hold `len` bytes. Retires idle segments first if a limit requires
+    /// that.
     fn grow(&mut self, len: u64, shm: &SharedMemory) -> Result<(), AllocError> {
         let needed = len.max(1).next_multiple_of(GRAIN_BYTES);
         let limits = self.limits;
@@ -303,8 +307,9 @@ impl BlobMemory {
         self.add_segment(bytes, needed, shm)
     }
 
-    /// Fails if no more announcements may become pending. They must be published at once then: no
-    /// other code does before the next message, which may be the one that asks.
+    /// Fails if no more announcements may become pending. The caller must then publish them
+    /// immediately: no other code would before the next message, and that may be the message that
+    /// needs memory.
     fn check_pending(&self) -> Result<(), AllocError> {
         if self.pending.len() + 2 <= PENDING_MAX { Ok(()) } else { Err(AllocError::Unannounced) }
     }
@@ -317,7 +322,7 @@ impl BlobMemory {
     ) -> Result<(), AllocError> {
         let consumed = shm.snapshot().0[0];
         if self.descriptors_under_way(consumed) >= self.limits.own_segments as usize {
-            // The peer keeps no more descriptors; it wakes the sender as it reads.
+            // The peer may hold no more descriptors. It notifies the sender as it reads the ring.
             return Err(AllocError::Full);
         }
         let created = create_memory("partywall-segment", wanted)
@@ -325,7 +330,8 @@ impl BlobMemory {
             .or_else(|_| create_memory("partywall-segment", needed).map(|made| (needed, made)));
         let (bytes, (memory, descriptor)) = match created {
             Ok(made) => made,
-            // Blocks that are in flight will be released. Without any, waiting would never end.
+            // While blocks are in flight, the sender may wait for their release. Without any, it
+            // would wait for ever, so the error is returned.
             Err(_) if self.has_foreign_blocks() || self.has_overflow => {
                 return Err(AllocError::Full);
             }
@@ -342,8 +348,8 @@ impl BlobMemory {
         let sent = shm.socket.send(&[IoSlice::new(&frame)], &[descriptor.as_fd()], false, true);
         match sent {
             Ok(count) if count == frame.len() => {}
-            // The peer is gone, which the caller finds out, or reads nothing of the socket. Only
-            // blocks in flight will wake the sender then.
+            // Either the peer is gone, which the caller detects, or the peer does not read the
+            // socket. The sender may wait only if blocks are in flight, whose release wakes it.
             _ if shm.is_peer_gone() || self.has_foreign_blocks() => return Err(AllocError::Full),
             Ok(_) => return Err(AllocError::Full),
             Err(source) => {
@@ -357,13 +363,13 @@ impl BlobMemory {
         Ok(())
     }
 
-    /// Whether blocks are in flight that the open batch does not hold.
+    /// Whether blocks are in flight that do not belong to the open batch.
     fn has_foreign_blocks(&self) -> bool {
         self.slab.in_flight() > self.batch_blocks.len() as u64
     }
 
-    /// How many descriptors were sent whose SEGMENT record the peer, which has consumed up to
-    /// `consumed`, may not have read.
+    /// Returns the number of descriptors that the peer may still have to hold: their SEGMENT
+    /// records end beyond `consumed`, up to which the peer has read the ring.
     fn descriptors_under_way(&mut self, consumed: u64) -> usize {
         while self.published_segments.front().is_some_and(|end| end.0 <= consumed) {
             self.published_segments.pop_front();
@@ -372,7 +378,7 @@ impl BlobMemory {
         self.published_segments.len() + pending
     }
 
-    /// Retires one idle segment; whether there was one.
+    /// Retires one idle segment. Returns whether there was one.
     fn retire_one(&mut self) -> bool {
         let Some((number, memory)) = self.slab.take_idle_segment() else { return false };
         drop(memory);
@@ -388,14 +394,14 @@ impl BlobMemory {
         self.pending.push_back((kind, body));
     }
 
-    /// Records since when memory is idle, and retires it in time.
+    /// Notes since when a segment has been idle, and retires it after the configured time.
     #[inline]
     fn note_idle(&mut self, notified_at: Option<Instant>) {
         if self.segments.is_empty() {
             return;
         }
         // If every message wakes the peer, the rate is low, so reading the clock each time is
-        // affordable. In a stream of messages it is read for one in `CLOCK_EVERY`.
+        // affordable. At a high rate, the clock is read for one message in `CLOCK_EVERY`.
         self.unchecked += 1;
         if self.unchecked < CLOCK_EVERY && self.notified_at == notified_at {
             return;
@@ -412,9 +418,9 @@ impl BlobMemory {
     }
 }
 
-/// A further segment has at least this many bytes: below, system calls cost more than memory.
+/// Least size of a further segment in bytes: for smaller ones, system calls cost more than memory.
 const SEGMENT_BYTES_MIN: u64 = 256 << 10;
-/// Announcements that may be pending at a time.
+/// Most announcements that may be pending at a time.
 const PENDING_MAX: usize = 4;
-/// Large messages for which the clock is read once.
+/// At a high rate, `note_idle` reads the clock once per this many large messages.
 const CLOCK_EVERY: u32 = 64;

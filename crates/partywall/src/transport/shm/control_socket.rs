@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The control socket of a connection over shared memory: doorbells of a peer that has no eventfd
-//! of this side, and the descriptors of further segments (SPEC 5.4, 6.6).
+//! The control socket of a connection over shared memory. It carries the descriptors of further
+//! segments, and doorbell bytes for a peer that has no eventfd of this side (SPEC 5.4, 6.6).
 //!
 //! ```text
 //!   01                      doorbell
 //!   02 nn nn nn nn  + fd    descriptor of segment nnnn
 //! ```
 //!
-//! Reading never blocks and is bounded. More than the limits allow is a violation.
+//! Reading never blocks and is bounded. Data beyond the limits is a violation.
 
 use partywall_layout::Violation;
 use partywall_layout::hello::{CONTROL_DOORBELL, CONTROL_SEGMENT};
@@ -16,30 +16,31 @@ use std::collections::VecDeque;
 use std::io;
 use std::os::fd::OwnedFd;
 
-/// Length of a segment's frame.
+/// Length in bytes of the frame that carries a segment's descriptor.
 const SEGMENT_FRAME: usize = 5;
-/// Reads in one go at most: a flood of doorbells must not keep the reader here.
+/// Most reads in one call: a peer that sends doorbells without pause must not keep the reader busy.
 const READS_MAX: usize = 64;
 
-/// Reads the control socket.
+/// The reader of the control socket.
 #[derive(Debug)]
 pub(crate) struct ControlSocket {
-    /// An unfinished segment frame.
+    /// The bytes of an incomplete segment frame.
     frame: Vec<u8>,
-    /// Descriptors whose frame is not complete yet.
+    /// Descriptors whose frame is incomplete.
     unclaimed: VecDeque<OwnedFd>,
-    /// Numbers and descriptors of segments whose record has not come yet.
+    /// Numbers and descriptors of segments whose SEGMENT record was not read yet.
     segments: Vec<(u32, OwnedFd)>,
     segments_max: usize,
     hung_up: bool,
 }
 
-/// Events that were read.
+/// The events that one call of `read` found.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct ControlEvents {
-    /// At least one byte came: a sleeper must check its words.
+    /// Whether at least one byte arrived: sleepers of this side must check the ring and the release
+    /// ring.
     pub notified: bool,
-    /// The peer has closed the socket.
+    /// Whether the peer has closed the socket.
     pub hung_up: bool,
 }
 
@@ -54,7 +55,7 @@ impl ControlSocket {
         }
     }
 
-    /// Reads all that is there.
+    /// Reads everything that has arrived.
     pub(crate) fn read(&mut self, socket: &Socket) -> Result<ControlEvents, Violation> {
         let mut events = ControlEvents { notified: false, hung_up: self.hung_up };
         let mut buffer = [0; 256];
@@ -70,7 +71,7 @@ impl ControlSocket {
                     self.take(&buffer[..received.bytes])?;
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
-                // Reset by the peer or by the system, with the same effect.
+                // A reset connection counts as a hang-up, whether the peer or the kernel caused it.
                 Err(_) => self.hung_up = true,
             }
         }
@@ -78,8 +79,8 @@ impl ControlSocket {
         Ok(events)
     }
 
-    /// Takes the descriptor of segment `number`, which must have been sent before its record.
-    /// Events that were read meanwhile may concern another sleeper.
+    /// Takes the descriptor of segment `number`, which the peer must have sent before the record.
+    /// Returns the events that were read meanwhile: they may concern the other sleeper.
     pub(crate) fn take_segment(
         &mut self,
         socket: &Socket,
@@ -111,7 +112,7 @@ impl ControlSocket {
                 self.finish_segment()?;
             }
         }
-        // A descriptor can be ahead of its frame by the rest of that frame only.
+        // At most one descriptor may wait for its frame, and only while that frame is incomplete.
         if self.unclaimed.len() > 1 || (self.frame.is_empty() && !self.unclaimed.is_empty()) {
             let found = self.unclaimed.len() as u64;
             return Err(Violation::Frame { what: "descriptor on the control socket", found });
@@ -134,7 +135,7 @@ impl ControlSocket {
     }
 }
 
-/// The frame that announces segment `number`.
+/// Returns the frame that carries the descriptor of segment `number`.
 pub(crate) fn segment_frame(number: u32) -> [u8; SEGMENT_FRAME] {
     let mut frame = [CONTROL_SEGMENT; SEGMENT_FRAME];
     frame[1..].copy_from_slice(&number.to_le_bytes());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Shared memory: two regions, each written by its owner only (SPEC 3 to 7).
+//! The shared memory transport: two regions, each written only by its owner (SPEC 3 to 7).
 //!
 //! ```text
 //!   ShmSender ─────┐                                  ┌──── ShmReceiver
@@ -10,9 +10,10 @@
 //!                       View, View, View: blocks of the peer that are still in use
 //! ```
 //!
-//! The two ends share no mutable memory but the release ring. Views on any thread write to it,
-//! behind a lock that is private to this process. The control socket carries doorbells, segment
-//! descriptors and hang-ups, but never payload, so nothing can overtake the ring.
+//! Sender and receiver of one side share no mutable memory except the release ring. Views on any
+//! thread write to the release ring, behind a lock of this process. The control socket carries
+//! doorbell bytes, segment descriptors and hang-ups, but never payload, so nothing can overtake the
+//! ring.
 
 mod blob_memory;
 mod control_socket;
@@ -52,74 +53,75 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 use wait_point::{WaitPoint, Woken};
 
-/// State that both ends of one side, and its views, share.
+/// State that the sender, the receiver and the views of one side share.
 #[derive(Debug)]
 pub(crate) struct SharedMemory {
     connection_state: ConnectionState,
-    /// The value of the fork guard's word in the process that may use the connection;
-    /// [`VIOLATED`] once the peer broke a rule. Both ends compare the two words in every call.
+    /// The value of the fork guard's word in the process that may use the connection, or
+    /// [`VIOLATED`] once the peer broke a rule. The sender and the receiver compare it with that
+    /// word in every call.
     owner: AtomicU64,
     limits: Limits,
     socket: Socket,
-    /// `None` where the kernel or the namespaces have none. Then only the socket reports the peer's
-    /// death.
+    /// The pidfd of the peer's process. If the kernel or the namespace provides none, only the
+    /// socket reports the peer's death.
     process: Option<PidFd>,
     doorbells: Doorbells,
-    /// Where the receiving end sleeps.
+    /// The wait point of the receiver.
     records: WaitPoint,
-    /// Where the sending end sleeps.
+    /// The wait point of the sender.
     space: WaitPoint,
-    /// The peer's control page.
+    /// The control page of the peer's region.
     peer_region: PeerMem,
     control_socket: Mutex<ControlSocket>,
     releaser: Mutex<Releaser>,
     space_waker: Waker,
-    /// How many of the two ends are open.
+    /// How many of the two ends, sender and receiver, are open.
     ends_open: Mutex<u8>,
-    /// Blocks that are reserved, and neither sent nor freed: for a model to check.
+    /// Number of blocks that are reserved and neither sent nor freed, for the checks of a model.
     #[cfg(shuttle)]
     reserved: std::sync::atomic::AtomicI64,
 }
 
-/// Limits that both sides agreed on, in bytes unless the field says otherwise.
+/// Limits that both sides agreed on, in bytes unless a field says otherwise.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
-    /// Memory of our segments at most: the smaller of our own limit and the peer's.
+    /// Most memory for further segments of this side: the smaller of its own limit and the peer's.
     pub own_memory: u64,
     /// Whether the peer's limit is the smaller one.
     pub own_memory_is_peers: bool,
-    /// How many of our segments the peer maps at a time.
+    /// Most segments of this side that the peer maps at a time.
     pub own_segments: u32,
     /// Length of the longest message that the peer receives.
     pub peer_message: u64,
-    /// How many blocks the peer holds at a time.
+    /// Most blocks of this side that the peer holds at a time.
     pub peer_releases: u32,
     /// Length of the longest message that this side receives.
     pub message: u64,
-    /// Memory of the peer that this side maps at most.
+    /// Most memory of the peer that this side maps.
     pub map: u64,
-    /// How many segments of the peer this side maps at a time.
+    /// Most segments of the peer that this side maps at a time.
     pub segments: u32,
 }
 
-/// How the two sides wake each other.
+/// How this side notifies the peer.
 #[derive(Debug)]
 pub(crate) enum Doorbells {
-    /// By the peer's eventfds.
+    /// This side notifies through eventfds that the peer sent.
     Eventfd {
-        /// Notified when there are records for the peer.
+        /// Signalled when there are records for the peer.
         records: Doorbell,
-        /// Notified when there is space for the peer.
+        /// Signalled when there is space for the peer to send.
         space: Doorbell,
     },
-    /// By a byte on the control socket.
+    /// This side notifies by a byte on the control socket.
     Byte,
-    /// By waking the peer's wait points, in a model.
+    /// In a model, this side notifies the peer's wait points directly.
     #[cfg(shuttle)]
     Model(Arc<Side>),
 }
 
-/// The parts of a connection over shared memory, once both sides are ready.
+/// The parts of a connection over shared memory, after its handshake.
 pub(crate) struct ShmParts {
     pub socket: Socket,
     pub peer: Peer,
@@ -128,7 +130,7 @@ pub(crate) struct ShmParts {
     pub limits: Limits,
     pub own: OwnRegion,
     pub peer_region: PeerRegion,
-    /// The doorbells that wake this side: for records, for space.
+    /// The doorbells that notify this side: the first of records, the second of space.
     pub own_doorbells: (Doorbell, Doorbell),
     pub doorbells: Doorbells,
 }
@@ -136,13 +138,13 @@ pub(crate) struct ShmParts {
 /// One of the two sleepers of the peer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Sleeping {
-    /// The receiving end, which waits for records.
+    /// The peer's receiver, which waits for records.
     ForRecords,
-    /// The sending end, which waits for space.
+    /// The peer's sender, which waits for space.
     ForSpace,
 }
 
-/// Makes the two ends of a connection.
+/// Makes the sender and the receiver of a connection.
 pub(crate) fn assemble(parts: ShmParts, config: &Config) -> io::Result<(ShmSender, ShmReceiver)> {
     let ShmParts {
         socket,
@@ -202,8 +204,8 @@ impl SharedMemory {
         self.records.as_fd()
     }
 
-    /// Fails in a forked child, and after the peer broke a rule. The ends call it only when the
-    /// words differ that they compare.
+    /// Fails in a forked child, or if the peer has broken a rule. Sender and receiver call it only
+    /// if `owner` and the fork guard's word differ.
     #[cold]
     fn check(&self) -> Result<(), Fault> {
         self.connection_state.check()
@@ -212,7 +214,7 @@ impl SharedMemory {
     fn violated(&self, violation: Violation) -> Fault {
         let fault = self.connection_state.violated(violation, &self.socket);
         // ORDER: Relaxed: the word guards no other memory. An end that reads the former value does
-        // one more operation on memory that it checks as always.
+        // one more operation on peer memory, which it checks like any other.
         self.owner.store(VIOLATED, Ordering::Relaxed);
         fault
     }
@@ -222,9 +224,10 @@ impl SharedMemory {
         self.connection_state.peer.trust == Trust::Untrusted
     }
 
-    /// Wakes one of the peer's sleepers.
+    /// Notifies one of the peer's two sleepers.
     fn notify(&self, sleeping: Sleeping) {
-        // If this fails, the peer is dead or was notified already; both show elsewhere.
+        // An error is ignored: the peer is dead or was notified already, and other code detects
+        // each case.
         let _ = match (&self.doorbells, sleeping) {
             (Doorbells::Eventfd { records, .. }, Sleeping::ForRecords) => records.notify(),
             (Doorbells::Eventfd { space, .. }, Sleeping::ForSpace) => space.notify(),
@@ -239,7 +242,8 @@ impl SharedMemory {
         };
     }
 
-    /// Notifies the peer of space if it sleeps for it; whether it did.
+    /// Notifies the peer's sender if it sleeps until there is space. Returns whether it was
+    /// notified.
     #[inline]
     fn wake_for_space(&self) -> bool {
         let must_notify = self.space_waker.check() == Wake::Notify;
@@ -249,14 +253,15 @@ impl SharedMemory {
         must_notify
     }
 
-    /// Counts blocks that are reserved, in a model.
+    /// Counts reserved blocks, for the checks of a model.
     #[cfg(shuttle)]
     fn note_reserved(&self, change: i64) {
-        // ORDER: Relaxed: shuttle runs one thread at a time.
+        // ORDER: Relaxed: under shuttle, one thread runs at a time.
         self.reserved.fetch_add(change, Ordering::Relaxed);
     }
 
-    /// Releases a block to the peer. `count` runs before the next block is released.
+    /// Releases a block to the peer. `count` runs under the lock, before the next block is
+    /// released.
     #[inline]
     fn release(&self, block: u64, count: impl FnOnce()) {
         if self.connection_state.guard.is_child() {
@@ -273,16 +278,16 @@ impl SharedMemory {
         let _ = self.wake_for_space();
     }
 
-    /// Sleeps until there may be records; whether the peer is gone.
+    /// Sleeps until there may be records. Returns whether the peer is gone.
     fn sleep_for_records(&self, deadline: Option<Instant>) -> io::Result<bool> {
         let woken = self.records.sleep(deadline)?;
-        // A receiver that is woken by a message often answers, and then reads this word.
+        // A receiver that is woken by a message often answers at once, and sending reads this word.
         self.peer_region.prefetch(word(ASLEEP_RECORDS));
         Ok(self.handle_events(woken, &self.space))
     }
 
-    /// Whether the peer has hung up or died. Consumes no wake-up: one that another thread sleeps
-    /// for must not be lost.
+    /// Whether the peer has hung up or died. The call consumes no notification, because another
+    /// thread may be sleeping for it.
     fn is_peer_gone(&self) -> bool {
         let hang_up = PollFd::new(&self.socket, PollFlags::RDHUP);
         let has_hung_up =
@@ -290,14 +295,15 @@ impl SharedMemory {
         has_hung_up || self.process.as_ref().is_some_and(PidFd::is_dead)
     }
 
-    /// Acts on the events that woke a sleeper; whether the peer is gone.
+    /// Handles the events that woke a sleeper. Returns whether the peer is gone.
     fn handle_events(&self, woken: Woken, other: &WaitPoint) -> bool {
         if !woken.socket {
             return woken.died;
         }
         if !matches!(self.doorbells, Doorbells::Byte) {
-            // Only a hang-up makes this socket readable here. Descriptors that came before it stay
-            // there until their records ask for them.
+            // With eventfds as doorbells, epoll reports this socket only for a hang-up. Descriptors
+            // of segments that arrived before it stay in the socket until their SEGMENT records are
+            // read.
             return true;
         }
         match self.read_control(other) {
@@ -309,8 +315,8 @@ impl SharedMemory {
         }
     }
 
-    /// Reads the control socket. A doorbell may be meant for the other sleeper of this side, so
-    /// that one is notified, too.
+    /// Reads the control socket. A doorbell byte does not say for which sleeper it is, so the other
+    /// sleeper of this side is notified too.
     fn read_control(&self, other: &WaitPoint) -> Result<ControlEvents, Violation> {
         let events = lock(&self.control_socket).read(&self.socket)?;
         if events.notified {
@@ -319,14 +325,15 @@ impl SharedMemory {
         Ok(events)
     }
 
-    /// Closes one of the two ends; with the last one the peer sees a hang-up.
+    /// Closes one of the two ends of this side. Closing the last one hangs up.
     fn depart(&self) {
         let mut open = lock(&self.ends_open);
         *open -= 1;
         let is_last = *open == 0;
         drop(open);
         if is_last {
-            // Not only close(): a forked child, or a view, may keep the descriptor.
+            // `close` alone would not hang up: a forked child or a view may still hold the socket's
+            // descriptor.
             let _ = self.socket.shutdown_both();
             #[cfg(shuttle)]
             if let Doorbells::Model(peer) = &self.doorbells {
@@ -370,23 +377,24 @@ impl SpaceWaiter for SharedMemory {
     }
 }
 
-/// Locks a mutex whose holders never panic half-way.
+/// Locks a mutex. Poisoning is ignored, because no holder panics between two related changes.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The offset of a word in the control page.
+/// Converts the offset of a word in the control page to `usize`.
 #[expect(clippy::cast_possible_truncation, reason = "within a page")]
 const fn word(offset: u64) -> usize {
     offset as usize
 }
 
-/// Value of [`SharedMemory::owner`] after a violation: no fork guard has it.
+/// Value of [`SharedMemory::owner`] after a violation; the word of no fork guard has this value.
 const VIOLATED: u64 = u64::MAX;
 
-/// Lets shuttle run another thread: here the two sides meet in memory, which shuttle does not see.
+/// Lets shuttle run another thread at a point where two sides access shared memory, of which
+/// shuttle does not know.
 #[cfg(shuttle)]
 fn switch_point() {
-    // ORDER: SeqCst: shuttle knows no other. The value means nothing.
+    // ORDER: SeqCst: shuttle supports no other order. The loaded value has no meaning.
     shuttle::sync::atomic::AtomicBool::new(false).load(Ordering::SeqCst);
 }

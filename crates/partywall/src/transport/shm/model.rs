@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Two sides that are connected by private memory, for models under shuttle.
+//! Two sides of a connection over private memory of one process, for models under shuttle.
 //!
 //! ```text
-//!   ShmSender ── ring, slab: ring::pair ──▶ ShmReceiver       the ends themselves
+//!   ShmSender ── ring, slab: ring::pair ──▶ ShmReceiver       the real sender, receiver
 //!   control socket: a socket pair           wait points: shuttle's condition variables
 //! ```
 //!
-//! Rings and slabs may be smaller here than in a region, so that a model soon runs out of space.
-//! Memory orders are the business of the loom models: shuttle runs one thread at a time.
+//! Rings and slabs may be smaller than in a region, so that a model soon runs out of space. Shuttle
+//! runs one thread at a time; the loom models check the memory orders.
 
 use super::region::lines;
 use super::{
@@ -26,7 +26,7 @@ use partywall_sys::{ForkGuard, Socket};
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-/// Both ends of one side, and where its driver sleeps.
+/// Sender and receiver of one side, and the object on which its driver sleeps.
 #[derive(Debug)]
 pub(crate) struct Ends {
     pub sender: ShmSender,
@@ -35,7 +35,7 @@ pub(crate) struct Ends {
     pub link: Link,
 }
 
-/// A model's view of one side, while its ends are in use and after.
+/// Access to one side for a model, while its sender and receiver are in use and afterwards.
 #[derive(Clone, Debug)]
 pub(crate) struct Link {
     shm: Arc<SharedMemory>,
@@ -43,34 +43,34 @@ pub(crate) struct Link {
 }
 
 impl Link {
-    /// This side sees the peer hang up, without a CLOSE_WRITE.
+    /// Makes this side see a hang-up of its peer, without CLOSE_WRITE.
     pub(crate) fn hang_up(&self) {
         let _ = self.shm.socket.shutdown_both();
         self.side.hang_up();
     }
 
-    /// How many blocks the peer has published, as its counters say.
+    /// Returns how many blocks the peer has published, according to the peer's counters.
     pub(crate) fn published_by_peer(&self) -> u64 {
         self.shm.peer_region.peek(word(SENDING_COUNTERS + sending::BLOBS * 8))
     }
 
-    /// How many blocks of this side the peer has released.
+    /// Returns how many blocks of this side the peer has released.
     pub(crate) fn released_by_peer(&self) -> u64 {
         self.shm.peer_region.peek(word(RELEASED))
     }
 
-    /// How many blocks this side has reserved, and neither sent nor freed.
+    /// Returns how many blocks this side has reserved and neither sent nor freed.
     pub(crate) fn reserved(&self) -> i64 {
-        // ORDER: Relaxed: shuttle runs one thread at a time.
+        // ORDER: Relaxed: under shuttle, one thread runs at a time.
         self.shm.reserved.load(Ordering::Relaxed)
     }
 }
 
-/// Sizes and policy of each direction.
+/// Sizes and policy of both directions.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ModelLimits {
     pub ring_bytes: u64,
-    /// Memory for messages that do not go inline.
+    /// Bytes of shared memory for messages that are not inline.
     pub memory_bytes: u64,
     pub message_max: u64,
     pub inline_max: usize,
@@ -142,7 +142,7 @@ pub(crate) fn pair(limits: ModelLimits, config: &Config) -> [Ends; 2] {
     })
 }
 
-/// Limits without further segments: a side that has used its slab up has no memory.
+/// Limits that allow no further segments: a side whose slab is full has no memory.
 const fn agreed(limits: ModelLimits) -> Limits {
     Limits {
         own_memory: 0,
@@ -156,5 +156,5 @@ const fn agreed(limits: ModelLimits) -> Limits {
     }
 }
 
-/// Blocks that a side holds at a time.
+/// Most blocks that a side holds at a time.
 const BLOCKS_MAX: u64 = 64;

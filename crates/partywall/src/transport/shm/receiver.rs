@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The receiving end of shared memory: takes records in order, and checks each before it is used.
+//! The receiver of the shared memory transport: takes records in order, and checks each before use.
 //!
 //! ```text
 //!   DATA ──────────────▶ message, copied out of the ring (or borrowed in place)
 //!   BLOB ──────────────▶ message, a view of the peer's memory (or a copy, if it is untrusted)
 //!   FRAGMENT… LAST ────▶ message, assembled in private memory
-//!   SEGMENT, …RETIRE ──▶ the peer's memory grows and shrinks; go on with the next record
+//!   SEGMENT, …RETIRE ──▶ the peer's memory grows or shrinks; continue with the next record
 //!   CLOSE_WRITE ───────▶ the end
 //! ```
 //!
-//! After a hang-up the receiver polls once more, because everything that was committed is
-//! delivered; then it is the end. It reports its position to the peer now and then, and before it
+//! After a hang-up the receiver polls once more before it reports the end, because every committed
+//! message is delivered. It reports its position to the peer every few records, and before it
 //! sleeps.
 
 mod slow_path;
@@ -28,55 +28,55 @@ use partywall_wait::Pacer;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The receiving end of a connection.
+/// The receiving end of a connection over shared memory.
 #[derive(Debug)]
 pub(crate) struct ShmReceiver {
     shm: Arc<SharedMemory>,
-    /// The word that the kernel clears in a forked child.
+    /// The word of the fork guard, which the kernel clears in a forked child.
     fork_word: &'static AtomicU64,
     is_untrusted: bool,
-    /// There are streams: this is the receiving end of a session.
+    /// Whether this is the receiver of a session, whose records belong to streams.
     has_streams: bool,
     consumer: Consumer,
-    /// The inline message that `find` found and `done` has not consumed yet.
+    /// The inline message that `find` returned and that `done` has not consumed yet.
     current: Option<RecordHeader>,
-    /// A message that does not lie inline, found and not yet taken.
+    /// A message outside the ring that `find` returned and the caller has not taken yet.
     held: Option<Held>,
     /// The stream of the current message.
     stream: u32,
-    /// Messages received since the last wait.
+    /// Number of records received since the receiver last waited.
     records_since_wait: u32,
     counters: OwnMem,
     messages: u64,
     bytes: u64,
-    /// The credit that came with the current message.
+    /// The credit that the current message carried.
     credit: Option<u64>,
     assembly: Option<Assembly>,
-    /// A copy of the current message, if the peer is untrusted.
+    /// A private copy of the current inline message, if the peer is untrusted.
     copy: Vec<u8>,
     declared: Declared,
-    /// The peer hung up or died: one more poll, then the end.
+    /// Whether the peer hung up or died. After one more poll the receiver reports the end.
     hung_up: bool,
     end: Option<Closed>,
     segments: Segments,
     sleeper: Sleeper,
     pacer: Pacer,
-    /// How often `try_recv` found nothing.
+    /// Number of calls of `try_recv` that found no message.
     empty_polls: u32,
 }
 
-/// State that this end declares in its word `asleep_records`.
+/// The state that the receiver has declared in its word `asleep_records`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Declared {
-    /// The word is 0.
+    /// Awake: the word is 0.
     Awake,
-    /// The word is an epoch.
+    /// Asleep: the word is a sleep epoch.
     Asleep,
-    /// The word still is that epoch, but the first message after the sleep was found.
+    /// The first message after the sleep was found, but the word is still the epoch.
     Woken,
 }
 
-/// The memory of a receiving end.
+/// The parts of shared memory that a receiver uses.
 pub(super) struct ShmReceiverParts {
     pub ring: PeerMem,
     pub ring_size: RingSize,
@@ -129,7 +129,8 @@ impl ShmReceiver {
         if self.declared == Declared::Woken {
             self.declare_awake();
         }
-        // Noted before the poll, which then sees everything that was committed before the hang-up.
+        // The hang-up is noted before the poll, so the poll sees every record that was committed
+        // before it.
         let hung_up = self.hung_up;
         for _ in 0..RECORDS_MAX {
             let found = self.consumer.peek().map_err(|violation| self.violated_by(violation))?;
@@ -155,11 +156,11 @@ impl ShmReceiver {
                 return Ok(found);
             }
         }
-        // There may be more records: a caller that waits finds the ring ready.
+        // More records may follow. A caller that waits notices them in the ring without blocking.
         Ok(Found::Nothing)
     }
 
-    /// The bytes of the current message.
+    /// Returns the bytes of the current message.
     #[inline]
     pub(crate) fn current(&self) -> &[u8] {
         match (&self.current, &self.held) {
@@ -170,7 +171,7 @@ impl ShmReceiver {
         }
     }
 
-    /// Takes the current message; an inline one is copied.
+    /// Takes the current message. An inline message is copied out of the ring.
     #[inline]
     pub(crate) fn take(&mut self) -> Message {
         if let Some(held) = self.held.take() {
@@ -187,7 +188,8 @@ impl ShmReceiver {
         if self.held.is_some() {
             self.held = None;
         }
-        // ORDER: Relaxed: see `check`. In a forked child, memory of the parent is not written.
+        // ORDER: Relaxed: the words guard no other memory (see `SharedMemory::owner`). A forked
+        // child must not write the parent's memory.
         if self.fork_word.load(Ordering::Relaxed) != self.shm.owner.load(Ordering::Relaxed)
             && self.shm.is_inherited()
         {
@@ -200,22 +202,23 @@ impl ShmReceiver {
         }
     }
 
-    /// Fails in a forked child, and after the peer broke a rule.
+    /// Fails in a forked child, or if the peer has broken a rule.
     #[inline]
     fn check(&self) -> Result<(), Fault> {
         #[cfg(shuttle)]
         super::switch_point();
-        // ORDER: Relaxed, both: the words guard no other memory (see `SharedMemory::owner`).
+        // ORDER: Relaxed for both loads: the words guard no other memory (see
+        // `SharedMemory::owner`).
         let is_owner =
             self.fork_word.load(Ordering::Relaxed) == self.shm.owner.load(Ordering::Relaxed);
         if is_owner { Ok(()) } else { self.shm.check() }
     }
 
-    /// Makes an inline record the current message.
+    /// Makes the inline message of a record the current one.
     #[inline]
     fn show(&mut self, record: RecordHeader) {
         if self.is_untrusted && self.current != Some(record) {
-            // Copied once, before anything reads it.
+            // The message is copied once, before anything reads it.
             self.copy.resize(record.len as usize, 0);
             self.consumer.copy(&record, 0, &mut self.copy);
         }
@@ -224,7 +227,8 @@ impl ShmReceiver {
         self.current = Some(record);
     }
 
-    /// No message is longer than was agreed, whatever carries it (SPEC 2.3).
+    /// Checks that a message is not longer than both sides agreed, in whatever form it is sent
+    /// (SPEC 2.3).
     #[inline]
     fn check_length(&self, record: &RecordHeader) -> Result<(), Fault> {
         let (len, max) = (u64::from(record.len), self.shm.limits.message);
@@ -242,7 +246,7 @@ impl ShmReceiver {
         self.counters.store(BYTES, self.bytes);
     }
 
-    /// Consumes `record`, and reports that to the producer now and then.
+    /// Consumes `record`. Reports the position to the producer once per several records.
     #[inline]
     fn advance(&mut self, record: &RecordHeader) {
         self.consumer.advance(record);
@@ -257,7 +261,8 @@ impl ShmReceiver {
 
 const MESSAGES: usize = word(receiving::MESSAGES * 8);
 const BYTES: usize = word(receiving::BYTES * 8);
-/// Bytes of a record that are prefetched; the CPU fetches the rest of longer ones by itself.
+/// Most bytes of a record that are prefetched; the processor prefetches the rest by itself.
 const PREFETCH_BYTES_MAX: u64 = 256;
-/// Records without a message that one `find` takes: it must end even if the peer never stops.
+/// Most control records that one `find` handles, so that it returns even if the peer sends without
+/// end.
 const RECORDS_MAX: usize = 256;

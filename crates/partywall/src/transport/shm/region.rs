@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The two regions of a connection: ours is created, the peer's is checked and mapped.
+//! The two regions of a connection: this side creates its own, and checks and maps the peer's.
 //!
 //! ```text
 //!  OwnRegion   create memfd ─▶ header ─▶ cut into words, rings and slab, each with one owner
@@ -17,9 +17,9 @@ use partywall_sys::{MapError, MemfdError};
 use std::os::fd::{BorrowedFd, OwnedFd};
 use zerocopy::{FromBytes, IntoBytes};
 
-/// Our region, cut into parts that each have one owner.
+/// The region of this side, cut into parts that each have one owner.
 pub(crate) struct OwnRegion {
-    /// Sent to the peer, then closed.
+    /// The memfd, whose duplicate the peer gets. It is closed after the handshake.
     pub descriptor: OwnedFd,
     pub geometry: Geometry,
     pub consumed: OwnMem,
@@ -34,7 +34,7 @@ pub(crate) struct OwnRegion {
 }
 
 impl OwnRegion {
-    /// Creates and seals a region.
+    /// Creates a region and seals its memfd.
     pub(crate) fn create(
         geometry: Geometry,
         session_id: [u8; 16],
@@ -48,7 +48,7 @@ impl OwnRegion {
         let mut done = CONTROL_OFFSET + PAGE_BYTES;
         let mut rest = Some(rest);
         let mut cut = |offset: u64, len: u64| {
-            // The parts follow each other in a `Geometry`.
+            // The parts of a `Geometry` follow each other in memory.
             let (_gap, from) = rest.take()?.split_at(size(offset - done));
             let (part, after) = from.split_at(size(len));
             (done, rest) = (offset + len, Some(after));
@@ -79,7 +79,7 @@ impl OwnRegion {
     }
 }
 
-/// The lines of the control page, in order.
+/// Cuts the control page into its six cache lines, in order.
 pub(super) fn lines(control: OwnMem) -> [OwnMem; 6] {
     const _: () = {
         let lines = [CONSUMED, ASLEEP_RECORDS, ASLEEP_ROOM, RELEASED];
@@ -109,17 +109,17 @@ pub(crate) struct PeerRegion {
     pub slab: PeerMem,
 }
 
-/// Why the peer's region is refused.
+/// Why this side refuses the peer's region.
 #[derive(Debug)]
 pub(crate) enum PeerRegionError {
-    /// The descriptor is unacceptable, or mapping it failed.
+    /// The descriptor is unacceptable, or the kernel could not map it.
     Map(MapError),
-    /// The contents break a rule.
+    /// The header breaks a rule.
     Violation(Violation),
 }
 
 impl PeerRegion {
-    /// Maps and checks the region behind `descriptor`.
+    /// Maps the region behind `descriptor` and checks its header.
     pub(crate) fn accept(
         descriptor: BorrowedFd<'_>,
         announced: u64,
@@ -129,7 +129,8 @@ impl PeerRegion {
     ) -> Result<Self, PeerRegionError> {
         let mapped = map_memory(descriptor, announced, limit);
         let memory = mapped.map_err(PeerRegionError::Map)?;
-        // Copy once, check, then use.
+        // The header is copied once and checked, and only the copy is used: the peer could change
+        // the original.
         let mut copy = [0; size_of::<RegionHeader>()];
         memory.copy(0, &mut copy);
         let wrong = |field| PeerRegionError::Violation(Violation::RegionHeader { field, found: 0 });
@@ -151,7 +152,7 @@ impl PeerRegion {
     }
 }
 
-/// A size that was checked to be that of mapped memory.
+/// Converts a size that was checked to lie within mapped memory.
 #[expect(clippy::cast_possible_truncation, reason = "64-bit machines; a bad size is refused above")]
 const fn size(bytes: u64) -> usize {
     bytes as usize

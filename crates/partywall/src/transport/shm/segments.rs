@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The peer's memory for large messages: which segments are mapped, and views of blocks in them
-//! (SPEC 5.2 to 5.4).
+//! The peer's memory for large messages, as the receiver maps it: segments, and views of their
+//! blocks (SPEC 5.2 to 5.4).
 //!
 //! ```text
 //!   Segments (the receiver's)  number, views made ─┐             views in use: made − returned
 //!   View ─ offset, length, block id ───────────────┴▶ SegmentMemory ─ pages ─▶ SharedMemory
 //! ```
 //!
-//! A view keeps its segment mapped and its block reserved. Dropping it, in any order and on any
-//! thread, releases the block to the peer. Views outlive the connection. A view costs one reference
-//! count, of the segment's memory.
+//! A view keeps its segment mapped and its block reserved. Dropping a view, in any order and on any
+//! thread, releases the block to the peer. Views may outlive the connection. Making a view costs
+//! one increment of the segment's reference count.
 
 use super::{SharedMemory, lock};
 use crate::message::{BlockMemory, Message, View};
@@ -24,22 +24,23 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use zerocopy::FromBytes;
 
-/// The segments of the peer that are mapped now.
+/// The mapped segments of the peer.
 #[derive(Debug)]
 pub(super) struct Segments {
     mapped: Vec<Segment>,
-    /// Retired segments that views may keep mapped.
+    /// Retired segments that views may still keep mapped.
     retired: Vec<Retired>,
-    /// Bytes mapped in all, with the region and the retired segments that are still viewed.
+    /// Number of mapped bytes: the region, the segments, and the retired segments that still have
+    /// views.
     bytes: u64,
-    /// Segment numbers rise and are never used again.
+    /// The highest segment number so far. Numbers rise and are never reused.
     last_number: u32,
 }
 
 #[derive(Debug)]
 struct Segment {
     number: u32,
-    /// How many views of this segment were made.
+    /// Number of views that were made of this segment.
     views: u64,
     memory: Arc<SegmentMemory>,
 }
@@ -51,20 +52,20 @@ struct Retired {
     memory: Weak<SegmentMemory>,
 }
 
-/// Memory of a segment, as the receiver and the views of it share it.
+/// The memory of one segment, shared by the receiver and the segment's views.
 #[derive(Debug)]
 struct SegmentMemory {
     pages: PeerMem,
     shm: Arc<SharedMemory>,
-    /// How many views of it were dropped. Written under the lock of the releaser.
+    /// Number of the segment's views that were dropped. It is written under the releaser's lock.
     returned: AtomicU64,
 }
 
-/// A message in a block, found and not taken yet.
+/// A message outside the ring that was found and not taken yet.
 #[derive(Debug)]
 pub(super) enum Held {
     View(View),
-    /// In private memory.
+    /// A message in private memory.
     Whole(Vec<u8>),
 }
 
@@ -91,7 +92,7 @@ impl Held {
 pub(super) enum SegmentError {
     /// The peer broke a rule.
     Violation(Violation),
-    /// This process lacks something.
+    /// Mapping failed, for lack of memory or address space in this process.
     System(io::Error),
 }
 
@@ -102,7 +103,7 @@ impl From<Violation> for SegmentError {
 }
 
 impl Segments {
-    /// The slab of the region is segment 0.
+    /// Makes the set of segments. The slab of the peer's region is segment 0.
     pub(super) fn new(shm: &Arc<SharedMemory>, slab: PeerMem, region_bytes: u64) -> Self {
         Self {
             mapped: vec![Segment::new(shm, 0, slab)],
@@ -126,7 +127,7 @@ impl Segments {
             return Err(bad("segment number", number.into()).into());
         }
         self.forget_unviewed();
-        // The slab of the region is not counted among the segments.
+        // The slab of the region does not count towards the limit of segments.
         let known = self.mapped.len() + self.retired.len();
         if known > shm.limits.segments as usize {
             let (wanted, max) = (known as u64, shm.limits.segments.into());
@@ -173,7 +174,7 @@ impl Segments {
         Ok(())
     }
 
-    /// Stops counting retired segments without views.
+    /// Stops counting the retired segments that have no views.
     fn forget_unviewed(&mut self) {
         let bytes = &mut self.bytes;
         self.retired.retain(|retired| {
@@ -184,7 +185,7 @@ impl Segments {
         });
     }
 
-    /// Holds the message that a BLOB record names: as a view, or as a copy if the peer is
+    /// Finds the message to which a BLOB record refers. Returns a view, or a copy if the peer is
     /// untrusted.
     #[inline]
     pub(super) fn hold(
@@ -214,7 +215,8 @@ impl Segments {
         if !shm.is_untrusted() {
             return Ok(Held::View(view));
         }
-        // Copied before anything reads it. The view ends here, which releases the block.
+        // The message is copied before anything reads it. Dropping the view then releases the
+        // block.
         let mut copy = vec![0; len];
         segment.memory.pages.copy(offset, &mut copy);
         Ok(Held::Whole(copy))
@@ -230,9 +232,10 @@ impl Segment {
 
 impl SegmentMemory {
     fn returned(&self) -> u64 {
-        // While a block is released, the peer may know it before its view is counted here.
+        // Taking the lock waits for a release in progress: the peer may already see its block as
+        // free while `returned` does not count its view.
         let _releasing = lock(&self.shm.releaser);
-        // ORDER: Relaxed: only written under the lock.
+        // ORDER: Relaxed: the value is written only under the lock that this thread holds.
         self.returned.load(Ordering::Relaxed)
     }
 }
@@ -246,7 +249,8 @@ impl BlockMemory for SegmentMemory {
     #[inline]
     fn release(&self, block: u64) {
         self.shm.release(block, || {
-            // ORDER: Relaxed: only written here, under the releaser's lock.
+            // ORDER: Relaxed: the value is written only by this closure, which runs under the
+            // releaser's lock.
             self.returned.store(self.returned.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
         });
     }
@@ -260,7 +264,7 @@ fn segment_body(record: &RecordHeader, body: &[u8]) -> Result<SegmentBody, Viola
     })
 }
 
-/// The rule that a descriptor breaks.
+/// Returns the name of the rule that a descriptor breaks.
 const fn map_violation(error: &MapError) -> &'static str {
     match error {
         MapError::NotMemfd { .. } => "descriptor: not a memfd",

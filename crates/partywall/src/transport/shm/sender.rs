@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The sending end of shared memory: decides how a message travels, and wakes the receiver.
+//! The sender of the shared memory transport: chooses the form of each message, and notifies the
+//! receiver.
 //!
 //! ```text
 //!   length ≤ inline_max ───────────────▶ DATA      copied into the ring
@@ -11,13 +12,14 @@
 //! ```
 //!
 //! No method blocks. The early notification only saves time ([`EarlyNotify`]); the check after the
-//! publication is what proves that no wake-up is lost (SPEC 6.3). Announcements of memory (a
-//! segment was added, a segment is retired) precede every record that refers to it. In a session a
-//! message may carry credit of the other direction: a BLOB contains it, any other message has it
-//! written as a record before it.
+//! publication is what proves that no wake-up is lost (SPEC 6.3). SEGMENT and SEGMENT_RETIRE
+//! records precede every record that refers to their memory. In a session a message may carry
+//! credit of the other direction: a BLOB contains the credit, and before any other message a record
+//! with the credit is written.
 //!
-//! A batch takes at most half the ring. It may wait for space while it is open, because the records
-//! before it are the receiver's to consume. It may not wait for memory that only it holds.
+//! A batch takes at most half the ring. While a batch is open, the sender may wait for space,
+//! because the receiver can consume the records before the batch. The sender must not wait for
+//! memory of which the batch holds all blocks.
 
 mod slow_path;
 
@@ -36,25 +38,25 @@ use std::time::{Duration, Instant};
 use zerocopy::IntoBytes;
 use zerocopy::little_endian::U64;
 
-/// The sending end of a connection.
+/// The sending end of a connection over shared memory.
 #[derive(Debug)]
 pub(crate) struct ShmSender {
     pub(super) shm: Arc<SharedMemory>,
-    /// The word that the kernel clears in a forked child.
+    /// The word of the fork guard, which the kernel clears in a forked child.
     fork_word: &'static AtomicU64,
     pub(super) producer: Producer,
     records_waker: Waker,
     early: EarlyNotify,
-    /// Something must be appended before the next record: an announcement, or FRAGMENT_ABORT.
+    /// Whether an announcement of memory or FRAGMENT_ABORT must be appended before the next record.
     has_pending: bool,
-    /// The open batch refers to memory, or announces some.
+    /// Whether the open batch refers to blocks or announces segments.
     batch_has_memory: bool,
-    /// The caller's code is writing a message in place.
+    /// Whether code of the caller is writing a message in place. If it panics, the flag stays set.
     is_filling: bool,
     pub(super) inline_max: usize,
-    /// The stream of the messages that are sent; 0 on a channel.
+    /// The stream of the messages that follow; 0 on a channel.
     stream: u32,
-    /// Commits since the last sign of life from the peer.
+    /// Number of commits since the sender last saw the peer make progress.
     silent_commits: u32,
     /// Credit of the other direction that the next message carries.
     pub(super) credit: Option<u64>,
@@ -63,19 +65,20 @@ pub(crate) struct ShmSender {
     bytes: u64,
     end: Option<Closed>,
     pub(super) policy: BackPressure,
-    /// A message was given up after fragments of it went: the receiver must learn of it.
+    /// Whether a message was given up after some of its fragments were sent: FRAGMENT_ABORT is
+    /// pending.
     abort_pending: bool,
     pub(super) memory: BlobMemory,
-    /// The buffer of the last small reservation.
+    /// The buffer of the last small reservation, which the next one uses again.
     spare: Vec<u8>,
     sleeper: Sleeper,
-    /// The peer's `consumed` at the last sign of life.
+    /// The peer's `consumed` position when the sender last saw it make progress.
     consumed_when_alive: u64,
-    /// When the peer was last notified, or its process checked.
+    /// When the sender last notified the peer or checked its process.
     notified_at: Option<Instant>,
 }
 
-/// The memory of a sending end.
+/// The parts of shared memory that a sender uses.
 pub(super) struct ShmSenderParts {
     pub ring: OwnMem,
     pub ring_size: RingSize,
@@ -98,8 +101,8 @@ impl ShmSender {
             has_pending: false,
             batch_has_memory: false,
             is_filling: false,
-            // Longer messages go where lengths are checked. At least one byte goes inline, because
-            // a message in fragments has at least two.
+            // Messages longer than the peer accepts take the path that checks lengths. One byte is
+            // always inline, because a message in fragments has at least two bytes.
             inline_max: config.inline_max.min(peer_message).max(1),
             stream: 0,
             silent_commits: 0,
@@ -121,7 +124,7 @@ impl ShmSender {
         sender
     }
 
-    /// Sends a whole message at once or not at all.
+    /// Sends a whole message now, or nothing of it.
     #[inline]
     pub(crate) fn try_send(&mut self, payload: &[u8]) -> Result<(), NotSent> {
         self.check()?;
@@ -132,7 +135,7 @@ impl ShmSender {
         self.finish(sent, payload.len())
     }
 
-    /// Sends a message, in pieces if need be.
+    /// Sends a message, in pieces if necessary.
     #[inline]
     pub(crate) fn send_on(
         &mut self,
@@ -145,7 +148,7 @@ impl ShmSender {
         self.send_long(payload, progress)
     }
 
-    /// Makes the open batch visible, and wakes the receiver if it sleeps.
+    /// Publishes the open batch, and notifies the receiver if it sleeps.
     #[inline]
     pub(crate) fn publish(&mut self) -> Result<(), NotSent> {
         if self.records_waker.is_gone() {
@@ -165,8 +168,8 @@ impl ShmSender {
             self.add_to_counter(sending::BLOBS, blobs);
             self.note_memory();
         }
-        // If the receiver turns out to be gone from here on, the next call reports it: this message
-        // may have been received before.
+        // From this point on, the receiver may already have the message. If the receiver turns out
+        // to be gone, the next call reports it.
         #[cfg(shuttle)]
         super::switch_point();
         match self.records_waker.check() {
@@ -185,7 +188,8 @@ impl ShmSender {
         Ok(())
     }
 
-    /// Whether a message of `len` bytes goes inline, once there is space for it.
+    /// Whether a message of `len` bytes is short enough to be inline. Fails if the ring has no
+    /// space for it.
     #[inline]
     pub(crate) fn prepare_inline(&mut self, len: usize) -> Result<bool, NotSent> {
         self.check()?;
@@ -200,8 +204,8 @@ impl ShmSender {
         }
     }
 
-    /// Sends an inline message that `fill` writes in place, after
-    /// [`prepare_inline`](Self::prepare_inline).
+    /// Sends an inline message that `fill` writes in the ring. The caller must have called
+    /// [`prepare_inline`](Self::prepare_inline) before.
     #[inline]
     pub(crate) fn send_inline(
         &mut self,
@@ -221,7 +225,8 @@ impl ShmSender {
     pub(super) fn check(&mut self) -> Result<(), NotSent> {
         #[cfg(shuttle)]
         super::switch_point();
-        // ORDER: Relaxed, both: the words guard no other memory (see `SharedMemory::owner`).
+        // ORDER: Relaxed for both loads: the words guard no other memory (see
+        // `SharedMemory::owner`).
         let is_owner =
             self.fork_word.load(Ordering::Relaxed) == self.shm.owner.load(Ordering::Relaxed);
         if is_owner && !self.is_filling && self.end.is_none() {
@@ -230,7 +235,7 @@ impl ShmSender {
         self.check_slowly()
     }
 
-    /// Appends a message to the open batch, in the way that its length requires.
+    /// Appends a message to the open batch, in the form that its length requires.
     #[inline]
     fn add(&mut self, payload: &[u8]) -> Result<(), NotSent> {
         if payload.len() > self.inline_max {
@@ -241,7 +246,7 @@ impl ShmSender {
         self.append(Kind::Data, &[payload])
     }
 
-    /// Appends the credit that a message cannot carry itself.
+    /// Appends a CREDIT record, for a message that cannot carry the credit itself.
     #[inline]
     pub(super) fn append_credit(&mut self) -> Result<(), NotSent> {
         match self.credit.take() {
@@ -263,7 +268,7 @@ impl ShmSender {
         if self.has_pending { self.append_pending_now() } else { Ok(()) }
     }
 
-    /// Publishes the appended records if `sent` is a success, discards them otherwise.
+    /// Publishes the appended records if `sent` is a success, and discards them otherwise.
     #[inline]
     pub(super) fn finish(&mut self, sent: Result<(), NotSent>, len: usize) -> Result<(), NotSent> {
         match sent {
@@ -285,15 +290,15 @@ impl ShmSender {
         self.bytes += len as u64;
     }
 
-    /// Writes the totals to the counters that others may read.
+    /// Writes the totals to the counters in the region, which other processes may read.
     #[inline]
     pub(super) fn store_totals(&mut self) {
         self.counters.store(MESSAGES, self.messages);
         self.counters.store(BYTES, self.bytes);
     }
 
-    /// Notifies a sleeping receiver before the record is written, so that it wakes up meanwhile.
-    /// Fails if the receiver has left.
+    /// Notifies a sleeping receiver before the record is written, so that both happen at the same
+    /// time. Fails if the receiver has left.
     #[inline]
     fn notify_early(&mut self) -> Result<(), NotSent> {
         if !self.early.is_worth_it() {
@@ -311,50 +316,51 @@ impl ShmSender {
     }
 }
 
-/// Whether a notification before the record is published saves time or costs it.
+/// Decides whether to notify a sleeping receiver before the record is published.
 ///
 /// ```text
 ///   two CPUs   notify ─▶ (it wakes up) ─▶ polls: the record is there   write, publish meanwhile
 ///   one CPU    notify ─▶ it runs at once ─▶ polls in vain, sleeps ─▶ write, publish, notify again
 /// ```
 ///
-/// The sender cannot know on which CPU the sleeper will run. An early notification that has to be
-/// repeated shows it. The next notifications then come after the record, and twice as many after
-/// each further trial that fails.
+/// The sender cannot know on which CPU the receiver will run. An early notification that has to be
+/// repeated shows that it runs on the sender's CPU. A number of later notifications then come after
+/// the record. Each further failed trial doubles that number.
 #[derive(Debug, Default)]
 struct EarlyNotify {
-    /// The receiver was notified for a record that is not published yet.
+    /// Whether the receiver was notified for a record that is not published yet.
     has_notified: bool,
-    /// Notifications left that come after the record.
+    /// Number of notifications that must still come after their record.
     held_off: u32,
-    /// Value that `held_off` started from the last time.
+    /// Value that `held_off` was last set to.
     hold_off: u32,
 }
 
 impl EarlyNotify {
-    /// Whether a sleeper is to be notified before the record: once for each publication.
+    /// Whether to notify a sleeper before the record, at most once for each publication.
     #[inline]
     const fn is_worth_it(&self) -> bool {
         self.held_off == 0 && !self.has_notified
     }
 
-    /// The receiver was notified early.
+    /// Notes that the receiver was notified before the record.
     const fn notified(&mut self) {
         self.has_notified = true;
     }
 
-    /// A record is published; whether the receiver was notified for it before.
+    /// Notes that the record is published. Returns whether the receiver was notified before.
     #[inline]
     const fn take(&mut self) -> bool {
         core::mem::replace(&mut self.has_notified, false)
     }
 
-    /// The early notification was enough.
+    /// Notes that no notification was needed after the record.
     const fn was_enough(&mut self) {
         self.hold_off = 0;
     }
 
-    /// A notification was needed after the record; `again`: in spite of an early one.
+    /// Notes that the receiver was notified after the record. `again` is whether it was notified
+    /// before the record as well, which was in vain.
     fn was_needed(&mut self, again: bool) {
         if again {
             self.hold_off = (self.hold_off * 2).clamp(HOLD_OFF_FIRST, HOLD_OFF_MAX);
@@ -365,11 +371,13 @@ impl EarlyNotify {
     }
 }
 
-/// After this many commits without a sign of life from an awake peer, the sender asks the system.
+/// After this many commits without progress of an awake peer, the sender checks whether the peer
+/// lives.
 const SILENT_COMMITS_MAX: u32 = 256;
-/// After this time without an answer to a notification, the sender asks the system.
+/// After this time without a reaction to a notification, the sender checks whether the peer lives.
 const SILENT_TIME_MAX: Duration = Duration::from_millis(5);
-/// Notifications held off after the first useless early one; twice as many after each further one.
+/// Number of notifications after their record, once an early one was in vain; each repetition
+/// doubles it.
 const HOLD_OFF_FIRST: u32 = 16;
 const HOLD_OFF_MAX: u32 = 4096;
 const MESSAGES: usize = word(sending::MESSAGES * 8);
@@ -380,7 +388,7 @@ const TAIL: usize = word(sending::TAIL * 8);
 mod tests {
     use super::*;
 
-    /// Counts notifications until the next that would be early.
+    /// Counts the notifications until `EarlyNotify` proposes an early one.
     fn notifies_until_early(early: &mut EarlyNotify) -> u32 {
         let mut count = 0;
         while !early.is_worth_it() {

@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Where one end of a side sleeps: one descriptor that its doorbell, a hang-up and the death of the
-//! peer make readable.
+//! Where the sender or the receiver sleeps: one descriptor that becomes readable by a doorbell, by
+//! a hang-up, or by the death of the peer.
 //!
 //! ```text
-//!   epoll set ◀── own doorbell (eventfd), edge-triggered: waking up by it needs no read
+//!   epoll set ◀── own doorbell (eventfd), edge-triggered: waking up needs no read of it
 //!             ◀── socket: hang-up; bytes as well if doorbells come on the control socket
 //!             ◀── pidfd of the peer: a forked child of it may keep the socket open
 //! ```
 //!
-//! The doorbell is edge-triggered, so a wait is one system call and the counter of the eventfd is
-//! never read. An edge that no thread waited for ends the next sleep early, once. Before an
-//! external event loop polls, a sleep with a deadline in the past consumes it (SPEC 6.2).
+//! The doorbell is edge-triggered, so a wait is one system call, and the counter of the eventfd is
+//! never read. A notification for which no thread waited ends the next sleep early, once. Before an
+//! external event loop polls, a sleep with a deadline in the past consumes such a notification
+//! (SPEC 6.2).
 
 use partywall_sys::epoll::EventFlags;
 use partywall_sys::{Doorbell, EpollSet, PidFd, Socket};
@@ -22,24 +23,24 @@ const DOORBELL: u64 = 0;
 const SOCKET: u64 = 1;
 const PROCESS: u64 = 2;
 
-/// Where one end sleeps.
+/// The object on which the sender or the receiver sleeps.
 #[derive(Debug)]
 pub(crate) struct WaitPoint {
     set: EpollSet,
     doorbell: Doorbell,
 }
 
-/// Events that woke an end; none at the deadline.
+/// The events that ended a sleep; none if the deadline passed.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Woken {
-    /// Bytes came on the socket, or the peer hung up.
+    /// Whether bytes arrived on the socket, or the peer hung up.
     pub socket: bool,
-    /// The process of the peer died.
+    /// Whether the peer's process died.
     pub died: bool,
 }
 
 impl WaitPoint {
-    /// `wakes_on_bytes`: doorbells come as bytes on the socket.
+    /// Makes a wait point. `wakes_on_bytes` is whether doorbells are bytes on the socket.
     pub(crate) fn new(
         doorbell: Doorbell,
         socket: &Socket,
@@ -63,9 +64,9 @@ impl WaitPoint {
         Ok(Woken { socket: tokens & 1 << SOCKET != 0, died: tokens & 1 << PROCESS != 0 })
     }
 
-    /// Wakes the end from within this process.
+    /// Wakes the sleeping thread from another thread of this process.
     pub(crate) fn notify_self(&self) {
-        // Notifying an eventfd of this process cannot fail.
+        // Only this process holds the eventfd, so a notification never fails for lack of space.
         let _ = self.doorbell.notify();
     }
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Where one end of a side sleeps, in a model under shuttle: on shuttle's condition variable
-//! instead of an epoll set, which shuttle cannot see.
+//! The wait point of a model under shuttle: shuttle's condition variable in place of an epoll set,
+//! which shuttle cannot observe.
 //!
 //! ```text
 //!   Side ◀── notify: records, space ── the peer's SharedMemory
@@ -8,7 +8,7 @@
 //!        ◀── wake                   ── wakers of this side
 //! ```
 //!
-//! A thread that is not notified sleeps for ever, which shuttle reports as a deadlock.
+//! A thread that is never notified sleeps for ever, which shuttle reports as a deadlock.
 
 use super::Sleeping;
 use partywall_sys::{Doorbell, PidFd, Socket};
@@ -18,24 +18,24 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, PoisonError};
 use std::time::Instant;
 
-/// Where one end sleeps.
+/// Where the sender or the receiver takes its events from.
 #[derive(Debug)]
 pub(crate) struct WaitPoint {
     side: Arc<Side>,
     sleeping: Sleeping,
 }
 
-/// Events that woke an end.
+/// The events that ended a sleep.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Woken {
-    /// The peer hung up.
+    /// Whether the peer hung up.
     pub socket: bool,
-    /// The process of the peer died: never in a model.
+    /// Whether the peer's process died: always false in a model.
     pub died: bool,
 }
 
 impl WaitPoint {
-    /// For a connection that is no model's: nothing notifies it.
+    /// Makes a wait point for a connection outside a model, which nothing ever notifies.
     pub(crate) fn new(
         _: Doorbell,
         _: &Socket,
@@ -49,8 +49,8 @@ impl WaitPoint {
         Self { side: Arc::clone(side), sleeping }
     }
 
-    /// Consumes the events of this end. The drivers of sessions sleep on the whole side, so no end
-    /// sleeps here alone.
+    /// Consumes the events of one end. The call never blocks: the driver of a session sleeps on the
+    /// `Side`, which covers both ends.
     pub(crate) fn sleep(&self, deadline: Option<Instant>) -> io::Result<Woken> {
         assert!(deadline.is_some(), "in a model, a driver sleeps on its side");
         let mut events = self.side.lock();
@@ -61,7 +61,7 @@ impl WaitPoint {
         Ok(Woken { socket: events.hung_up, died: false })
     }
 
-    /// Wakes the end from within its own side.
+    /// Notifies the end from within its own side.
     pub(crate) fn notify_self(&self) {
         self.side.notify(self.sleeping);
     }
@@ -73,21 +73,21 @@ impl AsFd for WaitPoint {
     }
 }
 
-/// Where the driver of one side sleeps, for both ends.
+/// The object on which the driver of one side sleeps, for its sender and its receiver.
 #[derive(Debug, Default)]
 pub(crate) struct Side {
     events: Mutex<Events>,
     changed: Condvar,
 }
 
-/// Events since they were last consumed.
+/// Events that happened since the driver last consumed them.
 #[derive(Debug, Default)]
 struct Events {
     records: bool,
     space: bool,
-    /// A waker of this side was called.
+    /// Whether a waker of this side was called.
     woken: bool,
-    /// For good.
+    /// Whether the peer hung up; never reset.
     hung_up: bool,
 }
 
@@ -97,12 +97,12 @@ impl Side {
         self.change(|events| events.woken = true);
     }
 
-    /// The peer is gone, in whatever way.
+    /// Notes that the peer is gone, whether it closed or died.
     pub(crate) fn hang_up(&self) {
         self.change(|events| events.hung_up = true);
     }
 
-    /// Notifies one of the two ends.
+    /// Notifies the sender or the receiver of this side.
     pub(super) fn notify(&self, sleeping: Sleeping) {
         self.change(|events| match sleeping {
             Sleeping::ForRecords => events.records = true,
@@ -110,8 +110,8 @@ impl Side {
         });
     }
 
-    /// Polls both ends without blocking, and consumes what it finds: records, space. Space only if
-    /// the driver waits for it.
+    /// Returns, without blocking, whether there are events for the receiver and for the sender, and
+    /// consumes them. The sender's events are considered only if the driver waits for space.
     pub(crate) fn poll(&self, for_space: bool) -> (bool, bool) {
         let mut events = self.lock();
         let records = std::mem::take(&mut events.records) || events.hung_up;
@@ -119,7 +119,7 @@ impl Side {
         (records, space)
     }
 
-    /// Blocks until woken, notified or hung up.
+    /// Blocks until a waker, a notification or a hang-up.
     pub(crate) fn sleep(&self, for_space: bool) {
         let mut events = self.lock();
         while !(events.woken || events.records || events.hung_up || for_space && events.space) {

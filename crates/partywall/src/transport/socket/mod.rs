@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The same records on a stream socket: for remote peers, or where memory cannot be shared (SPEC
-//! 8).
+//! The socket transport: the records of shared memory on a stream socket, for remote peers or where
+//! memory cannot be shared (SPEC 8).
 //!
 //! ```text
 //!   DATA        header (16) │ payload
@@ -9,9 +9,9 @@
 //!   CLOSE_WRITE header (16), then the sending direction is shut down
 //! ```
 //!
-//! The kernel's socket buffer takes the place of the ring. So no doorbell is needed, and everything
-//! is copied. Positions count the same footprints as in shared memory: a stream that lost or
-//! repeated bytes is noticed at once.
+//! The kernel's socket buffer takes the place of the ring. So no doorbell is needed, and every
+//! message is copied. Positions count the same footprints as in shared memory, so lost or repeated
+//! bytes are noticed at the next record.
 
 mod receiver;
 mod sender;
@@ -33,40 +33,40 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Payloads up to this many bytes SHOULD be sent as DATA (SPEC 8.2).
+/// Longest payload in bytes that SHOULD be sent as DATA (SPEC 8.2).
 const DATA_BYTES_SHOULD: usize = 16 * 1024 - 16;
-/// Payloads of DATA are never longer than this (SPEC 8.2).
+/// Longest payload of a DATA record in bytes (SPEC 8.2).
 const DATA_BYTES_MAX: u32 = 64 * 1024;
 
-/// How long the last end waits when it is dropped: for space, if bytes of sent messages are still
-/// unwritten; then on TCP, if there are unread bytes or more may come, for the peer to close as
-/// well.
+/// How long closing a connection waits at most. It waits for the kernel to accept the bytes of sent
+/// messages. On TCP, it also waits for the peer to close, if bytes are unread or may still arrive.
 const LINGER: Duration = Duration::from_secs(1);
 
 const SOCKET: u64 = 0;
 const PROCESS: u64 = 1;
 
-/// State that both ends of one side share.
+/// State that the sender and the receiver of one side share.
 #[derive(Debug)]
 pub(crate) struct SocketShared {
     connection_state: ConnectionState,
     socket: Socket,
-    /// Unix only. A forked child of a dead peer may keep its socket open.
+    /// The pidfd of the peer's process, on Unix sockets only. A forked child of a dead peer may
+    /// keep the socket open.
     process: Option<PidFd>,
-    /// Readable when there may be something to receive.
+    /// Becomes readable when there may be bytes to receive.
     records: EpollSet,
-    /// Readable when there may be space to send.
+    /// Becomes readable when the socket may have space for bytes to send.
     space: EpollSet,
-    /// Length of the longest message that this side receives.
+    /// Length in bytes of the longest message that this side receives.
     message_max: u64,
-    /// Length of the longest message that the peer receives.
+    /// Length in bytes of the longest message that the peer receives.
     peer_message_max: u64,
     ends_open: Mutex<u8>,
     /// Set if the connection carries the streams of a session.
     carries_streams: OnceLock<()>,
 }
 
-/// The parts of a connection over a socket.
+/// The parts of a connection over a socket, after its handshake.
 pub(crate) struct SocketParts {
     pub socket: Socket,
     pub peer: Peer,
@@ -76,7 +76,7 @@ pub(crate) struct SocketParts {
     pub peer_message_max: u64,
 }
 
-/// Makes the two ends of a connection.
+/// Makes the sender and the receiver of a connection.
 pub(crate) fn assemble(
     parts: SocketParts,
     config: &Config,
@@ -113,7 +113,7 @@ impl SocketShared {
         self.connection_state.violated(violation, &self.socket)
     }
 
-    /// Sleeps until there may be something to receive; whether the peer's process died.
+    /// Sleeps until there may be bytes to receive. Returns whether the peer's process died.
     fn sleep_for_records(&self, deadline: Option<Instant>) -> io::Result<bool> {
         Ok(self.records.wait_tokens(deadline)? & 1 << PROCESS != 0)
     }
@@ -123,16 +123,17 @@ impl SocketShared {
         self.process.as_ref().is_some_and(PidFd::is_dead)
     }
 
-    /// Shuts the receiving direction down. Not on TCP: the peer would not learn of it, and what it
-    /// sends then would make the kernel drop the bytes that this side has sent.
+    /// Shuts the receiving direction of a Unix socket down. On TCP the peer would not notice, and
+    /// bytes that it sends afterwards would make the kernel discard the bytes that this side has
+    /// sent.
     fn stop_receiving(&self) {
         if self.socket.family() == Family::Unix {
             let _ = self.socket.shutdown_read();
         }
     }
 
-    /// Closes one of the two ends. With the last one the socket is shut down for every process that
-    /// holds it.
+    /// Closes one of the two ends of this side. Closing the last one shuts the socket down for
+    /// every process that holds its descriptor.
     fn depart(&self) {
         let mut open = self.ends_open.lock().unwrap_or_else(PoisonError::into_inner);
         *open -= 1;
@@ -144,10 +145,10 @@ impl SocketShared {
         }
     }
 
-    /// Reads and discards until the peer closes, or for as long as [`LINGER`]. A TCP socket that is
-    /// closed with unread bytes resets the connection, and the last bytes that were sent may never
-    /// arrive. Without unread bytes there is nothing to wait for, except in a session: its peer may
-    /// be writing at any time, and closes by itself as soon as it has read our end.
+    /// Reads and discards bytes until the peer closes, for at most [`LINGER`]. Closing a TCP socket
+    /// with unread bytes resets the connection, and the last sent bytes may then never arrive.
+    /// Without unread bytes there is no wait, except in a session. A session's peer may be writing
+    /// at any time, and closes once it has read the end of this side's direction.
     fn read_to_the_end(&self) {
         let mut scrap = [0; 16 * 1024];
         let mut deadline = self.carries_streams.get().map(|()| Instant::now() + LINGER);
@@ -193,7 +194,7 @@ fn check_payload(record: &RecordHeader) -> Result<(), Violation> {
     Err(Violation::RecordLength { position, len, max })
 }
 
-/// Whether an error of the socket means that the peer is gone.
+/// Whether an error of the socket means that the peer has closed the connection.
 fn is_gone(error: &io::Error) -> bool {
     use io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, NotConnected, TimedOut};
     matches!(
@@ -223,7 +224,7 @@ mod tests {
         while said < 64 << 20 {
             match sender.control(Kind::Ping, 0, &[0; 16]) {
                 Ok(()) => said += 32,
-                // The peer reads, but never all.
+                // The peer reads some bytes, but never all.
                 Err(NotSent::Full) => assert!(other.read(&mut bytes, false).unwrap() > 0),
                 Err(error) => panic!("{error:?}"),
             }
@@ -244,7 +245,7 @@ mod tests {
         let (payload, mut progress) = (vec![1; 32 << 20], Progress::default());
         assert!(matches!(sender.send_on(&payload, &mut progress), Err(NotSent::Full)));
         assert!(progress.started && progress.sent < payload.len());
-        // The caller did not call `give_up`: the peer expects the rest of the message next.
+        // The caller has not called `give_up`, so the peer still expects the rest of the message.
         let after = sender.try_send(b"another");
         assert!(matches!(after, Err(NotSent::Closed(Closed::Disconnected))), "{after:?}");
         assert!(matches!(sender.flush(), Err(NotSent::Closed(Closed::Disconnected))));

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The receiving end of a socket: reads many records at a time, and large messages directly into
-//! their own memory.
+//! The receiver of the socket transport: reads many records at a time, and large messages directly
+//! into their own memory.
 //!
 //! ```text
 //!   buffer  │ done │ DATA │ DATA │ BLOB header and body │ …        at most one DATA and some
-//!   large           bytes of a BLOB as they arrive: what is announced is not allocated at once
+//!   large           bytes of a BLOB; its memory grows as they arrive, up to the announced length
 //! ```
 
 use super::{DATA_BYTES_MAX, SocketShared, check_payload, is_gone};
@@ -23,44 +23,44 @@ use std::sync::Arc;
 use std::time::Instant;
 use zerocopy::FromBytes;
 
-/// The receiving end of a connection.
+/// The receiving end of a connection over a socket.
 #[derive(Debug)]
 pub(crate) struct SocketReceiver {
     shared: Arc<SocketShared>,
     position: Position,
     buffer: Vec<u8>,
-    /// The bytes read and not yet parsed: a range of `buffer`.
+    /// Start of the bytes in `buffer` that were read and not parsed yet; `end` is their end.
     start: usize,
     end: usize,
     large: Option<Large>,
-    /// The length of the inline message that `find` found; it lies at `start`.
+    /// Length of the inline message that `find` returned, which begins at `start`.
     current: Option<usize>,
-    /// The large message that `find` found.
+    /// The large message that `find` returned.
     held: Option<Message>,
-    /// There are streams (a session), and this is the one of the current message.
+    /// Whether this is the receiver of a session; `stream` is that of the current message.
     has_streams: bool,
     stream: u32,
-    /// The last read took all there was: the next look may wait at once.
+    /// Whether the last read took every byte that had arrived, so that the next `find` may block.
     is_drained: bool,
-    /// The other process died: what it sent before is delivered, then it is the end.
+    /// Whether the peer's process died. Bytes that it sent before are delivered before the end.
     died: bool,
     ended: Option<Closed>,
-    /// How often `try_recv` found nothing.
+    /// Number of calls of `try_recv` that found no message.
     looks_in_vain: u32,
     stats: ReceiverStats,
 }
 
-/// A large message on its way.
+/// A large message of which not all bytes have arrived.
 #[derive(Debug)]
 struct Large {
-    /// The bytes received, followed by zeroed memory to read into.
+    /// The received bytes, followed by zeroed memory for further bytes.
     bytes: Vec<u8>,
     filled: usize,
     len: usize,
 }
 
 impl Large {
-    /// Adds bytes that came with something else.
+    /// Adds bytes of the message that were read together with other records.
     fn put(&mut self, bytes: &[u8]) {
         if !bytes.is_empty() {
             self.bytes.truncate(self.filled);
@@ -69,12 +69,14 @@ impl Large {
         }
     }
 
-    /// The memory to read into, empty if nothing is missing, and what to count there.
+    /// Returns the memory for further bytes, and the number of received bytes to update. The memory
+    /// is empty if no byte is missing.
     fn room(&mut self) -> (&mut [u8], &mut usize) {
         if self.filled == self.bytes.len() {
             let step = self.filled.max(LARGE_STEP).min(self.len - self.filled);
             self.bytes.reserve_exact(step);
-            // Zeroed, because safe code reads into initialised memory only; each byte once.
+            // The memory is zeroed, because safe code reads only into initialised memory. Each byte
+            // is zeroed once.
             self.bytes.resize(self.filled + step, 0);
         }
         (&mut self.bytes[self.filled..], &mut self.filled)
@@ -83,16 +85,17 @@ impl Large {
 
 const HEADER: usize = size_of::<WireHeader>();
 const BODY: usize = size_of::<BlobBody>();
-/// Holds the longest DATA record.
+/// Size of the buffer in bytes: it holds the longest DATA record.
 const BUFFER_BYTES: usize = HEADER + DATA_BYTES_MAX as usize;
-/// A large message grows by at least this much at a time, and by no more than doubling.
+/// Least number of bytes by which the memory of a large message grows. It at most doubles each
+/// time.
 const LARGE_STEP: usize = 1 << 20;
-/// A receiver that only tries checks for the peer's death once in this many empty polls.
+/// A receiver that never blocks checks for the peer's death once per this many empty polls.
 const LOOKS_IN_VAIN_MAX: u32 = 256;
-/// Reads in one call at most: `try_recv` must return even if the sender never stops.
+/// Most reads in one call, so that `try_recv` returns even if the sender never stops.
 const READS_MAX: usize = 64;
 
-/// Result of one read.
+/// Outcome of one read from the socket.
 enum Read {
     Some,
     Nothing,
@@ -120,22 +123,23 @@ impl SocketReceiver {
         }
     }
 
-    /// Takes what is still there. A sender that waits for room is not told of the shutdown, but it
-    /// is told of room, and then learns by its next write.
+    /// Reads and discards the bytes that have arrived. A sender that waits for room does not notice
+    /// that this side shut down. Room wakes the sender, and its next write fails.
     fn make_room(&mut self) {
         if self.ended.is_some() {
             return;
         }
         self.buffer.resize(BUFFER_BYTES, 0);
         for _ in 0..READS_MAX {
-            // Nothing more can come over a Unix socket. Over TCP, the sender does not learn of it.
+            // A Unix socket that was shut down receives no more bytes. On TCP, the sender would
+            // never notice.
             if !matches!(self.shared.socket.read(&mut self.buffer, true), Ok(1..)) {
                 break;
             }
         }
     }
 
-    /// Whether the buffer holds something that `find` would act on.
+    /// Whether the buffer contains a record that `find` could return.
     fn is_ready(&self) -> bool {
         let unread = &self.buffer[self.start..self.end];
         if let Some(large) = &self.large {
@@ -147,7 +151,7 @@ impl SocketReceiver {
             Ok(record) if self.has_streams || matches!(record.kind, Kind::Data | Kind::Blob) => {
                 after.len() >= record.len as usize
             }
-            // The end, or a violation.
+            // The record is the end, or breaks a rule.
             _ => true,
         }
     }
@@ -160,7 +164,7 @@ impl SocketReceiver {
             return Ok(());
         }
         if deadline.is_none() && self.shared.process.is_none() {
-            // Nothing but the socket can wake us: let the read itself wait.
+            // Only the socket can wake this thread, so the read itself blocks.
             if matches!(self.read(false)?, Read::End) {
                 self.ended = Some(Closed::Disconnected);
             }
@@ -171,10 +175,10 @@ impl SocketReceiver {
         Ok(())
     }
 
-    /// Looks for a whole record in the buffer.
+    /// Parses the next whole record in the buffer, if there is one.
     fn parse(&mut self) -> Result<Option<Found>, Violation> {
         if let Some(large) = &mut self.large {
-            // The buffer may hold the beginning of a large message.
+            // The buffer may contain the beginning of a large message.
             let taken = (self.end - self.start).min(large.len - large.filled);
             large.put(&self.buffer[self.start..self.start + taken]);
             self.start += taken;
@@ -222,7 +226,7 @@ impl SocketReceiver {
                 Err(Violation::Body { position, what, found })
             }
             Kind::CloseWrite if !after.is_empty() => {
-                // No record may follow the end.
+                // No record may follow CLOSE_WRITE.
                 let (position, kind) = (self.position.plus(record.footprint()).0, after[0] >> 1);
                 Err(Violation::Unexpected { position, kind: kind & 31 })
             }
@@ -260,12 +264,12 @@ impl SocketReceiver {
         self.position = self.position.plus(record.footprint());
         self.stream = record.stream;
         self.large = Some(Large { bytes: Vec::new(), filled: 0, len });
-        // With what the buffer holds of it, it may be whole already.
+        // The buffer may already contain the whole message.
         self.parse()
     }
 
-    /// Reads once: into the large message if one is on its way, else into the buffer. Where there
-    /// is no room, something is there already: reading nothing would look like the end.
+    /// Reads once: into the large message that is arriving, or into the buffer. If there is no
+    /// room, there are unparsed bytes: a read of 0 bytes would look like the end of the stream.
     fn read(&mut self, nonblocking: bool) -> Result<Read, Fault> {
         let (place, filled) = match &mut self.large {
             Some(large) if self.start == self.end => large.room(),
@@ -338,7 +342,7 @@ impl TransportReceiver for SocketReceiver {
 
     fn enable_streams(&mut self) {
         self.has_streams = true;
-        // No error: once is enough.
+        // An error only means that it was set before.
         let _ = self.shared.carries_streams.set(());
     }
 

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The sending end of a socket: frames messages and writes them as far as the kernel takes them.
+//! The sender of the socket transport: frames messages, and writes as many bytes as the kernel
+//! accepts.
 //!
-//! A message counts as sent as soon as its first byte went. If the kernel does not take all bytes,
-//! a caller that waits writes the others later. Otherwise they are kept (`rest`) and written before
-//! anything else.
+//! A message counts as sent once its first byte was written. If the kernel does not accept all
+//! bytes, a caller that waits writes the others later. Otherwise they are kept in `rest` and
+//! written before anything else.
 
 use super::streams::KEPT_BYTES_MAX;
 use super::{DATA_BYTES_SHOULD, LINGER, SocketShared, is_gone};
@@ -19,36 +20,36 @@ use std::time::{Duration, Instant};
 use zerocopy::IntoBytes;
 use zerocopy::little_endian::{U32, U64};
 
-/// The sending end of a connection.
+/// The sending end of a connection over a socket.
 #[derive(Debug)]
 pub(crate) struct SocketSender {
     pub(super) shared: Arc<SocketShared>,
     pub(super) position: Position,
-    /// The stream of the messages that are sent; 0 on a channel.
+    /// The stream of the messages that follow; 0 on a channel.
     pub(super) stream: u32,
-    /// Bytes of messages that count as sent but were not taken by the kernel yet.
+    /// Bytes of messages that count as sent although the kernel has not accepted these bytes yet.
     pub(super) rest: Vec<u8>,
-    /// How many bytes of `rest` went.
+    /// Number of bytes of `rest` that the kernel has accepted.
     pub(super) rest_sent: usize,
-    /// Framed messages of the open batch.
+    /// The framed messages of the open batch.
     batch: Vec<u8>,
-    /// The position behind the open batch, and how many messages and payload bytes it has.
+    /// The position behind the open batch. The fields below count its messages and payload bytes.
     batch_end: Position,
     batch_messages: u64,
     batch_bytes: u64,
     batch_footprint_max: u64,
     batch_bytes_max: u64,
-    /// The framing of the message that goes in pieces at this moment.
+    /// The framing of the message that is being sent in pieces.
     framing: Framing,
-    /// Some bytes of that message went, and the others are not in `rest`.
+    /// Whether some bytes of a message were sent, and the others are not in `rest`.
     in_pieces: bool,
-    /// When the sender, finding no space, last checked whether the peer lives.
+    /// When the sender last checked whether the peer lives, after it had found no space.
     death_checked: Option<Instant>,
     stats: SenderStats,
     end: Option<Closed>,
 }
 
-/// Header and, for a BLOB, body.
+/// The framing of a message: a header, and for a BLOB a body.
 #[derive(Clone, Copy, Debug)]
 struct Framing {
     bytes: [u8; FRAMING_MAX],
@@ -59,7 +60,7 @@ struct Framing {
 #[expect(clippy::cast_possible_truncation, reason = "16")]
 const FRAMING_MAX: usize = HEADER_BYTES as usize + size_of::<BlobBody>();
 
-/// Time between two checks whether the peer lives, while there is no space.
+/// Least time between two checks whether the peer lives, while the socket has no space.
 const DEATH_CHECK_EVERY: Duration = Duration::from_millis(5);
 
 impl SocketSender {
@@ -86,8 +87,8 @@ impl SocketSender {
 
     pub(super) fn write_rest(&mut self) -> Result<(), NotSent> {
         if self.in_pieces {
-            // The caller failed between two pieces. The peer would take bytes written now for the
-            // rest.
+            // The caller failed between two pieces. The peer would take bytes of another message
+            // for the missing pieces, so the connection ends.
             return Err(self.break_off());
         }
         while self.rest_sent < self.rest.len() {
@@ -106,8 +107,8 @@ impl SocketSender {
         Ok(())
     }
 
-    /// Frees the bytes of the rest that were sent, once they are the greater part. Otherwise the
-    /// buffer of a socket that is never empty would grow for ever.
+    /// Frees the sent bytes of `rest` once they are the greater part. Otherwise the buffer of a
+    /// socket that is never empty would grow without bound.
     fn forget_sent(&mut self) {
         if self.rest_sent > self.rest.len() / 2 {
             self.rest.drain(..self.rest_sent);
@@ -128,7 +129,8 @@ impl SocketSender {
         Err(NotSent::TooLarge(TooLarge { len, max, limit: Limit::PeerMessage }))
     }
 
-    /// Keeps what was not taken of a message, to be written first.
+    /// Keeps the bytes of a message that the kernel did not accept; they are written before
+    /// anything else.
     fn keep(&mut self, payload: &[u8], progress: &Progress) {
         self.in_pieces = false;
         let framing = &self.framing.bytes[progress.sent.min(self.framing.len)..self.framing.len];
@@ -142,7 +144,7 @@ impl SocketSender {
         self.stats.bytes += len as u64;
     }
 
-    /// Interprets the result of a write.
+    /// Interprets the result of a write to the socket.
     pub(super) fn judge(&mut self, written: io::Result<usize>) -> Result<usize, NotSent> {
         match written {
             Ok(count) => Ok(count),
@@ -160,15 +162,15 @@ impl SocketSender {
         }
     }
 
-    /// Nothing more can be sent; the other side learns of it at once.
+    /// Ends the direction: nothing more can be sent, and the peer sees that at once.
     fn break_off(&mut self) -> NotSent {
         self.end = Some(Closed::Disconnected);
         let _ = self.shared.socket.shutdown_write();
         NotSent::Closed(Closed::Disconnected)
     }
 
-    /// Now and then asks whether the other process died: a forked child may keep its socket open,
-    /// and one who only tries would find it full for ever.
+    /// Checks at intervals whether the peer's process died. A forked child of it may keep the
+    /// socket open, and a sender that never blocks would find the socket full for ever.
     fn finds_death(&mut self) -> bool {
         if self.shared.process.is_none() {
             return false;
@@ -286,7 +288,7 @@ impl TransportSender for SocketSender {
         if self.batch.is_empty() {
             return Ok(());
         }
-        // The rest is empty, so the batch takes its place.
+        // `rest` is empty at this point, so the bytes of the batch become the new `rest`.
         self.rest.clear();
         self.rest_sent = 0;
         std::mem::swap(&mut self.rest, &mut self.batch);
@@ -396,7 +398,7 @@ impl TransportSender for SocketSender {
     }
 }
 
-/// The framing of a message of `len` bytes at `position`.
+/// Returns the framing of a message of `len` bytes at `position`.
 fn framing(position: Position, len: usize) -> Framing {
     let mut bytes = [0; FRAMING_MAX];
     let (record, rest) = bytes.split_at_mut(FRAMING_MAX - size_of::<BlobBody>());

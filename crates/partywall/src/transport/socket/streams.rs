@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Sending for a session: every record goes whole, so that those of other streams can come in
-//! between (SPEC 8.2, 11).
+//! Sending for a session over a socket. Every record is written as a whole, so that records of
+//! other streams can come in between (SPEC 8.2, 11).
 //!
 //! ```text
 //!   up to 16 KiB ─▶ DATA          longer ─▶ FRAGMENT_FIRST, MID …, LAST of 32 KiB each
-//!   what the kernel does not take of a record is kept, and goes before anything else
+//!   bytes of a record that the kernel does not accept are kept, and written before anything else
 //! ```
 
 use super::sender::SocketSender;
@@ -15,15 +15,16 @@ use partywall_layout::{Kind, RecordHeader};
 use std::io::IoSlice;
 use zerocopy::IntoBytes;
 
-/// How many bytes of a long message go at a time.
+/// Length in bytes of one fragment of a long message.
 const PIECE_BYTES: usize = 32 << 10;
-/// Records that are not messages are kept up to this many bytes where the kernel takes none.
+/// Most bytes of control records that are kept while the kernel accepts none.
 pub(super) const KEPT_BYTES_MAX: usize = 64 << 10;
 
 const _: () = assert!(PIECE_BYTES as u64 + FRAGMENT_PREFIX_BYTES <= DATA_BYTES_MAX as u64);
 
 impl SocketSender {
-    /// Sends a whole message now or nothing of it.
+    /// Sends a whole message now, or nothing of it. Once the first record was written, the rest is
+    /// kept.
     pub(super) fn try_send_on_stream(&mut self, payload: &[u8]) -> Result<(), NotSent> {
         let mut progress = Progress::default();
         match self.send_on_stream(payload, &mut progress) {
@@ -41,7 +42,7 @@ impl SocketSender {
         }
     }
 
-    /// Sends as many pieces of a message as there is room for.
+    /// Sends as many fragments of a message as the socket has room for.
     pub(super) fn send_on_stream(
         &mut self,
         payload: &[u8],
@@ -86,7 +87,7 @@ impl SocketSender {
         self.position = self.position.plus(header.footprint());
     }
 
-    /// Writes a record, or nothing of it; what the kernel does not take of it is kept.
+    /// Writes a whole record, or nothing of it. Bytes that the kernel does not accept are kept.
     fn write_record(&mut self, kind: Kind, parts: &[&[u8]]) -> Result<(), NotSent> {
         self.write_rest()?;
         let header = self.header(kind, parts.iter().map(|part| part.len()).sum());
@@ -112,7 +113,7 @@ impl SocketSender {
     }
 }
 
-/// How many bytes the next piece takes; the first is never also the last.
+/// Returns the length of the next fragment in bytes; the first fragment is never also the last one.
 fn piece(payload: &[u8], progress: &Progress) -> usize {
     let left = payload.len() - progress.sent;
     PIECE_BYTES.min(if progress.sent == 0 { left - 1 } else { left })

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Messages come out as they were put in, however the bytes are cut, and no bytes do harm.
+//! The parser returns the messages that were encoded, however the bytes are cut, and no bytes make
+//! it panic.
 
 use super::super::encode;
 use super::*;
@@ -26,7 +27,8 @@ fn fallback(stream: u32, payload: Vec<u8>) -> Frame {
     Frame::Fallback { stream, status: 0, payload }
 }
 
-/// Feeds `bytes` in pieces of `piece_bytes`. Returns the frames parsed, and the error, if any.
+/// Feeds `bytes` to a parser in pieces of `piece_bytes`. Returns the parsed frames, and the error,
+/// if any.
 fn parse(
     parser: &mut Parser,
     bytes: &[u8],

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The receiving end beyond the path of a short message: blocks, fragments, waiting, and the
+//! The receiver's code beyond the path of a short message: blocks, fragments, waiting, and the
 //! interface of the transport.
 
 use super::super::segments::{Held, SegmentError};
@@ -26,18 +26,19 @@ impl ShmReceiver {
         self.shm.violated(violation)
     }
 
-    /// Nothing is in the ring; after a hang-up that is the end.
+    /// Handles an empty ring after a hang-up: reports the end of the direction.
     #[cold]
     pub(super) fn find_no_more(&mut self) -> Found {
         self.end = Some(Closed::Disconnected);
         Found::End(Closed::Disconnected)
     }
 
-    /// Makes a BLOB the current message: a view of the peer's memory, or a copy if the peer is
-    /// untrusted (SPEC 5.2). In a session it may carry credit.
+    /// Makes the message of a BLOB record the current one: a view of the peer's memory, or a copy
+    /// if the peer is untrusted (SPEC 5.2). In a session the record may carry credit.
     #[inline]
     pub(super) fn hold(&mut self, record: &RecordHeader) -> Result<(), Fault> {
-        // If a borrowed message was leaked, not dropped, this record is what it turned into.
+        // A leaked `MessageRef` may have left its record as the current one, which the new message
+        // replaces.
         self.current = None;
         let mut body = [0; BODY_MAX];
         let mut body = self.small_body(record, &mut body)?;
@@ -55,10 +56,12 @@ impl ShmReceiver {
         Ok(())
     }
 
-    /// Acts on a record that is not a whole message; `None` to go on with the next record.
+    /// Handles a record that is not a whole message. Returns `None` if the caller should continue
+    /// with the next record.
     #[cold]
     pub(super) fn act_on(&mut self, record: RecordHeader) -> Result<Option<Found>, Fault> {
-        // If a borrowed message was leaked, not dropped, this record is what it turned into.
+        // A leaked `MessageRef` may have left its record as the current one, which is no longer
+        // valid.
         self.current = None;
         if self.assembly.is_some() && !may_interrupt(record.kind) {
             let (position, what) = (record.position.0, "is missing: another record came");
@@ -71,7 +74,8 @@ impl ShmReceiver {
                 self.segments.add(&self.shm, &record, body).map_err(|error| match error {
                     SegmentError::Violation(violation) => self.violated_by(violation),
                     SegmentError::System(source) => {
-                        // Its descriptor is gone, so messages in it can never be read.
+                        // The segment's descriptor is lost, so its messages can never be read: the
+                        // direction ends.
                         self.end = Some(Closed::Disconnected);
                         Fault::system("mapping a segment", source)
                     }
@@ -107,7 +111,7 @@ impl ShmReceiver {
         Ok(found)
     }
 
-    /// Checks that a record has no body, where it must have none (SPEC 4.3).
+    /// Checks that a record of a kind without a body has none (SPEC 4.3).
     pub(super) fn check_empty(&self, record: &RecordHeader) -> Result<(), Fault> {
         if record.len == 0 {
             return Ok(());
@@ -117,7 +121,7 @@ impl ShmReceiver {
         Err(self.violated_by(Violation::Body { position, what, found }))
     }
 
-    /// A private copy of a small body.
+    /// Copies a small body into private memory.
     #[inline]
     pub(super) fn small_body<'b>(
         &self,
@@ -142,7 +146,7 @@ impl ShmReceiver {
         self.counters.load(word(counter * 8))
     }
 
-    /// Reports the position to the producer, and wakes it if it waits for that.
+    /// Reports the position to the producer, and notifies it if it waits for space.
     pub(super) fn report(&mut self) {
         #[cfg(shuttle)]
         super::super::switch_point();
@@ -151,7 +155,7 @@ impl ShmReceiver {
         }
     }
 
-    /// Sleeps until something happens or `deadline`, and records a hang-up.
+    /// Sleeps until an event or `deadline`, and notes a hang-up.
     pub(super) fn check_peer(&mut self, deadline: Option<Instant>) -> Result<(), Fault> {
         if self.shm.sleep_for_records(deadline).map_err(waiting_failed)? {
             self.hung_up = true;
@@ -160,16 +164,16 @@ impl ShmReceiver {
         Ok(())
     }
 
-    /// Declares that this end is awake, once the first message after a sleep was dealt with. Until
-    /// then the peer knows that it has notified, and the answer to that message is not delayed by a
-    /// cache line that both sides access.
+    /// Declares that the receiver is awake. `find` does this only after the caller has handled the
+    /// first message after a sleep. Until then the word shows the peer that it has notified.
+    /// Writing the word earlier would delay the answer by a cache line that both sides access.
     pub(super) fn declare_awake(&mut self) {
         self.declared = Declared::Awake;
         self.sleeper.disarm();
     }
 
-    /// Adds a fragment of a channel's message (SPEC 5.5); returns the message if it was the last. A
-    /// session assembles the messages of its streams itself.
+    /// Adds a fragment to a channel's message (SPEC 5.5). Returns the message if the fragment was
+    /// the last one. A session assembles the messages of its streams itself.
     pub(super) fn assemble(&mut self, record: &RecordHeader) -> Result<Option<Held>, Violation> {
         let bad = |what| Violation::Fragment { position: record.position.0, what };
         let mut len = record.len as usize;
@@ -265,7 +269,8 @@ impl TransportReceiver for ShmReceiver {
         deadline: Option<Instant>,
     ) -> Result<Waited, Fault> {
         if has_passed(deadline) {
-            // Also when there is always something, but never a message.
+            // The deadline is checked first: the ring may always contain records that are no
+            // message.
             return Ok(Waited::TimedOut);
         }
         self.pacer.count_records(std::mem::take(&mut self.records_since_wait));
@@ -294,8 +299,8 @@ impl TransportReceiver for ShmReceiver {
             return Ok(Waited::TimedOut);
         }
         self.report();
-        // A notification that came while this end was awake is not drained. It causes one wake-up
-        // in vain, which is cheaper than a system call for each wait.
+        // A notification that arrived while the receiver was awake is not read from the doorbell.
+        // It causes one needless wake-up, which costs less than a system call before every wait.
         self.sleeper.arm(matches!(wait, Wait::Poll(_)));
         if self.consumer.is_ready() {
             self.declare_awake();
@@ -365,7 +370,7 @@ impl TransportReceiver for ShmReceiver {
     }
 }
 
-/// The body of a BLOB proper, and the credit behind it if there is some.
+/// Splits the body of a BLOB into the fields that every BLOB has, and the credit if there is some.
 #[inline]
 fn split_credit(body: &[u8]) -> (&[u8], Option<u64>) {
     match body.split_at_checked(size_of::<BlobBody>()) {
@@ -373,14 +378,14 @@ fn split_credit(body: &[u8]) -> (&[u8], Option<u64>) {
             let credit = BlobCredit::read_from_bytes(credit);
             (blob, credit.ok().map(BlobCredit::get))
         }
-        // A body of any other length is refused where it is read.
+        // The code that reads the fields refuses a body of any other length.
         _ => (body, None),
     }
 }
 
-/// Whether a record may come between the fragments of a message (SPEC 5.5): a fragment, or a record
-/// about memory. The end may, too: a sender that gave up has space for nothing else if the ring is
-/// full, and CLOSE_WRITE ends an unfinished message as FRAGMENT_ABORT does.
+/// Whether a record may come between the fragments of a message (SPEC 5.5). A fragment may, and so
+/// may a record about memory. CLOSE_WRITE may as well, and ends the unfinished message as
+/// FRAGMENT_ABORT does: a sender that gave up may have space for only one record.
 const fn may_interrupt(kind: Kind) -> bool {
     matches!(
         kind,
@@ -394,7 +399,7 @@ const fn may_interrupt(kind: Kind) -> bool {
     )
 }
 
-/// Length in bytes of the longest body of a record that is not a message.
+/// Length in bytes of the longest body of a control record.
 const BODY_MAX: usize = size_of::<BlobBody>() + size_of::<BlobCredit>();
-/// A receiver that only tries checks for the end once in this many empty polls.
+/// A receiver that never blocks checks for the peer's death once per this many empty polls.
 const EMPTY_POLLS_MAX: u32 = 256;

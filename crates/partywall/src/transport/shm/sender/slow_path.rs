@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The sending end beyond the path of a short message: blocks, fragments, batches, wake-ups, and
+//! The sender's code beyond the path of a short message: blocks, fragments, batches, wake-ups, and
 //! the interface of the transport.
 //!
 //! ```text
 //!   BLOB      a block is allocated, written and published; announcements of memory go first
 //!   FRAGMENT_FIRST  total length, bytes ─▶ FRAGMENT_MID bytes … ─▶ FRAGMENT_LAST bytes
-//!   given up half-way: FRAGMENT_ABORT, before the next record
+//!   given up before the last: FRAGMENT_ABORT, before the next record
 //! ```
 //!
-//! Under `BackPressure::Overflow` a message without memory goes through the ring in fragments (SPEC
-//! 5.5). Order is kept, because the fragments are records like any others. The next message for
-//! which memory is allocated is zero-copy again.
+//! Under `BackPressure::Overflow`, a message for which there is no memory is sent through the ring
+//! in fragments (SPEC 5.5). Order is kept, because fragments are records like any others. The next
+//! message for which memory is free is zero-copy again.
 
 use super::super::blob_memory::{AllocError, BlobMemory};
 use super::super::{Sleeping, word};
@@ -38,7 +38,8 @@ impl ShmSender {
     pub(super) fn check_slowly(&mut self) -> Result<(), NotSent> {
         self.shm.check().map_err(NotSent::Fault)?;
         if self.is_filling {
-            // The caller's code panicked while writing a message, which is not sent.
+            // The caller's code panicked while it wrote a message in place, so that message is
+            // discarded.
             self.is_filling = false;
             self.roll_back();
         }
@@ -59,7 +60,7 @@ impl ShmSender {
         })
     }
 
-    /// Appends a message that lies in `block` to the open batch; gives the block back on failure.
+    /// Appends a BLOB for the message in `block` to the open batch. Returns the block on failure.
     #[inline]
     pub(super) fn add_block(&mut self, block: Block) -> Result<(), (NotSent, Block)> {
         if let Err(unsent) = self.append_pending() {
@@ -72,7 +73,7 @@ impl ShmSender {
         }
         let body = self.memory.commit(block);
         self.batch_has_memory = true;
-        // There is space: checked above.
+        // The append cannot fail, because the space was checked before.
         let _ = match self.credit.take() {
             None => self.append(Kind::Blob, &[body.as_bytes()]),
             Some(credited) => {
@@ -94,8 +95,8 @@ impl ShmSender {
     #[cold]
     pub(super) fn append_pending_now(&mut self) -> Result<(), NotSent> {
         if self.abort_pending {
-            // A message can be given up only while no batch is open, so this is the first record of
-            // one. Published alone, it cannot be rolled back.
+            // A message can be given up only while no batch is open, so FRAGMENT_ABORT is the first
+            // record of a batch. Published in a batch of its own, it cannot be rolled back.
             self.append(Kind::FragmentAbort, &[])?;
             self.producer.publish();
             self.abort_pending = false;
@@ -122,17 +123,18 @@ impl ShmSender {
         self.counters.load(word(counter * 8))
     }
 
-    /// Records what changed in the memory of large messages: in the counters, and for
-    /// [`append_pending`](Self::append_pending).
+    /// Records changes of the memory for large messages in the counters, and whether
+    /// [`append_pending`](Self::append_pending) has to announce them.
     pub(super) fn note_memory(&mut self) {
         self.counters.store(word(sending::MEMORY * 8), self.memory.bytes());
         self.counters.store(word(sending::BLOCKS_OUT * 8), self.memory.blocks_in_flight());
         self.has_pending = self.abort_pending || self.memory.next_announcement().is_some();
     }
 
-    /// Discards what was appended but not published.
+    /// Discards the records that were appended and not published.
     pub(super) fn roll_back(&mut self) {
-        // A notification for a record that is not sent does not count for the next one.
+        // The receiver was notified for a discarded record; the next record needs its own
+        // notification.
         let _ = self.early.take();
         self.producer.abort();
         self.memory.rolled_back();
@@ -140,7 +142,7 @@ impl ShmSender {
         self.note_memory();
     }
 
-    /// The receiver has left.
+    /// Notes that the receiver has left. Returns the error for it.
     #[cold]
     pub(super) fn left(&mut self) -> NotSent {
         self.end = Some(Closed::Finished);
@@ -155,7 +157,8 @@ impl ShmSender {
         self.notified_at = Some(Instant::now());
     }
 
-    /// The receiver was not awake at a publication, for which it may have been notified early.
+    /// Handles a receiver that was not awake at a publication. `was_notified` is whether it was
+    /// notified early for the published record.
     #[cold]
     pub(super) fn wake(&mut self, wake: Wake, was_notified: bool) {
         match wake {
@@ -164,7 +167,7 @@ impl ShmSender {
                 self.notify();
             }
             Wake::Notified if was_notified => self.early.was_enough(),
-            // It was notified and has not polled since, or asked not to be notified: it may be
+            // The receiver was notified and has not polled since, or polls at intervals: it may be
             // busy, stopped or dead.
             Wake::Notified | Wake::Quiet => {
                 let _ = self.check_peer_in_time();
@@ -174,7 +177,7 @@ impl ShmSender {
         }
     }
 
-    /// Checks whether the peer lives, unless it was checked or notified less than
+    /// Checks whether the peer lives, unless the peer was notified or checked less than
     /// [`SILENT_TIME_MAX`] ago.
     pub(super) fn check_peer_in_time(&mut self) -> Result<(), NotSent> {
         if self.notified_at.is_some_and(|then| then.elapsed() < SILENT_TIME_MAX) {
@@ -184,7 +187,8 @@ impl ShmSender {
         self.check_peer()
     }
 
-    /// Checks whether the peer has consumed anything lately, or else whether its process lives.
+    /// Checks whether the peer has consumed a record since the last check. If not, checks whether
+    /// its process lives.
     #[cold]
     pub(super) fn check_peer(&mut self) -> Result<(), NotSent> {
         let consumed = self.shm.snapshot().0[0];
@@ -200,13 +204,13 @@ impl ShmSender {
         Ok(())
     }
 
-    /// There is no space; if the receiver has left, there never will be any.
+    /// Handles lack of space. Returns `Full`, or `Closed` if the peer has left or died.
     #[cold]
     pub(super) fn no_space(&mut self) -> NotSent {
         if self.records_waker.is_gone() {
             return self.left();
         }
-        // A caller that only tries never blocks, and must still learn of a death.
+        // A caller that never blocks would otherwise not learn of the peer's death.
         match self.check_peer_in_time() {
             Ok(()) => NotSent::Full,
             Err(unsent) => unsent,
@@ -233,10 +237,12 @@ impl ShmSender {
         }
     }
 
-    /// Publishes announcements alone, before more of them become pending.
+    /// Publishes the pending announcements in a batch of their own, so that others can become
+    /// pending.
     pub(super) fn publish_pending(&mut self, len: usize) -> Result<(), NotSent> {
         if self.producer.open_bytes() > 0 {
-            // The announcements are in the open batch, or behind it: the batch has to go first.
+            // The open batch contains the announcements or comes before them, so it must be
+            // committed first.
             let len = len as u64;
             return Err(NotSent::TooLarge(TooLarge { len, max: 0, limit: Limit::Batch }));
         }
@@ -248,7 +254,7 @@ impl ShmSender {
         self.publish()
     }
 
-    /// Keeps a buffer for the next small reservation, which then needs no allocation.
+    /// Keeps the buffer for the next small reservation, to save an allocation.
     #[inline]
     pub(super) fn keep_spare(&mut self, bytes: Vec<u8>) {
         if bytes.capacity() <= self.inline_max.max(64) * 2 {
@@ -256,7 +262,7 @@ impl ShmSender {
         }
     }
 
-    /// Sends a message that does not go inline: in a block, or in as many pieces as there is space
+    /// Sends a message that is not inline: in a block, or in as many pieces as the ring has space
     /// for.
     pub(super) fn send_long(
         &mut self,
@@ -284,7 +290,7 @@ impl ShmSender {
         }
     }
 
-    /// Sends as many pieces as there is space for.
+    /// Sends as many pieces of a message as the ring has space for.
     fn send_fragments(&mut self, payload: &[u8], progress: &mut Progress) -> Result<(), NotSent> {
         if !progress.started {
             self.memory.check_overflow(payload.len() as u64).map_err(NotSent::TooLarge)?;
@@ -316,14 +322,15 @@ impl ShmSender {
         let pending = BlobMemory::PENDING_BYTES_MAX + credit;
         let per_piece = footprint(self.piece_max() as u64);
         let needed = self.fragments_footprint(payload.len()) + pending;
-        // The end of the ring may come in between: its padding counts, and is less than a piece.
-        // All of it is less than half the ring, so even then it fits an empty one. The rings of
-        // models may be too small for any.
+        // A pad at the end of the ring may be needed between the pieces; it is shorter than one
+        // piece. All together is less than half the ring, so it fits an empty ring. The ring of a
+        // model may be too small for any message in pieces.
         let room = self.producer.size().batch_max().saturating_sub(pending + per_piece);
         if self.producer.open_bytes() + needed > room {
             return Err(self.too_long_for_a_batch(payload.len() as u64, needed <= room));
         }
-        // All pieces or none: the pieces of an unfinished message cannot stay in a batch.
+        // The batch gets all pieces or none, because an unfinished message must not stay in a
+        // batch.
         #[expect(clippy::cast_possible_truncation, reason = "less than the ring")]
         let needed = needed as usize;
         match self.producer.has_room(needed) {
@@ -343,8 +350,8 @@ impl ShmSender {
         Ok(())
     }
 
-    /// For a message that fits neither batch nor ring, memory may be returned. If no memory would
-    /// ever do, waiting would never end.
+    /// Returns the error for a message in fragments that does not fit the batch. If a block could
+    /// hold it, the sender may wait for memory. Otherwise waiting would never end.
     fn too_long_for_a_batch(&self, len: u64, fits_another: bool) -> NotSent {
         let (max, memory) = self.memory.largest();
         if len <= max {
@@ -354,7 +361,7 @@ impl ShmSender {
         NotSent::TooLarge(TooLarge { len, max, limit })
     }
 
-    /// How many bytes of the ring all pieces of a message of `len` bytes take.
+    /// Returns the ring bytes that all pieces of a message of `len` bytes take.
     fn fragments_footprint(&self, len: usize) -> u64 {
         let max = self.piece_max();
         let first = max.min(len - 1);
@@ -364,14 +371,14 @@ impl ShmSender {
         footprint(first as u64 + FRAGMENT_PREFIX_BYTES) + whole + last
     }
 
-    /// Length in bytes of the longest piece: an eighth of the ring, so that sender and receiver
-    /// work at the same time.
+    /// Returns the length of the longest piece in bytes: an eighth of the ring, so that sender and
+    /// receiver work at the same time.
     #[expect(clippy::cast_possible_truncation, reason = "less than the ring")]
     const fn piece_max(&self) -> usize {
         (self.producer.size().bytes() / 8 - HEADER_BYTES - FRAGMENT_PREFIX_BYTES) as usize
     }
 
-    /// Length in bytes of the next piece. The first piece is never also the last.
+    /// Returns the length of the next piece in bytes. The first piece is never also the last one.
     fn piece(&self, payload: &[u8], sent: usize) -> usize {
         let left = payload.len() - sent;
         if sent == 0 { self.piece_max().min(left - 1) } else { self.piece_max().min(left) }
@@ -403,8 +410,8 @@ impl TransportSender for ShmSender {
         Err(SendError::TimedOut)
     }
 
-    /// Messages of a session lie in queues until they are read. An inline one must be copied for
-    /// that, so only short ones go inline.
+    /// Lowers the longest inline length: received messages of a session are queued, for which an
+    /// inline message must be copied. So only short messages are inline.
     fn enable_streams(&mut self) {
         self.inline_max = self.inline_max.min(STREAM_INLINE_MAX);
     }
@@ -419,7 +426,8 @@ impl TransportSender for ShmSender {
         self.check()?;
         let needed = footprint(body.len() as u64) + BlobMemory::PENDING_BYTES_MAX;
         if self.producer.open_bytes() + needed > self.producer.size().batch_max() {
-            // Many such records are more than one batch.
+            // Publishes first: together with this record, the control records would exceed the
+            // longest batch.
             self.publish()?;
         }
         self.append_pending()?;
@@ -452,7 +460,7 @@ impl TransportSender for ShmSender {
         }
     }
 
-    /// Takes a block of exactly this size that was freed a moment ago, if there is one.
+    /// Takes a recently freed block of exactly `len` bytes, if there is one.
     #[inline]
     fn reserve_into(&mut self, place: &mut Option<Memory>, len: usize) -> Result<(), NotSent> {
         self.check()?;
@@ -519,7 +527,7 @@ impl TransportSender for ShmSender {
         let is_long = payload.len() > self.inline_max;
         let len = payload.len() as u64;
         let body = if is_long { size_of::<BlobBody>() as u64 } else { len };
-        // The batch may have to carry pending announcements as well.
+        // The batch may have to contain the pending announcements as well.
         let batch_max = self.producer.size().batch_max();
         let max = batch_max.saturating_sub(BlobMemory::PENDING_BYTES_MAX);
         let open = self.producer.open_bytes();
@@ -528,7 +536,8 @@ impl TransportSender for ShmSender {
             return Err(NotSent::TooLarge(TooLarge { len, max, limit: Limit::Batch }));
         }
         match self.add(payload) {
-            // This very batch holds all memory: none is returned while it is open.
+            // The open batch holds all blocks, so waiting would never end: no block is released
+            // while it is open.
             Err(NotSent::Full)
                 if is_long
                     && self.producer.has_room(size_of::<BlobBody>()) == Ok(true)
@@ -558,7 +567,7 @@ impl TransportSender for ShmSender {
     fn trim(&mut self, all: bool) -> Result<(), NotSent> {
         self.check()?;
         self.memory.reclaim().map_err(|violation| self.violated(violation))?;
-        // Only so many announcements can be pending at a time.
+        // The loop publishes in rounds, because the number of pending announcements is limited.
         loop {
             self.memory.retire_idle(all);
             self.note_memory();
@@ -573,7 +582,8 @@ impl TransportSender for ShmSender {
 
     fn arm(&mut self, quiet: bool) -> Result<(), Fault> {
         self.shm.check()?;
-        // A sender that is about to wait for the peer notifies it even if it asked not to be.
+        // The sender is about to wait for the peer, so it also notifies a peer that polls at
+        // intervals.
         if self.records_waker.check_before_wait() == Wake::Notify {
             self.shm.notify(Sleeping::ForRecords);
         }
@@ -647,5 +657,5 @@ impl TransportSender for ShmSender {
 const CREDIT_BYTES: u64 = size_of::<CreditBody>() as u64;
 /// Length in bytes of the longest body of a BLOB.
 const BLOB_BYTES_MAX: usize = size_of::<BlobBody>() + size_of::<BlobCredit>();
-/// Credit takes no further slot of a BLOB.
+/// The field for credit does not make a BLOB take another slot.
 const _: () = assert!(footprint(BLOB_BYTES_MAX as u64) == footprint(size_of::<BlobBody>() as u64));
