@@ -202,7 +202,8 @@ pub const fn is_ack_due(window: u64, acked: Position, consumed: Position, draine
     unacked > 0 && (drained || unacked >= window / QUARTER)
 }
 
-/// The consumed position from which on an ACK [is due](is_ack_due), even if more is left to consume.
+/// The consumed position from which on an ACK [is due](is_ack_due), although more is left to
+/// consume.
 ///
 /// ```
 /// use partywall_reconcile::{Position, ack_due_at, is_ack_due};

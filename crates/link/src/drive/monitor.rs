@@ -62,7 +62,7 @@ impl<T: Entered + Send + 'static> Monitor<T> {
         guard
     }
 
-    /// The lock alone.
+    /// The lock without the monitor: the value's [`Entered`] is not called.
     #[inline(always)]
     pub(crate) const fn biased(&self) -> &Biased<Monitored<T>> {
         &self.inner

@@ -8,7 +8,7 @@
 //!                   ▼
 //!               State { LinkState, Connections, Wakeups, Pacing, … }
 //!
-//!   mod.rs              short messages while nothing else is to be done
+//!   mod.rs              short messages while no other work is pending
 //!   send_driver.rs      messages out, wait_acked    connections.rs   ready sockets, timers
 //!   receive_driver.rs   messages in, ack, reply     wire.rs          one connection and its bytes
 //!   exchange.rs         to and from the peer        dialer.rs        a client's next connection
@@ -22,6 +22,8 @@
 //!   the file is free.
 //! - Locks are taken in this order: endpoint, then group, then reactor. The server's lock is never
 //!   taken while an endpoint is locked.
+//! - Only the fast path takes the lock without the monitor. All other code locks the monitor, which
+//!   closes the fast path first.
 //! - Before a thread releases the lock it has notified all that may wait for its changes.
 
 mod connections;
@@ -121,17 +123,17 @@ struct Claim {
 
 type Locked<'a> = MonitorGuard<'a, State>;
 
-/// The lock alone, for the fast path.
+/// The lock without the monitor, for the fast path.
 type FastLocked<'a> = BiasedGuard<'a, Monitored<State>>;
 
 /// A message that did not take the fast path.
-struct Unsent<'a, F> {
+struct SlowSend<'a, F> {
     state: Result<Locked<'a>, Stopped>,
     fill: F,
 }
 
 /// A reader for which no message took the fast path.
-struct Unread<'a, F> {
+struct SlowRead<'a, F> {
     state: Result<Locked<'a>, Stopped>,
     read: F,
     /// The thread has polled for a short time already.
@@ -217,7 +219,7 @@ impl Endpoint {
     ) -> Result<(), SendError> {
         match self.send_fast(len, fill) {
             Ok(()) => Ok(()),
-            Err(unsent) => self.send_driver().send_unsent(len, unsent, deadline),
+            Err(slow) => self.send_driver().send_slow(len, slow, deadline),
         }
     }
 
@@ -230,7 +232,7 @@ impl Endpoint {
     ) -> Result<(), TrySendError> {
         match self.send_fast(len, fill) {
             Ok(()) => Ok(()),
-            Err(unsent) => self.send_driver().try_send_unsent(len, unsent),
+            Err(slow) => self.send_driver().try_send_slow(len, slow),
         }
     }
 
@@ -243,7 +245,7 @@ impl Endpoint {
     ) -> Result<Option<R>, RecvError> {
         match self.recv_fast(read) {
             Ok(result) => Ok(Some(result)),
-            Err(unread) => self.receive_driver().recv_unread(unread, deadline),
+            Err(slow) => self.receive_driver().recv_slow(slow, deadline),
         }
     }
 
@@ -257,9 +259,9 @@ impl Endpoint {
 
     /// Sends by the fast path.
     #[inline(always)]
-    fn send_fast<F: FnOnce(&mut [u8])>(&self, len: usize, fill: F) -> Result<(), Unsent<'_, F>> {
+    fn send_fast<F: FnOnce(&mut [u8])>(&self, len: usize, fill: F) -> Result<(), SlowSend<'_, F>> {
         if self.may_be_child() {
-            return Err(Unsent { state: self.lock(), fill });
+            return Err(SlowSend { state: self.lock(), fill });
         }
         let mut locked = self.monitor.biased().lock();
         let fill = match &mut locked.value.core {
@@ -275,48 +277,48 @@ impl Endpoint {
                 }
             },
         };
-        Err(Unsent { state: Ok(self.leave_fast_path(locked)), fill })
+        Err(SlowSend { state: Ok(self.leave_fast_path(locked)), fill })
     }
 
     /// Receives by the fast path, and polls for a short time if there is nothing.
     #[inline(always)]
-    fn recv_fast<R, F>(&self, read: F) -> Result<R, Unread<'_, F>>
+    fn recv_fast<R, F>(&self, read: F) -> Result<R, SlowRead<'_, F>>
     where
         F: FnOnce(&[u8], &MessageInfo) -> R,
     {
         if self.may_be_child() {
-            return Err(Unread { state: self.lock(), read, was_polled: false });
+            return Err(SlowRead { state: self.lock(), read, was_polled: false });
         }
-        // Dropped after the lock, and only if `read` panics.
-        let panics = Panics { end: self };
+        // Dropped after the lock, if `read` panics. A call within another reader panics before.
+        let reading;
         let mut locked = self.monitor.biased().lock();
         let mut was_polled = false;
-        let received = loop {
+        loop {
             if let Some(core) = &mut locked.value.core {
                 if let Some(record) = FastPath::copy_next(core) {
+                    reading = Reading { end: self };
                     let read = FastPath::read(core, record, |bytes, token| {
                         let info = MessageInfo { token, attempt: 1, is_acked: false };
                         // The lock of the link is held here.
                         locking_nothing(|| read(bytes, &info))
                     });
+                    std::mem::forget(reading);
                     let Some((result, is_due)) = read else {
                         unreachable!("it was copied just now")
                     };
                     if is_due {
                         self.acknowledge(locked);
                     }
-                    break Ok(result);
+                    return Ok(result);
                 }
             }
             match self.poll_briefly(locked, was_polled) {
                 Ok(again) => (locked, was_polled) = (again, true),
                 Err((state, was_polled)) => {
-                    break Err(Unread { state: Ok(state), read, was_polled });
+                    return Err(SlowRead { state: Ok(state), read, was_polled });
                 }
             }
-        };
-        std::mem::forget(panics);
-        received
+        }
     }
 
     /// Whether this process may be a forked child: [`lock`](Self::lock) decides.
@@ -534,13 +536,13 @@ impl Member for Endpoint {
     }
 }
 
-/// Guard of a reader on the fast path. If the application's code panics, the message counts as
-/// delivered and comes next again, for whichever thread waits.
-struct Panics<'a> {
+/// Guard of a reader on the fast path, which must not be dropped while the link is locked. If the
+/// application's code panics, the message counts as delivered and comes next again, for any thread.
+struct Reading<'a> {
     end: &'a Endpoint,
 }
 
-impl Drop for Panics<'_> {
+impl Drop for Reading<'_> {
     #[cold]
     fn drop(&mut self) {
         if let Ok(mut state) = self.end.lock() {
@@ -550,7 +552,7 @@ impl Drop for Panics<'_> {
 }
 
 impl Entered for State {
-    /// Whatever the fast path has put off is done before anything else.
+    /// Applies the work that the fast path has put off, and closes it.
     #[inline]
     fn entered(&mut self) {
         if self.core.as_deref().is_some_and(FastPath::is_in_use) {
@@ -579,7 +581,7 @@ impl State {
         self.core.as_deref().is_some_and(FastPath::is_open)
     }
 
-    /// Opens the fast path if this end has nothing but messages to exchange.
+    /// Opens the fast path if this end has no pending work but messages.
     #[inline]
     fn open_fast_path(&mut self, config: &Config) {
         let messages = self.wakeups.unpolled();

@@ -17,7 +17,7 @@ use partywall_layout::seeded_fault;
 use partywall_sys::biased::locking_nothing;
 
 use super::waiter::Waits;
-use super::{Endpoint, Locked, Unread};
+use super::{Endpoint, Locked, SlowRead};
 use crate::config::Delivery;
 use crate::drive::Before;
 use crate::error::{AckError, RecvError, Refused, ReplyError, SendError, Stopped, TryRecvError};
@@ -86,12 +86,12 @@ impl ReceiveDriver<'_> {
 
     /// As [`recv`](Self::recv), for a reader for which no message took the fast path.
     #[inline(never)]
-    pub(super) fn recv_unread<R, F: FnOnce(&[u8], &MessageInfo) -> R>(
+    pub(super) fn recv_slow<R, F: FnOnce(&[u8], &MessageInfo) -> R>(
         &self,
-        unread: Unread<'_, F>,
+        slow: SlowRead<'_, F>,
         deadline: Option<Instant>,
     ) -> Result<Option<R>, RecvError> {
-        let Unread { state, read, was_polled } = unread;
+        let SlowRead { state, read, was_polled } = slow;
         let state = state?;
         if self.end.config.delivery == Delivery::AtMostOnce {
             drop(state);

@@ -13,7 +13,7 @@ use partywall_reconcile::Position;
 
 use super::connections::Connections;
 use super::waiter::Waits;
-use super::{Endpoint, Locked, State, Unsent};
+use super::{Endpoint, Locked, SlowSend, State};
 use crate::drive::Before;
 use crate::error::{Refused, SendError, Stopped, TrySendError, WaitError};
 use crate::link_state::{LinkState, SendFault};
@@ -40,25 +40,25 @@ impl SendDriver<'_> {
     /// Sends a message of `len` bytes that did not take the fast path; waits for room until
     /// `deadline`.
     #[inline(never)]
-    pub(super) fn send_unsent<F: FnOnce(&mut [u8])>(
+    pub(super) fn send_slow<F: FnOnce(&mut [u8])>(
         &self,
         len: usize,
-        unsent: Unsent<'_, F>,
+        slow: SlowSend<'_, F>,
         deadline: Option<Instant>,
     ) -> Result<(), SendError> {
-        let Unsent { state, fill } = unsent;
+        let SlowSend { state, fill } = slow;
         let message = Filled { len, fill: Some(fill) };
         self.send_by(state?, Amount::message(len), deadline, message)
     }
 
-    /// As [`send_unsent`](Self::send_unsent), if there is room now.
+    /// As [`send_slow`](Self::send_slow), if there is room now.
     #[inline(never)]
-    pub(super) fn try_send_unsent<F: FnOnce(&mut [u8])>(
+    pub(super) fn try_send_slow<F: FnOnce(&mut [u8])>(
         &self,
         len: usize,
-        unsent: Unsent<'_, F>,
+        slow: SlowSend<'_, F>,
     ) -> Result<(), TrySendError> {
-        let Unsent { state, fill } = unsent;
+        let SlowSend { state, fill } = slow;
         let state = state.map_err(SendError::from)?;
         self.try_send_by(state, Amount::message(len), &mut Filled { len, fill: Some(fill) })
     }

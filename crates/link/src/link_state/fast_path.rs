@@ -1,26 +1,26 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The fast path of a link over shared memory: short messages, while nothing else is to be done.
+//! The fast path of a link over shared memory: short messages, while no other work is pending.
 //!
 //! ```text
-//!   closed ── open: nothing but messages is to be done, and that is known to stay so ──▶ open
-//!     ▲                                                                                   │
-//!     └── close: the link is locked for anything else, or as many messages took the path ─┘
+//!   closed ── open: no work but messages is pending, and the path allows N messages ──▶ open
+//!     ▲                                                                                  │
+//!     └── close: the link's monitor locks the link for other work, or N messages passed ─┘
 //!
 //!   send      room? ─▶ record into the own ring, publish ─▶ peer asleep?
 //!   receive   word0 ─ compact? ─▶ copy ─ crc, same stream? ─▶ note delivery ─▶ read ─▶ acknowledge
 //! ```
 //!
-//! Whether a message needs nothing but this depends on many conditions, which change rarely. They
-//! are checked when the path is opened, and hold while it is open: whatever changes one of them
-//! locks the link by its monitor, which closes the path first.
+//! Many conditions decide whether a message needs no other work, and they change rarely. `open`
+//! checks them, and they hold while the path is open: code that changes one of them locks the link
+//! by its monitor, which closes the path first.
 //!
 //! Words that the peer or a later owner reads are stored for each message. Values that only this
-//! process reads (how far was received, the counts) are kept here, and [`settle`](FastPath::settle)
-//! hands them to their owners before anything else reads them.
+//! process reads (the received position, the counts) are kept here, and
+//! [`settle`](FastPath::settle) hands them to their owners before other code reads them.
 //!
 //! # Invariants
 //!
-//! - Every record before `next` was delivered and acknowledged, or is in what the inbox knows.
+//! - Every record between the inbox's received position and `next` was delivered and acknowledged.
 //! - A message whose reader panics is still the next one in the peer's ring.
 
 use partywall_layout::link::record;
@@ -55,7 +55,7 @@ struct Reader {
     next: Position,
     /// The digest of the record that ends there.
     digest: RecordDigest,
-    /// Consumed position from which on the peer is to be notified.
+    /// Consumed position from which on the peer must be notified.
     notify_at: Position,
     /// More records are likely to lie behind the next one.
     is_behind: bool,
@@ -70,14 +70,14 @@ pub(crate) struct Traffic {
     pub(crate) bytes_received: u64,
 }
 
-/// What the caller of [`FastPath::open`] knows of its end.
+/// Conditions for the fast path that the driver knows, and the link state does not.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Opening {
     /// Messages that may take the path.
     pub(crate) messages: u32,
-    /// Nothing but messages is to be sent.
+    /// The driver has no control frame to send.
     pub(crate) may_send: bool,
-    /// A message that is received gives the end nothing else to do.
+    /// A message that is received and acknowledged gives the driver no other work.
     pub(crate) may_receive: bool,
     /// The receiver lags behind its peer: more messages are likely to lie there.
     pub(crate) is_behind: bool,

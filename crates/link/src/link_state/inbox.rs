@@ -226,8 +226,8 @@ impl Inbox {
         self.incoming.arrive(at, footprint)
     }
 
-    /// Notes that every record up to `position` arrived and was consumed, one after the other, while
-    /// no message was here.
+    /// Notes that every record up to `position` arrived and was consumed, while the inbox held no
+    /// message.
     pub(super) fn passed(&mut self, position: Position) {
         debug_assert!(self.is_empty(), "messages are consumed in order");
         let received = self.received();

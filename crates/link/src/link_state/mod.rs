@@ -9,7 +9,7 @@
 //!
 //!   mod.rs          LinkState: messages out and in, and the two sleeps
 //!   attach.rs       what two ends agree on: connections, epochs, skips, quarantine
-//!   fast_path.rs    short messages over shared memory, while nothing else is to be done
+//!   fast_path.rs    short messages over shared memory, while no other work is pending
 //!   conn.rs         one connection: its handshake, and the bytes that go out
 //!   inbox.rs        messages that arrived, until they are acknowledged
 //!   peer_memory.rs  the peer's memory, as the present connection reads it (SPEC 16)
