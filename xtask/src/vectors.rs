@@ -6,8 +6,8 @@
 //! cargo run -p partywall-layout --example vectors -- target/vectors
 //! target/vectors/**  ── gen ──▶  spec/vectors/**      (gen --check: compare only)
 //! ```
-//! The directory `spec/vectors` belongs to the generator: a file it does not make is reported, or
-//! removed.
+//! The directory `spec/vectors` belongs to the generator: a file that the generator does not make
+//! is reported, or removed.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -16,10 +16,10 @@ use std::path::{Path, PathBuf};
 
 use crate::command::Step;
 
-/// Regenerates the vectors, or with `--check` compares them.
+/// Writes the vectors again, or with `--check` compares them with the generator's.
 ///
 /// # Errors
-/// The generator is missing or fails, or `--check` finds a difference.
+/// If the generator is missing or fails, or `--check` finds a difference.
 pub fn main(arguments: &[String]) -> Result<(), String> {
     let check = match arguments {
         [] => false,
@@ -40,7 +40,7 @@ pub fn main(arguments: &[String]) -> Result<(), String> {
         return Err(format!("the generator wrote nothing to {FRESH}"));
     }
     let mut committed = contents(Path::new(COMMITTED)).map_err(cannot)?;
-    committed.remove(Path::new("README.md")); // the one file there that people write
+    committed.remove(Path::new("README.md")); // the only file written by hand
     let differences = differences(&fresh, &committed);
     if check {
         return report(&differences);
@@ -50,7 +50,7 @@ pub fn main(arguments: &[String]) -> Result<(), String> {
     Ok(())
 }
 
-/// Whether the generator has been written.
+/// Whether the generator of the vectors exists.
 pub fn exist() -> bool {
     Path::new(EXAMPLE).exists()
 }
@@ -113,7 +113,7 @@ fn write(fresh: &Contents, differences: &[Difference]) -> io::Result<()> {
     Ok(())
 }
 
-/// All files below a directory, by relative path; none if there is no such directory.
+/// Content of all files below a directory, by relative path; empty if there is no such directory.
 fn contents(root: &Path) -> io::Result<Contents> {
     let mut all = Contents::new();
     let mut open = vec![root.to_path_buf()];

@@ -22,12 +22,12 @@ use partywall_wait::Wait;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum Delivery {
-    /// When the application acknowledges it. A message that was not acknowledged is received again,
-    /// with a higher [`attempt`](super::Message::attempt).
+    /// At the time when the application acknowledges it. A message that was not acknowledged is
+    /// received again, with a higher [`attempt`](super::Message::attempt).
     #[default]
     AtLeastOnce,
-    /// When the application receives it. If the process is killed while it handles the message, the
-    /// message is not received again.
+    /// At the time when the application receives it. If the process is killed while it handles the
+    /// message, the message is not received again.
     AtMostOnce,
 }
 

@@ -33,7 +33,7 @@ use crate::{
 /// assert_eq!(error.code(), 301);
 /// ```
 pub trait ErrorCode {
-    /// The number; never 0.
+    /// Returns the number of the error, which is never 0.
     fn code(&self) -> u32;
 }
 
@@ -322,19 +322,19 @@ impl<E: ErrorCode> ErrorCode for crate::RecvPlainError<E> {
 
 /// A system call failed that does not fail in normal operation.
 const SYSTEM: u32 = 2;
-/// The object belongs to the parent process.
+/// The calling process is a forked child, and the object belongs to the parent process.
 const FORKED: u32 = 1;
 /// The deadline passed.
 const TIMED_OUT: u32 = 4;
-/// A sender has no room.
+/// The ring, the memory or the socket has no room for a message.
 const FULL: u32 = 5;
-/// A receiver has no message.
+/// No message has arrived.
 const EMPTY: u32 = 6;
-/// The operation would have to wait.
+/// A call that never waits would have to wait.
 const WOULD_BLOCK: u32 = 7;
-/// The peer closed in good order.
+/// The peer closed its end in good order.
 const FINISHED: u32 = 9;
-/// The peer died or hung up.
+/// The peer died or hung up without closing.
 const DISCONNECTED: u32 = 10;
 
 #[cfg(all(test, not(shuttle)))]
@@ -365,7 +365,7 @@ mod tests {
         ConfigError { setting: "", found: 0, wanted: "" }
     }
 
-    /// The tables of SPEC.md that number errors.
+    /// Reads the tables of SPEC.md that assign numbers to errors.
     fn table() -> NumberTable {
         let violations = NumberTable::of_section("9.3 Violations");
         NumberTable::of_section("17 Error numbers").with(100, "violation: ", &violations)

@@ -84,7 +84,7 @@ pub use message::Message;
 pub use partywall_layout::{FallbackReason, Refusal, Violation};
 pub use partywall_sys::Credentials;
 pub use partywall_wait::Wait;
-pub use peer::{Admission, Peer, Trust};
+pub use peer::{Admission, Distrust, Peer, Trust};
 pub use session::{
     DROPPED, METADATA_BYTES_MAX, OpenError, REFUSED, ReplyError, SessionError, StreamRecvError,
     StreamSendError, WaitError,

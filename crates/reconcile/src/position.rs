@@ -420,6 +420,6 @@ pub struct OutOfOrder;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NotReceived;
 
-/// The denominator of the window's part after which an ACK is due, even if messages are left to
+/// An ACK is due after this fraction of the window (one in so many), even if messages are left to
 /// consume.
 const QUARTER: u64 = 4;

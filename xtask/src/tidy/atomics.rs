@@ -44,7 +44,8 @@ fn check_ring(path: &str, source: &Source, findings: &mut Vec<Finding>) {
     }
 }
 
-/// Threads of one test share private memory; no order there is part of the protocol.
+/// Whether the file is a test: threads of one test share private memory, and no memory order of it
+/// is part of the protocol.
 fn is_test(path: &str) -> bool {
     path.split('/').any(|part| part == "tests")
 }
@@ -83,7 +84,8 @@ const SYNC: &str = "crates/ring/src/sync.rs";
 const ORDER_LINES_MAX: usize = 6;
 const ORDERS: [&str; 5] = ["Relaxed", "Acquire", "Release", "AcqRel", "SeqCst"];
 
-/// Files (or directories, with a `/` at the end) outside the ring that may use orders, and why.
+/// Files outside the ring that may use memory orders, each with the reason. A `/` at the end means
+/// a directory.
 const ALLOWED: &[(&str, &str)] = &[
     ("xtask/", "runs in the build, shares no memory"),
     ("crates/testkit/", "scaffolding of tests: a counter that numbers addresses"),

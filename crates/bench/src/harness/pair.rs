@@ -27,7 +27,7 @@ pub struct Batch<R> {
     pub elapsed_ns: u64,
     /// CPU time of the parent, in nanoseconds.
     pub cpu_ns: u64,
-    /// The child's measurements of its part.
+    /// The measurements that the child made during its part of the batch.
     pub done: Done,
 }
 
@@ -111,3 +111,36 @@ const CALIBRATION_MAX: Duration = Duration::from_millis(20);
 /// Number of operations of the smallest batch (the default), and of the largest batch.
 const OPS_MIN: u64 = 8;
 const OPS_MAX: u64 = 1 << 28;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Calibrates batches whose operations each take `op_ns`; returns the result and the sizes of
+    /// the batches.
+    fn calibrated(ops_min: u64, duration: Duration, op_ns: u64) -> (u64, Vec<u64>) {
+        let mut batches = Vec::new();
+        let amount = calibrate(ops_min, duration, |ops| {
+            batches.push(ops);
+            Ok(ops.saturating_mul(op_ns))
+        });
+        (amount.unwrap(), batches)
+    }
+
+    #[test]
+    fn amounts_scale_with_time_and_stay_in_bounds() {
+        let duration = Duration::from_millis(100);
+        let (amount, batches) = calibrated(OPS_MIN, duration, 1000);
+        assert_eq!(amount, 100_000);
+        // Each batch is the fourfold of the one before, and the last takes a tenth of the time.
+        assert!(batches.is_sorted_by(|a, b| 4 * a == *b), "{batches:?}");
+        assert!(batches.last().is_some_and(|last| (10_000..40_000).contains(last)), "{batches:?}");
+        // One operation takes longer than the whole duration.
+        assert_eq!(calibrated(1, duration, 10_000_000_000), (1, vec![1]));
+        assert_eq!(calibrated(OPS_MIN, duration, 10_000_000_000), (OPS_MIN, vec![OPS_MIN]));
+        // Operations that take no time at all.
+        let (amount, batches) = calibrated(OPS_MIN, Duration::from_secs(100), 0);
+        assert_eq!(amount, OPS_MAX);
+        assert!(batches.last().is_some_and(|last| *last < 4 * OPS_MAX), "{batches:?}");
+    }
+}

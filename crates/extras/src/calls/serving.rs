@@ -34,9 +34,9 @@ pub enum CallViolation {
     /// A header has an unknown kind, or a reserved field is not 0.
     #[error("invalid call header (kind {kind}, id {id}): is this a stream of calls?")]
     Header {
-        /// Kind in the header.
+        /// The kind of the message according to its header.
         kind: u8,
-        /// Id in the header.
+        /// The id of the call according to the header.
         id: u64,
     },
     /// A frame arrived that only this side's role sends: both sides are clients, or both are
@@ -45,13 +45,13 @@ pub enum CallViolation {
         "the frame with id {id} is not allowed from the peer: are both sides clients, or servers?"
     )]
     Role {
-        /// Id in the header of the frame.
+        /// The id of the call according to the frame's header.
         id: u64,
     },
     /// A call has an id that is not higher than that of the call before.
     #[error("call {id} came after call {last}: ids must rise")]
     Id {
-        /// Id in the header of the call.
+        /// The id of the call according to its header.
         id: u64,
         /// Highest id of the calls before.
         last: u64,
@@ -59,7 +59,7 @@ pub enum CallViolation {
     /// An answer arrived for a call that was never made.
     #[error("an answer to call {id} came, and {last} was the last one made")]
     UnknownId {
-        /// Id in the header of the answer.
+        /// The id of the call according to the answer's header.
         id: u64,
         /// Highest id that the client has used.
         last: u64,

@@ -62,7 +62,7 @@ pub struct LossyStats {
     pub sent: u64,
     /// Records that wait in the queue now.
     pub queued: u64,
-    /// Records that were dropped.
+    /// Records that were dropped, by reason.
     pub drops: Drops,
 }
 
@@ -182,14 +182,14 @@ impl LossyQueue {
         Some(entry)
     }
 
-    /// Counts the record that was taken out as sent.
+    /// Counts as sent the record that `take_front` took out.
     pub(super) const fn count_taken_sent(&mut self) {
         self.out -= 1;
         self.sent += 1;
     }
 
-    /// Puts the record that was taken out back to the front. Drops it if the queue has no room for
-    /// it.
+    /// Puts the record that `take_front` took out back to the front. Drops it if the queue has no
+    /// room.
     pub(super) fn put_back(&mut self, entry: Entry) {
         self.out -= 1;
         let has_place = self.queue.len() < self.records_max
@@ -203,7 +203,7 @@ impl LossyQueue {
         }
     }
 
-    /// Counts the record that was taken out as dropped for `reason`.
+    /// Counts as dropped for `reason` the record that `take_front` took out.
     pub(super) fn count_taken_dropped(
         &mut self,
         entry: &Entry,

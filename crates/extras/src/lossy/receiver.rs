@@ -30,7 +30,7 @@ pub enum LossyRecvError<E> {
     /// The message is not a record. It counts as received; the next one can be received.
     #[error("message {number} ({len} bytes) is not a record: does the peer send with LossySender?")]
     NotARecord {
-        /// Number of the message in this channel, from 0.
+        /// The index of the message in this channel, from 0.
         number: u64,
         /// Length of the message in bytes.
         len: usize,

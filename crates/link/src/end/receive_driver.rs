@@ -58,18 +58,20 @@ impl ReceiveDriver<'_> {
         let mut state = self.end.lock()?;
         self.end.exchange().acknowledge(&mut state, true);
         self.end.wakeups().arm_later(&mut state);
-        let stopped = state.stopped();
-        let has_finished = stopped.is_none() && state.core()?.take_finished();
+        if let Some(stopped) = state.stopped() {
+            return Err(stopped.into());
+        }
+        if state.core()?.take_finished() {
+            // This end is returned once, so no turn that may fail comes before.
+            return Ok(None);
+        }
         // If no thread waits, no other thread connects or notices that the connection broke.
         let must_turn = state.is_detached() || self.end.wakeups().is_poll_due(&mut state, false);
         drop(state);
-        if let Some(stopped) = stopped {
-            return Err(stopped.into());
-        }
         if must_turn {
             self.end.group.reactor.try_turn(Before::Polling).map_err(Stopped::from)?;
         }
-        if has_finished { Ok(None) } else { Err(TryRecvError::Empty) }
+        Err(TryRecvError::Empty)
     }
 
     /// As [`try_recv`](Self::try_recv), but waits for a message until `deadline`.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Tests that have to know that a thread waits.
+//! Tests that need to know whether a thread blocks.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::thread;
@@ -20,11 +20,11 @@ fn until(what: &str, is_so: impl Fn() -> bool) {
     }
 }
 
-/// `wait_sent` ends when another thread writes the bytes it waits for, although later bytes do not
-/// go.
+/// `wait_sent` ends when another thread writes the bytes that it waits for, even if later bytes
+/// cannot be written.
 #[test]
 fn wait_sent_of_a_part_ends_when_another_thread_writes_that_part() {
-    /// Far more than the system takes for a peer that does not read.
+    /// Far more bytes than the system buffers for a peer that does not read.
     const RING: u64 = 32 << 20;
     let config = || {
         let config = Config::default().ring_bytes(RING).slab_bytes(0).peer_max(RING, 0);
@@ -49,14 +49,14 @@ fn wait_sent_of_a_part_ends_when_another_thread_writes_that_part() {
         count
     };
     thread::scope(|scope| {
-        // This thread leads, and receives nothing until the end.
+        // This thread leads, and receives nothing until the end of the test.
         let leads = scope.spawn(|| link.recv_deadline(soon()).unwrap().unwrap().ack().unwrap());
         let awaited = fill(RING / 2);
         let waits = scope.spawn(|| link.wait_sent(soon() + Duration::from_secs(60)));
         until("it waits", || waiting() == 1);
         let behind = fill(RING);
         assert!(behind > awaited / 2, "{behind} behind {awaited}");
-        // The peer reads beyond the awaited part and acknowledges nothing, so no acknowledgement
+        // The peer reads beyond the awaited bytes and acknowledges nothing, so no acknowledgement
         // wakes a thread.
         for _ in 0..=awaited {
             assert_eq!(&*served.recv_deadline(soon()).unwrap().unwrap(), message);
@@ -69,8 +69,8 @@ fn wait_sent_of_a_part_ends_when_another_thread_writes_that_part() {
     });
 }
 
-/// The application's code may panic while a thread spins. Later threads spin as before, and learn
-/// of acknowledgements.
+/// The application's code panics while a thread spins. Later threads must still spin, and notice
+/// acknowledgements.
 #[test]
 fn fill_that_panics_when_room_comes_leaves_the_spinner_and_the_lock() {
     for wait in [Wait::Spin, Wait::Adaptive, Wait::Park] {
@@ -98,7 +98,7 @@ fn fill_that_panics_when_room_comes_leaves_the_spinner_and_the_lock() {
                     catch_unwind(AssertUnwindSafe(fails)).unwrap_err();
                 });
                 let spins = || link.end().monitor.lock().pacing.spinner.is_none();
-                // Other strategies spin for too short a time to be observed.
+                // Strategies other than `Wait::Spin` spin for too short a time to be observed.
                 until("it spins", || wait != Wait::Spin || spins());
                 for _ in 0..sent {
                     served.recv_deadline(soon()).unwrap().unwrap().ack().unwrap();

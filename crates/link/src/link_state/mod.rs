@@ -770,15 +770,16 @@ impl LinkState {
         Ok(true)
     }
 
-    /// Ends a connection that broke, or that the driver closes.
+    /// Ends a connection that broke, or that the driver closes; returns why it is over.
+    ///
+    /// That is another reason than `end` if the peer's memory is at fault: then more may have been
+    /// sent than was received, and the peer has not finished in good order.
     pub(crate) fn ended(&mut self, conn: &mut Conn, end: End) -> End {
         let is_present = self.attachment.active == Some(conn.id());
-        if is_present && matches!(end, End::Left | End::Broken(_)) {
-            // Every complete record in the peer's memory was sent, and what is consumed there is
-            // acknowledged. No more can come than the peer's window.
-            while let Ok(true) = self.pull_present() {}
-            self.poll_acked();
-        }
+        let end = match end {
+            End::Left | End::Broken(_) if is_present => self.pull_rest().err().unwrap_or(end),
+            end => end,
+        };
         if is_present && end == End::Left {
             self.attachment.finished_at = Some((self.inbox.stream(), self.inbox.received()));
         }
@@ -790,6 +791,15 @@ impl LinkState {
             self.peer_memory = None;
         }
         end
+    }
+
+    /// Takes what is left in the peer's memory: every complete record there was sent, and what is
+    /// consumed there is acknowledged. No more can come than the peer's window.
+    fn pull_rest(&mut self) -> Result<(), End> {
+        while self.pull_present()? {}
+        self.poll_acked();
+        let fault = self.peer_memory.as_mut().and_then(|memory| memory.fault.take());
+        fault.map_or(Ok(()), Err)
     }
 
     /// Whether an ACK frame is due. `idle`: the application is about to wait.
@@ -825,10 +835,15 @@ impl LinkState {
 
     /// Queues LEAVE; both sides keep everything. Once nothing is to be sent any more, the
     /// connection can be closed.
+    ///
+    /// LEAVE says that all records were sent. While some are unsent it is not queued, and a peer
+    /// whose connection is then closed waits for this side's return.
     pub(crate) fn leave(&mut self, conn: &mut Conn) {
         if conn.is_active() && !conn.is_leaving {
             self.acknowledge(conn, true);
-            conn.push_frame(&Frame::Leave);
+            if self.unsent_bytes(conn) == 0 {
+                conn.push_frame(&Frame::Leave);
+            }
             conn.is_leaving = true;
         }
     }

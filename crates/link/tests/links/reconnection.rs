@@ -6,7 +6,7 @@ use crate::support_ends;
 
 use partywall_link::{
     Client, Config, Event, Group, Link, OpenError, RecvError, SendError, Status, Stopped, Storage,
-    StorageError, TryRecvError,
+    StorageError, TryRecvError, WaitError,
 };
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -73,6 +73,87 @@ fn recv_after_the_peer_closed_its_end_is_none_once() {
         drop(link);
         assert!(served.recv_deadline(soon()).unwrap().is_none(), "it has finished once more");
     }
+}
+
+/// Messages that the system did not take stay with an end that is dropped, or that closes too late.
+/// The peer has not received everything, so it waits; the end comes behind the last message.
+#[test]
+fn peer_that_left_with_unsent_messages_has_not_finished() {
+    /// Far more than the system takes for a peer that does not read.
+    const COUNT: u64 = 40_000;
+    const RING: u64 = 64 << 20;
+    let config = || Config::default().ring_bytes(RING).slab_bytes(0).peer_max(RING, 0);
+    for (via, is_closed) in [(Via::Unix, false), (Via::Unix, true), (Via::Tcp, false)] {
+        let ground = Ground::new(via, true);
+        let small = Config::default().ring_bytes(64 << 10).slab_bytes(0).peer_max(RING, 0);
+        let server = ground.server(small);
+        let link = ground.client(config()).connect(server.local_address(), "bob", "orders");
+        let (link, served) = (link.unwrap(), server.open("alice", "orders").unwrap());
+        thread::scope(|scope| {
+            scope.spawn(|| link.wait_attached(soon()).unwrap());
+            served.wait_attached(soon()).unwrap();
+        });
+        (0..COUNT).for_each(|n| link.try_send(&message(n, 1000)).unwrap());
+        let mut next = 0;
+        let mut receive = |deadline| -> Result<bool, RecvError> {
+            let Some(received) = served.recv_deadline(deadline)? else { return Ok(false) };
+            assert_eq!(number(&received), next);
+            received.ack().unwrap();
+            next += 1;
+            Ok(true)
+        };
+        let mut drain = || loop {
+            match receive(Instant::now() + Duration::from_millis(300)) {
+                Ok(true) => {}
+                drained => break drained,
+            }
+        };
+        // Then the system has room again, and no thread drives the client: a frame would go out.
+        assert!(matches!(drain(), Err(RecvError::TimedOut)), "{via:?}: the client is there");
+        if is_closed {
+            let late = link.close(Instant::now());
+            assert!(matches!(late, Err(WaitError::TimedOut { .. })), "{late:?}");
+        } else {
+            drop(link);
+        }
+        let waited = drain();
+        assert!(matches!(waited, Err(RecvError::TimedOut)), "{via:?}: {waited:?}");
+        let link = ground.client(config()).connect(server.local_address(), "bob", "orders");
+        let link = link.unwrap();
+        thread::scope(|scope| {
+            scope.spawn(|| link.close(soon()).unwrap());
+            while receive(soon()).unwrap() {}
+        });
+        assert_eq!(next, COUNT, "{via:?}: the end came early");
+        assert!(matches!(served.try_recv(), Err(TryRecvError::Empty)), "it is received once");
+    }
+}
+
+/// An error of the group must not replace the end, which is returned once: the group makes no turn
+/// before it is returned.
+#[test]
+fn try_recv_returns_the_end_without_a_turn_of_the_group() {
+    let ground = Ground::new(Via::SharedMemory, true);
+    let group = Group::new().unwrap();
+    let server = ground.server(config().group(&group));
+    let link = ground.client(config()).connect(server.local_address(), "bob", "orders").unwrap();
+    let served = server.open("alice", "orders").unwrap();
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            link.wait_attached(soon()).unwrap();
+            link.close(soon()).unwrap();
+        });
+        let has_left = |event: &Event| event.is_farewell();
+        until("the client leaves", || {
+            group.try_poll().unwrap();
+            served.events().iter().any(has_left)
+        });
+    });
+    let turns = group.turns();
+    assert!(served.try_recv().unwrap().is_none(), "the client has finished");
+    assert_eq!(group.turns(), turns);
+    assert!(matches!(served.try_recv(), Err(TryRecvError::Empty)), "it is received once");
+    assert!(group.turns() > turns, "an end without a connection drives its group");
 }
 
 #[test]

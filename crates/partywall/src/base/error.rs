@@ -81,7 +81,7 @@ impl Fault {
     }
 }
 
-/// Why a message was not sent.
+/// Why `send` did not send its message.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SendError {
@@ -166,7 +166,7 @@ pub enum Limit {
     Protocol,
 }
 
-/// Why no message was received.
+/// Why a receiver returned no message.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RecvError {
@@ -283,7 +283,7 @@ pub enum HandshakeError {
     TimedOut {
         /// The peer's name for people: process, user and address.
         peer: String,
-        /// Another possible cause, as text; empty if there is none.
+        /// A further possible cause, as text; empty if there is none.
         hint: &'static str,
     },
     /// The peer closed the connection.
@@ -291,7 +291,7 @@ pub enum HandshakeError {
     HungUp {
         /// The peer's name for people: process, user and address.
         peer: String,
-        /// Another possible cause, as text; empty if there is none.
+        /// A further possible cause, as text; empty if there is none.
         hint: &'static str,
     },
     /// The peer's first bytes belong to another protocol.

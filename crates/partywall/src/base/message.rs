@@ -176,7 +176,7 @@ pub trait RecvBuffer: Send + Sync {
     fn is_zero_copy(&self) -> bool;
 }
 
-/// Messages up to this many bytes are kept within the value.
+/// Longest message in bytes that is stored within the `Message` value.
 const SHORT_MAX: usize = 104;
 
 impl Deref for Message {

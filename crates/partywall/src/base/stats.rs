@@ -60,6 +60,6 @@ pub struct ReceiverStats {
     pub wakeups_sent: u64,
     /// Times that the receiver slept because no message had arrived.
     pub sleeps: u64,
-    /// Times a message arrived while the receiver was spinning.
+    /// Times that a message arrived while the receiver was spinning.
     pub spin_hits: u64,
 }

@@ -73,9 +73,6 @@ pub(crate) fn establish(
     let socket = reach(address, deadline)?;
     let mut pending = Pending::connecting(socket, &config, geometry, service, protocol)?;
     loop {
-        if let Some(established) = pending.progress()? {
-            return Ok(established);
-        }
         let mut descriptors = [PollFd::from_borrowed_fd(pending.as_fd(), PollFlags::IN)];
         let ready = poll::wait(&mut descriptors, Some(deadline)).map_err(|source| {
             let (peer, what) = (address.to_string(), "waiting");
@@ -83,6 +80,9 @@ pub(crate) fn establish(
         })?;
         if ready == 0 {
             return Err(pending.timed_out().into());
+        }
+        if let Some(established) = pending.progress()? {
+            return Ok(established);
         }
     }
 }

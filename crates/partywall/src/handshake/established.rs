@@ -6,7 +6,7 @@ use crate::config::Config;
 use crate::peer::Peer;
 use crate::transport::Transport;
 
-/// A connection, ready for a channel or a session.
+/// A connection after its handshake, ready for a channel or a session.
 #[derive(Debug)]
 pub(crate) struct Established {
     pub sender: AnySender,

@@ -163,7 +163,7 @@ impl Listener {
         })
     }
 
-    /// Makes the listener also serve peers that speak `protocol`; only listeners of sessions do.
+    /// Makes the listener also serve peers that speak `protocol`. Only listeners of sessions may.
     pub(crate) fn add_protocol(&mut self, protocol: Arc<dyn Protocol>) {
         self.protocols.push(protocol);
     }

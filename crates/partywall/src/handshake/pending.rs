@@ -50,6 +50,12 @@ pub(crate) struct Pending {
     /// Whether the kernel dropped descriptors of the peer, because this process could hold no more.
     is_truncated: bool,
     pub(super) credentials: Option<Credentials>,
+    /// The process that the credentials name, from the kernel (Linux 6.5).
+    pub(super) process: Option<PidFd>,
+    /// Whether the kernel brings that descriptor with each read, until the first frame is read.
+    passes_pidfd: bool,
+    /// Whether it can: the same kernel then does so for the peer.
+    kernel_has_pidfd: bool,
     /// Whether this side has sent READY. From then on the peer may be running.
     is_ready_sent: bool,
     known: Option<Known>,
@@ -71,7 +77,7 @@ pub(super) struct Foreign {
 struct Known {
     hello: Hello,
     process: Option<PidFd>,
-    trust: Trust,
+    peer: Peer,
     limits: Limits,
     session_id: [u8; 16],
     /// The region that this side offered, or why it offered none.
@@ -131,6 +137,8 @@ impl Pending {
         protocols: Vec<Arc<dyn Protocol>>,
     ) -> Self {
         let obstacle = terms::own_obstacle(config, socket.family());
+        let kernel_has_pidfd =
+            socket.family() == Family::Unix && socket.set_pass_pidfd(true).is_ok();
         Self {
             label: socket.peer_label(),
             guard: ForkGuard::current(),
@@ -142,6 +150,9 @@ impl Pending {
             descriptors: Vec::new(),
             is_truncated: false,
             credentials: None,
+            process: None,
+            passes_pidfd: kernel_has_pidfd,
+            kernel_has_pidfd,
             is_ready_sent: false,
             known: None,
             protocols,
@@ -183,7 +194,7 @@ impl Pending {
                 return Err(self.violation(Violation::Frame { what, found }));
             }
             self.is_truncated |= received.truncated;
-            self.note_sender(received.credentials)?;
+            self.note_sender(received.credentials, received.process)?;
             let frame = match self.machine.feed(&buffer[..received.bytes]) {
                 Ok(None) => continue,
                 Ok(Some(frame)) => frame,
@@ -202,11 +213,15 @@ impl Pending {
         }
     }
 
-    /// Takes the credentials of the first received bytes for those of the peer. The rest of HELLO
-    /// must come from the same process (SPEC 2.2).
-    fn note_sender(&mut self, who: Option<Credentials>) -> Result<(), HandshakeError> {
+    /// Takes the sender of the first received bytes for the peer. The rest of HELLO must come from
+    /// the same process (SPEC 2.2).
+    fn note_sender(
+        &mut self,
+        who: Option<Credentials>,
+        process: Option<PidFd>,
+    ) -> Result<(), HandshakeError> {
         if self.machine.is_untouched() {
-            self.credentials = who;
+            (self.credentials, self.process) = (who, process);
         } else if self.machine.awaiting() == Awaiting::Hello && self.credentials != who {
             #[expect(clippy::cast_sign_loss, reason = "process ids are positive")]
             let found = who.map_or(0, |who| who.pid as u64);
@@ -218,6 +233,7 @@ impl Pending {
 
     fn act(&mut self, received: Received) -> Result<Option<Established>, HandshakeError> {
         let descriptors = std::mem::take(&mut self.descriptors);
+        self.stop_passing_pidfd();
         match received {
             Received::Hello(hello) => self.on_hello(*hello, descriptors).map(|()| None),
             Received::Offer(offer) => self.on_offer(&offer, descriptors).map(|()| None),
@@ -250,12 +266,13 @@ impl Pending {
         terms::check(&hello).map_err(|violation| self.violation(violation))?;
         let process = self.identify(descriptors)?;
         self.admit()?;
-        let trust = decide_trust(self.config.trust, self.credentials.as_ref(), process.as_ref());
+        let judged = decide_trust(self.config.trust, self.credentials.as_ref(), process.as_ref());
+        let peer = Peer::judged(self.credentials, judged, self.label.clone());
         let region_bytes = self.geometry.region_bytes;
         let session_id = if self.is_acceptor { self.own_hello.nonce } else { hello.nonce };
         let offered = match terms::obstacle(&self.own_hello, &hello, region_bytes) {
             Some(reason) => Err(reason),
-            None => self.make_region(session_id, trust),
+            None => self.make_region(session_id, peer.trust),
         };
         if let Err(reason) = offered {
             if !terms::socket_suits(&self.own_hello, &hello) {
@@ -271,7 +288,7 @@ impl Pending {
             limits: terms::limits(&self.config, &hello, region_bytes),
             hello,
             process,
-            trust,
+            peer,
             session_id,
             offered,
             is_shm_offered: false,
@@ -280,8 +297,25 @@ impl Pending {
         Ok(())
     }
 
-    /// Identifies the peer's process by the pidfd of itself that the peer sent.
-    fn identify(&self, mut descriptors: Vec<OwnedFd>) -> Result<Option<PidFd>, HandshakeError> {
+    /// Each further read would bring one more descriptor of the peer's process.
+    pub(super) fn stop_passing_pidfd(&mut self) {
+        if std::mem::take(&mut self.passes_pidfd) {
+            // It cannot fail, because it could be turned on.
+            let _ = self.socket.set_pass_pidfd(false);
+        }
+    }
+
+    /// Identifies the peer's process: by the kernel's descriptor, or by the one that the peer sent
+    /// of itself, which is checked in any case.
+    fn identify(&mut self, descriptors: Vec<OwnedFd>) -> Result<Option<PidFd>, HandshakeError> {
+        let sent = self.check_sent_process(descriptors)?;
+        Ok(self.process.take().or(sent))
+    }
+
+    fn check_sent_process(
+        &self,
+        mut descriptors: Vec<OwnedFd>,
+    ) -> Result<Option<PidFd>, HandshakeError> {
         if descriptors.len() > 1 {
             let found = descriptors.len() as u64;
             let what = "number of descriptors with HELLO";
@@ -376,9 +410,7 @@ impl Pending {
         let theirs = (!is_shared_memory).then(|| {
             FallbackReason::from_number(ready.reason.get()).unwrap_or(FallbackReason::Policy)
         });
-        let peer =
-            Peer { credentials: self.credentials, trust: known.trust, label: self.label.clone() };
-        self.assemble(known, peer, theirs)
+        self.assemble(known, theirs)
     }
 
     /// Duplicates the socket for the transport. The original descriptor stays open until `self` is
@@ -389,8 +421,9 @@ impl Pending {
 
     fn send_hello(&self) -> Result<(), HandshakeError> {
         let is_unix = self.socket.family() == Family::Unix;
-        // If no pidfd can be made, the peer learns of this process's death only from the socket.
-        let process = if is_unix { PidFd::of_self().ok() } else { None };
+        // Where the kernel brings the peer a pidfd, none is sent. Without any, only the socket
+        // reports our death.
+        let process = if is_unix && !self.kernel_has_pidfd { PidFd::of_self().ok() } else { None };
         let descriptors: Vec<_> = process.iter().map(AsFd::as_fd).collect();
         self.send(self.own_hello.as_bytes(), &descriptors, is_unix)
     }
@@ -575,10 +608,9 @@ impl Pending {
     fn assemble(
         &self,
         known: Known,
-        peer: Peer,
         theirs: Option<FallbackReason>,
     ) -> Result<Established, HandshakeError> {
-        let is_acceptor = self.is_acceptor;
+        let (is_acceptor, peer) = (self.is_acceptor, known.peer);
         let peer_streams = StreamTerms {
             window: known.hello.stream_window.get(),
             streams_max: known.hello.streams_max.get(),

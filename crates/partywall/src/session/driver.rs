@@ -221,7 +221,7 @@ impl Driver {
         matches!(self.shared.transport, crate::transport::Transport::Socket(_))
     }
 
-    /// Ends the session because a system call failed.
+    /// Ends the session because of a fault: a system call failed, or the peer broke a rule.
     pub(crate) fn fail(&mut self, fault: Fault) -> Turn {
         self.finish(SessionError::from(fault))
     }

@@ -15,9 +15,9 @@ pub enum SessionError {
     /// Dropping closes with code 0 and an empty reason.
     #[error("this side closed the session{}", Reason(*code, reason))]
     ClosedHere {
-        /// The code given to `close`.
+        /// The code that the caller gave to `close`.
         code: u32,
-        /// The reason given to `close`.
+        /// The reason that the caller gave to `close`.
         reason: Arc<str>,
     },
     /// The peer closed the session, or its connection was lost.
@@ -129,7 +129,7 @@ pub enum StreamSendError {
     /// The peer has stopped receiving from this stream.
     #[error("the peer receives no more of this stream (code {code:#x}{})", code_name(*code))]
     Stopped {
-        /// The code that the peer gave; [`DROPPED`](super::DROPPED) if it dropped its end of the
+        /// The code that the peer gave; [`DROPPED`] if it dropped its end of the
         /// stream.
         code: u32,
     },
@@ -158,7 +158,7 @@ pub enum StreamRecvError {
     /// The peer reset its sending direction. Messages that it had sent before were received.
     #[error("the peer has reset the stream (code {code:#x}{})", code_name(*code))]
     Reset {
-        /// The code that the peer gave; [`DROPPED`](super::DROPPED) if a panic dropped its end of
+        /// The code that the peer gave; [`DROPPED`] if a panic dropped its end of
         /// the stream.
         code: u32,
     },

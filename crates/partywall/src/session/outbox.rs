@@ -36,7 +36,7 @@ pub(crate) struct Outbox {
     /// replaced.
     pub(super) pong: Option<u64>,
     ping: Option<u64>,
-    /// The token of the newest PING.
+    /// The token of the newest PING that was asked for.
     asked: u64,
     pub(super) go_away: Option<u32>,
     waiters: Vec<(u64, Waker)>,

@@ -392,7 +392,8 @@ impl SessionShared {
         StreamShared::new(number, is_opener, metadata, send_window, recv_window)
     }
 
-    /// Queues a stream that the peer opened for `accept`, or refuses it if no handle can accept it.
+    /// Queues a stream that the peer opened, for `accept`. Refuses the stream if no handle can
+    /// accept it.
     pub(super) fn received_open(&self, stream: &Arc<StreamShared>) {
         let mut state = self.state();
         state.live += 1;

@@ -82,7 +82,7 @@ pub(crate) struct WakerSet {
     bound: usize,
 }
 
-/// Least value of `WakerSet::bound`.
+/// Least value of `WakerSet::bound`, so that small sets are never emptied early.
 const WAITING_BOUND_MIN: usize = 64;
 
 impl WakerSet {

@@ -114,13 +114,13 @@ impl StreamShared {
     /// again under the lock.
     #[inline]
     pub(crate) fn may_send(&self) -> bool {
-        // ORDER: Relaxed: a hint. Senders check the state under the lock.
+        // ORDER: Relaxed: only a hint. Senders check the state again under the lock.
         !self.is_sending_over.load(Ordering::Relaxed)
     }
 
     /// Notes that this side can send no more on the stream.
     pub(crate) fn note_sending_over(&self) {
-        // ORDER: Relaxed: a hint. Senders check the state under the lock.
+        // ORDER: Relaxed: only a hint. Senders check the state again under the lock.
         self.is_sending_over.store(true, Ordering::Relaxed);
     }
 

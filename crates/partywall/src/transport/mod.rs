@@ -283,7 +283,7 @@ impl Progress {
 /// The next record of a receiver: the result of [`TransportReceiver::find`].
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Found {
-    /// A message, which is now the current one.
+    /// A message was found, and is now the current one.
     Message,
     /// A control record of a stream or of the session, or a fragment; never on a channel. The
     /// caller reads it with [`TransportReceiver::body`] and consumes it with

@@ -64,7 +64,7 @@ pub enum RecvPlainError<E> {
     /// The received message is no `T`. It counts as received; the next one can be received.
     #[error(transparent)]
     NotPlain(NotPlain),
-    /// No message was received.
+    /// No message was received, for the contained reason.
     #[error(transparent)]
     Recv(E),
 }

@@ -78,7 +78,7 @@ pub enum RecvValueError<E> {
     /// one can be received.
     #[error(transparent)]
     Decode(DecodeError),
-    /// No message was received.
+    /// No message was received, for the contained reason.
     #[error(transparent)]
     Recv(E),
 }

@@ -27,7 +27,7 @@ fn config() -> Config {
     Config::default().streams_max(64)
 }
 
-/// Opens a session in the other protocol.
+/// Opens a session in the test protocol `Plain`.
 fn connect(address: &str, config: &Config) -> Session {
     connect_with_protocol(address, config, plain()).unwrap()
 }

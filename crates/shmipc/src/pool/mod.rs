@@ -55,7 +55,7 @@ use tokio::task::JoinSet;
 /// # tokio::spawn(async move {
 /// #     let session = listener.accept().await?;
 /// #     let mut stream = session.accept().await?.unwrap();
-/// #     while let Ok(Some(message)) = stream.recv().await {
+/// #     while let Some(message) = stream.recv().await? {
 /// #         stream.send(&message).await?;
 /// #     }
 /// #     Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())

@@ -67,7 +67,7 @@ fn listener_without_protocol_names_what_to_configure() {
         assert!(refused.starts_with(&process), "{refused}");
         assert!(refused.contains(&format!(" (client of {address}) ")), "{refused}");
         let error = connecting.join().unwrap();
-        assert!(error.to_string().contains("use connect_with or give it the protocol"), "{error}");
+        assert!(error.to_string().contains("without the protocol (connect_with)"), "{error}");
         says_once(&error);
     });
 }

@@ -141,7 +141,7 @@ impl Foe {
     }
 
     /// Connects like [`meet_with`](Self::meet_with), with these flags in OFFER, which say whether
-    /// it has doorbells.
+    /// the foe has doorbells.
     pub fn meet_as(
         listener: &mut Listener,
         path: &Path,

@@ -197,7 +197,8 @@ impl SessionFoe {
         match stream {
             0 => 0,
             _ if !self.role.is_acceptor => stream,
-            // The number keeps its side and its index as far as such a number exists.
+            // The translated number belongs to the same side and has the same index, except that
+            // the highest number has no counterpart.
             u32::MAX => u32::MAX - 1,
             odd if odd % 2 == 1 => odd + 1,
             even => even - 1,

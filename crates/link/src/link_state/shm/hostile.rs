@@ -12,8 +12,8 @@ use partywall_layout::link::{
 use partywall_reconcile::{AckedOffset, Position, RecordDigest};
 use zerocopy::IntoBytes;
 
-use super::{CLIENT, Pair, SERVER, TestStore, below, message};
-use crate::link_state::End;
+use super::{CLIENT, Pair, SERVER, TestStore, below, message, outgoing};
+use crate::link_state::{End, Event, Received};
 
 const FILE_BYTES: usize = 65536;
 
@@ -120,6 +120,54 @@ fn message_whose_record_acknowledges_too_much_is_kept_whole() {
     let pulled = server.core.pull(server.conn.as_mut().unwrap());
     assert!(matches!(pulled, Err(End::Violation(_))), "{pulled:?}");
     assert_eq!(server.core.next().unwrap().bytes, "kept whole");
+}
+
+/// The peer breaks the protocol, then leaves: its end is the violation, and no good end.
+#[test]
+fn violation_before_leave_replaces_the_end() {
+    for is_record in [true, false] {
+        let (mut pair, kept) = with_sent(3);
+        if is_record {
+            let place = 16384 + pair.sides[SERVER].core.inbox.received().0 + 60;
+            kept[CLIENT].file().write_all_at(b"other", place).unwrap();
+        } else {
+            // Found by the server before LEAVE comes, and not yet returned.
+            pair.sides[SERVER].core.send(&[b"one"]).unwrap();
+            let stream = pair.sides[SERVER].core.retained.stream().0.get();
+            claim(kept[CLIENT].file(), stream, 1 << 30);
+            pair.sides[SERVER].core.poll_acked();
+            assert!(pair.sides[SERVER].core.has_fault());
+        }
+        let ended = leave(&mut pair);
+        assert!(matches!(ended, Err(End::Violation(_))), "{ended:?}");
+        let server = &mut pair.sides[SERVER].core;
+        while server.next().is_some() {}
+        assert!(!server.has_finished());
+        assert!(!server.events.last().is_some_and(Event::is_farewell), "{:?}", server.events);
+    }
+}
+
+/// The claim lies there when LEAVE comes, and nothing has read it before.
+#[test]
+fn ack_beyond_the_tail_found_after_leave_replaces_the_end() {
+    let (mut pair, kept) = with_sent(1);
+    pair.sides[SERVER].core.send(&[b"one"]).unwrap();
+    let stream = pair.sides[SERVER].core.retained.stream().0.get();
+    claim(kept[CLIENT].file(), stream, 1 << 30);
+    let ended = leave(&mut pair);
+    assert!(matches!(ended, Err(End::Violation(_))), "{ended:?}");
+    let server = &mut pair.sides[SERVER].core;
+    assert_eq!(server.next().unwrap().bytes, message(0, 100));
+    assert!(server.next().is_none() && !server.has_finished());
+}
+
+/// The client leaves; returns the result at the server.
+fn leave(pair: &mut Pair) -> Result<Received, End> {
+    let [client, server] = &mut pair.sides;
+    client.core.leave(client.conn.as_mut().unwrap());
+    let bytes = outgoing(&client.core, client.conn.as_mut().unwrap());
+    server.input.extend_from_slice(&bytes);
+    server.core.receive(server.conn.as_mut().unwrap(), &mut server.input)
 }
 
 #[test]

@@ -117,7 +117,8 @@ impl SpaceWaiter for ProtocolSpace {
         self.space.is_writable()
     }
 
-    /// Returns `false`, because the receiving end detects a hang-up, not the wait for space.
+    /// Waits for space, and returns `false` always: the receiving end detects a hang-up of the
+    /// peer.
     fn sleep(&self, deadline: Option<Instant>) -> io::Result<bool> {
         let mut descriptors = [PollFd::from_borrowed_fd(self.descriptor(), PollFlags::IN)];
         poll::wait(&mut descriptors, deadline).map(|_| false)

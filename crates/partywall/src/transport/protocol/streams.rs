@@ -48,7 +48,7 @@ pub(super) struct Table {
     pub(super) made: VecDeque<Made>,
 }
 
-/// State of one stream.
+/// The state of one stream in the table.
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     name: u32,

@@ -214,8 +214,8 @@ impl BlobMemory {
         }
     }
 
-    /// Retires segments that were idle for the configured time, or all idle ones. Retires only as
-    /// many as may have pending announcements.
+    /// Retires segments that were idle for the configured time, or with `all` every idle one. The
+    /// number per call is limited by `PENDING_MAX`, the most announcements that may be pending.
     pub(super) fn retire_idle(&mut self, all: bool) {
         if !all && self.idle_since.is_none_or(|since| since.elapsed() < self.idle_timeout) {
             return;
@@ -422,5 +422,5 @@ impl BlobMemory {
 const SEGMENT_BYTES_MIN: u64 = 256 << 10;
 /// Most announcements that may be pending at a time.
 const PENDING_MAX: usize = 4;
-/// At a high rate, `note_idle` reads the clock once per this many large messages.
+/// Number of large messages for which `note_idle` reads the clock once, at a high rate.
 const CLOCK_EVERY: u32 = 64;

@@ -68,11 +68,11 @@ pub(crate) struct ShmReceiver {
 /// The state that the receiver has declared in its word `asleep_records`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Declared {
-    /// Awake: the word is 0.
+    /// Awake: the word in shared memory is 0.
     Awake,
-    /// Asleep: the word is a sleep epoch.
+    /// Asleep: the word in shared memory is a sleep epoch.
     Asleep,
-    /// The first message after the sleep was found, but the word is still the epoch.
+    /// Woken: the first message after the sleep was found, but the word still says asleep.
     Woken,
 }
 
@@ -188,8 +188,8 @@ impl ShmReceiver {
         if self.held.is_some() {
             self.held = None;
         }
-        // ORDER: Relaxed: the words guard no other memory (see `SharedMemory::owner`). A forked
-        // child must not write the parent's memory.
+        // ORDER: Relaxed for both loads: the fork guard's word and `SharedMemory::owner` guard no
+        // other memory. A forked child must not write the parent's memory.
         if self.fork_word.load(Ordering::Relaxed) != self.shm.owner.load(Ordering::Relaxed)
             && self.shm.is_inherited()
         {
@@ -207,8 +207,8 @@ impl ShmReceiver {
     fn check(&self) -> Result<(), Fault> {
         #[cfg(shuttle)]
         super::switch_point();
-        // ORDER: Relaxed for both loads: the words guard no other memory (see
-        // `SharedMemory::owner`).
+        // ORDER: Relaxed for both loads: the fork guard's word and `SharedMemory::owner` guard no
+        // other memory.
         let is_owner =
             self.fork_word.load(Ordering::Relaxed) == self.shm.owner.load(Ordering::Relaxed);
         if is_owner { Ok(()) } else { self.shm.check() }

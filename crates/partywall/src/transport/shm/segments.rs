@@ -90,7 +90,7 @@ impl Held {
 /// Why a segment could not be mapped.
 #[derive(Debug)]
 pub(super) enum SegmentError {
-    /// The peer broke a rule.
+    /// The peer broke a rule of the protocol.
     Violation(Violation),
     /// Mapping failed, for lack of memory or address space in this process.
     System(io::Error),

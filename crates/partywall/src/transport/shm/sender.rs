@@ -225,8 +225,8 @@ impl ShmSender {
     pub(super) fn check(&mut self) -> Result<(), NotSent> {
         #[cfg(shuttle)]
         super::switch_point();
-        // ORDER: Relaxed for both loads: the words guard no other memory (see
-        // `SharedMemory::owner`).
+        // ORDER: Relaxed for both loads: the fork guard's word and `SharedMemory::owner` guard no
+        // other memory.
         let is_owner =
             self.fork_word.load(Ordering::Relaxed) == self.shm.owner.load(Ordering::Relaxed);
         if is_owner && !self.is_filling && self.end.is_none() {

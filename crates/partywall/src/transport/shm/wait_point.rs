@@ -58,7 +58,7 @@ impl WaitPoint {
         Ok(Self { set, doorbell })
     }
 
-    /// Sleeps until an event or the deadline.
+    /// Sleeps until an event or the deadline. Returns the events.
     pub(crate) fn sleep(&self, deadline: Option<Instant>) -> io::Result<Woken> {
         let tokens = self.set.wait_tokens(deadline)?;
         Ok(Woken { socket: tokens & 1 << SOCKET != 0, died: tokens & 1 << PROCESS != 0 })

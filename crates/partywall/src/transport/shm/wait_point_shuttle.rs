@@ -61,7 +61,7 @@ impl WaitPoint {
         Ok(Woken { socket: events.hung_up, died: false })
     }
 
-    /// Notifies the end from within its own side.
+    /// Notifies the end from another thread of its own side.
     pub(crate) fn notify_self(&self) {
         self.side.notify(self.sleeping);
     }
@@ -92,7 +92,7 @@ struct Events {
 }
 
 impl Side {
-    /// Wakes the driver from within its own side.
+    /// Wakes the driver from another thread of its own side.
     pub(crate) fn wake(&self) {
         self.change(|events| events.woken = true);
     }
