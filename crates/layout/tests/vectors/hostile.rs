@@ -6,8 +6,8 @@
 use super::golden::hello;
 use super::writer::{RingWriter, SocketWriter, blob, blob_with_credit, first, segment};
 use super::{Image, PEER_BLOCKS_MAX, RING_BYTES, SESSION, pattern};
-use partywall_layout::hello::{Hello, Offer, Ready, RejectHead};
-use partywall_layout::hello::{OFFER_DOORBELLS, ROLE_ACCEPTOR, TRANSPORT_SHM};
+use partywall_layout::hello::{Descriptors, Hello, Offer, Ready, RejectHead};
+use partywall_layout::hello::{REGION_AND_DOORBELLS, ROLE_ACCEPTOR, TRANSPORT_SHM};
 use partywall_layout::record_ring::{word0, word1};
 use partywall_layout::{Geometry, Kind, Position, RegionHeader};
 use std::slice::from_ref;
@@ -49,20 +49,30 @@ fn hellos() -> Vec<Image> {
         named("hello-length-0", "shorter than its beginning", Hello { length: 0.into(), ..h }),
         named("hello-length-huge", "4 GiB long", Hello { length: u32::MAX.into(), ..h }),
         frame("hello-length-1040", "longer than the largest frame", &newer),
-        frame("hello-short", "version 1 without its fields", &short.as_bytes()[..64]),
+        frame("hello-short", "version 2 without its fields", &short.as_bytes()[..64]),
         named(
             "hello-range",
             "the oldest version is newer than the newest",
-            Hello { version_min: 2.into(), ..h },
+            Hello { version_min: 3.into(), ..h },
         ),
         named("hello-version-0", "version 0", Hello { version_min: 0.into(), ..h }),
-        named("hello-service", "an unknown service", Hello { service: 9.into(), ..h }),
+        named(
+            "hello-service",
+            "service 0, which can never be one",
+            Hello { service: 0.into(), ..h },
+        ),
+        named("hello-descriptors", "a list of 8 descriptors", hello_of(h, 8, [1; 7])),
+        named("hello-two-processes", "two pidfds", hello_of(h, 2, [1, 1, 0, 0, 0, 0, 0])),
         frame("hello-cut", "shorter than its length", &h.as_bytes()[..100]),
     ]
 }
 
+fn hello_of(h: Hello, count: u8, kinds: [u8; 7]) -> Hello {
+    Hello { descriptors: Descriptors { count, kinds }, ..h }
+}
+
 fn other_frames() -> Vec<Image> {
-    let offer = Offer::new(TRANSPORT_SHM, 0, OFFER_DOORBELLS, 131_072);
+    let offer = Offer::shm(131_072, REGION_AND_DOORBELLS);
     let long = Offer { length: 65.into(), ..offer };
     let ready = Ready::new(TRANSPORT_SHM, 0);
     let mut text = RejectHead::new(1, 4).as_bytes().to_vec();
@@ -79,16 +89,26 @@ fn other_frames() -> Vec<Image> {
             "neither shared memory nor socket",
             Offer { transport: 0.into(), ..offer }.as_bytes(),
         ),
-        frame("offer-long", "OFFER has one length", &[long.as_bytes(), &[0]].concat()),
+        frame("offer-long", "shorter than its length", &long.as_bytes()[..64]),
+        frame(
+            "offer-two-regions",
+            "two regions",
+            Offer { descriptors: Descriptors::of(&[2, 2]), ..offer }.as_bytes(),
+        ),
         frame(
             "offer-length-63",
-            "OFFER has one length",
+            "OFFER without its last byte",
             &Offer { length: 63.into(), ..offer }.as_bytes()[..63],
         ),
         frame(
             "ready-transport",
             "neither shared memory nor socket",
             Ready { transport: 3.into(), ..ready }.as_bytes(),
+        ),
+        frame(
+            "ready-length-32",
+            "READY of version 1",
+            &Ready { length: 32.into(), ..ready }.as_bytes()[..32],
         ),
         frame("ready-cut", "ends before its beginning does", &ready.as_bytes()[..15]),
         frame("reject-text-length", "a text shorter than its length", &text),

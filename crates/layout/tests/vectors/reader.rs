@@ -48,7 +48,7 @@ fn frame(bytes: &[u8]) -> Result<String, Violation> {
     Ok(match hello::parse(bytes)? {
         Frame::Hello(h) => format!(
             "HELLO versions={}..{} features={} service={} fallback_reason={} map_max={} message_max={} \
-             peer_blocks_max={} segments_max={} pid={} nonce={}",
+             peer_blocks_max={} segments_max={} pid={} nonce={} descriptors={:?}",
             h.version_min,
             h.version_max,
             h.features,
@@ -60,12 +60,18 @@ fn frame(bytes: &[u8]) -> Result<String, Violation> {
             h.segments_max,
             h.pid,
             String::from_utf8_lossy(&h.nonce),
+            h.descriptors.kinds(),
         ),
         Frame::Offer(o) => format!(
-            "OFFER transport={} reason={} flags={} region_size={}",
-            o.transport, o.reason, o.flags, o.region_size
+            "OFFER transport={} reason={} region_size={} descriptors={:?}",
+            o.transport,
+            o.reason,
+            o.region_size,
+            o.descriptors.kinds(),
         ),
-        Frame::Ready(r) => format!("READY transport={} reason={}", r.transport, r.reason),
+        Frame::Ready(r) => {
+            format!("READY transport={} reason={} flags={}", r.transport, r.reason, r.flags)
+        }
         Frame::Reject(code, text) => {
             format!("REJECT code={code} text={:?}", String::from_utf8_lossy(text))
         }

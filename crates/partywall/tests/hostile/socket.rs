@@ -5,7 +5,7 @@
 #![allow(clippy::cast_possible_truncation, reason = "numbers of tests are small")]
 
 use partywall::{Channel, Config, Fault, Listener, RecvError, Transport, Trust, TrustPolicy, Wait};
-use partywall_layout::hello::FEATURE_SOCKET;
+use partywall_layout::hello::{FEATURE_SOCKET, Ready, TRANSPORT_SHM};
 use partywall_layout::record_ring::{self, Kind, WireHeader};
 use partywall_layout::segment::{ASLEEP_RECORDS, ASLEEP_ROOM, CONSUMED};
 use partywall_layout::{Position, RecordHeader};
@@ -209,10 +209,12 @@ fn doorbells_that_were_handed_out_in_vain_are_not_used() {
     let place = Directory::new();
     let config = Config::default().trust(TrustPolicy::Trusted).wait(Wait::Park);
     let mut listener = Listener::bind_with(place.address("home"), &config).unwrap();
-    // This side trusts the peer and sends its doorbells. The peer sends none, so doorbell bytes are
+    // Both sides send doorbells, but the peer's READY does not confirm them, so doorbell bytes are
     // used.
     let (path, hello, geometry) = (place.path("home"), hello(BOTH), small_geometry());
-    let (mut foe, mut channel) = Foe::meet_as(&mut listener, &path, &hello, geometry, 0);
+    let unconfirmed = Ready::new(TRANSPORT_SHM, 0);
+    let (mut foe, mut channel) =
+        Foe::meet_as(&mut listener, &path, &hello, geometry, Some(unconfirmed));
     assert_eq!(foe.doorbells.len(), 2);
     for doorbell in &foe.doorbells {
         fill_and_block(doorbell);
