@@ -74,8 +74,8 @@ fn measured_receive(receiver: &mut Receiver) -> Result<(), Box<dyn Error>> {
 const PAYLOAD: [u8; 48] = [0x5a; 48];
 /// Number of messages after which both ends have grown to their steady state.
 const WARM_UP: u32 = 1_000;
-/// Number of unmeasured messages before each measured one. Callgrind takes milliseconds to write a dump, and
-/// a link polls its socket more often after a pause than within a stream of messages.
+/// Number of unmeasured messages before each measured one. Callgrind takes milliseconds to write a
+/// dump, and a link polls its socket more often after a pause than within a stream of messages.
 const BETWEEN: u32 = 64;
 /// The measured messages follow at distances of `BETWEEN` and up to `PHASES` more. So work that is
 /// done once in eight messages is measured with every eighth.
