@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A value under a lock, and the threads that wait for it to change. The module above says why no
-//! wake-up is lost.
+//! A value under a lock, and the threads that wait for the value to change. `drive/mod.rs` says why
+//! no wake-up is lost.
 
 use std::io;
 use std::ops::{Deref, DerefMut};
@@ -26,7 +26,7 @@ pub(crate) struct Monitor<T> {
 pub(crate) struct Monitored<T> {
     pub(crate) value: T,
     followers: u32,
-    /// A thread that waits for this value sleeps as the leader, or is about to.
+    /// Whether a thread that waits for this value sleeps as the leader, or is about to.
     is_leader_asleep: bool,
 }
 
@@ -77,18 +77,18 @@ impl<T: Entered + Send + 'static> Monitor<T> {
         MonitorGuard { monitor: self, inner }
     }
 
-    /// Waits until `check` returns something; `None` at the deadline. Meanwhile it drives the group
-    /// if no other thread does.
+    /// Blocks until `check` returns a value; `None` at the deadline. Meanwhile the thread drives
+    /// the group, unless another thread does.
     ///
-    /// The caller must hold the lock of no monitor.
+    /// The caller must not hold the lock of any monitor.
     pub(crate) fn wait_for<R>(
         self: &Arc<Self>,
         deadline: Option<Instant>,
         mut check: impl FnMut(&mut MonitorGuard<'_, T>) -> Option<R>,
     ) -> io::Result<Option<R>> {
         let mut hand_over = HandOver(None);
-        // Only a follower has to give up the lock's bias, because waiting for another thread takes
-        // the mutex.
+        // Only a follower gives up the lock's bias, because blocking on another thread takes the
+        // mutex.
         let mut follows = false;
         let mut lead = None;
         loop {
@@ -103,7 +103,8 @@ impl<T: Entered + Send + 'static> Monitor<T> {
                 match self.reactor.join(|| Arc::clone(self) as Arc<dyn Wake>) {
                     Role::Leader(taken) => lead = Some(taken),
                     Role::Follower(ticket) => {
-                        // This thread may have been chosen to lead, and have no reason to any more.
+                        // This thread may have been chosen to lead although it no longer needs to
+                        // wait: the guard then passes the lead on.
                         hand_over.0 = Some(&self.reactor);
                         if follows {
                             self.follow(guard, deadline);
@@ -134,7 +135,8 @@ impl<T: Entered + Send + 'static> Monitor<T> {
 
 impl<T: Entered + Send + 'static> Wake for Monitor<T> {
     fn wake(&self) {
-        // The lock is held, so that a follower whose check was in vain sleeps by now.
+        // The lock is taken so that every follower whose check was false sleeps by now, and can be
+        // woken.
         let _guard = self.lock();
         self.changed.notify_all();
     }
@@ -152,7 +154,7 @@ impl<'a, T> MonitorGuard<'a, T> {
         self.inner.is_wanted()
     }
 
-    /// Wakes the threads that wait for the value, because it changed.
+    /// Wakes the threads that wait for the value, because the caller changed the value.
     pub(crate) fn changed(&self) {
         if self.inner.followers > 0 {
             self.monitor.changed.notify_all();
@@ -177,7 +179,7 @@ impl<T> DerefMut for MonitorGuard<'_, T> {
     }
 }
 
-/// Passes the turn on when dropped: this thread may have been chosen to lead.
+/// Guard of a thread that may have been chosen to lead: when dropped, it chooses another leader.
 struct HandOver<'a>(Option<&'a Reactor>);
 
 impl Drop for HandOver<'_> {
@@ -200,8 +202,8 @@ mod tests {
         Some(Instant::now() + Duration::from_secs(30))
     }
 
-    /// A number goes round among threads that wait for it, each at its own monitor: one leads and
-    /// the others follow.
+    /// A number is passed around among threads, each of which waits at its own monitor: one thread
+    /// leads, and the others follow.
     #[test]
     fn wake_ups_between_leaders_and_followers_are_not_lost() {
         let (threads, rounds) = (6, 3_000);
@@ -228,7 +230,7 @@ mod tests {
         assert_eq!(*monitors[0].lock(), rounds + 1);
     }
 
-    /// Followers whose time is up leave while the leader hands over.
+    /// Followers whose deadlines pass leave while the leader hands over.
     #[test]
     fn follower_that_gives_up_passes_its_turn_on() {
         let reactor = Reactor::new().unwrap();

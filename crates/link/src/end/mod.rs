@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! One end of a link in this process: its link state, its connections, and the threads that wait
-//! for it.
+//! One end of a link in this process: its link state, its connections, and the threads that block
+//! on it.
 //!
 //! ```text
 //!   handle/ ──▶ Endpoint ◀── reactor: ready sockets, due timers, acknowledgements to settle
@@ -71,7 +71,8 @@ pub(super) use self::receive_driver::{MessageInfo, OwnedSink, Sink};
 pub(super) use self::send_driver::Load;
 pub(super) use self::wire::{read_some, refuse};
 
-/// One end of a link. Its methods lock the state; drivers for each task borrow it.
+/// One end of a link. Its methods lock the state; a driver object for each task borrows the
+/// endpoint.
 pub(super) struct Endpoint {
     me: Weak<Endpoint>,
     id: MemberId,
@@ -86,19 +87,19 @@ pub(super) struct Endpoint {
     /// Token of its timer in the reactor.
     timer_token: u64,
     monitor: Arc<Monitor<State>>,
-    /// The server that learns when a client has attached.
+    /// The server of this end, which is notified when a client has attached; `None` at a client.
     home: Option<Weak<dyn Home>>,
 }
 
-/// The server of an end.
+/// The server, as its ends of links use it.
 pub(super) trait Home: Send + Sync {
-    /// A client has attached to a link for which the application has no handle.
+    /// Called when a client has attached to a link for which the application has no handle.
     fn attached(&self, link: Arc<Endpoint>);
-    /// The application has closed this link.
+    /// Called when the application has closed this link.
     fn closed(&self, link: &Endpoint);
 }
 
-/// The state that the lock protects.
+/// The state of an end that its lock protects.
 pub(super) struct State {
     /// `None` once the link is closed.
     core: Option<Box<LinkState>>,
@@ -107,9 +108,10 @@ pub(super) struct State {
     pacing: Pacing,
     stats: Stats,
     claim: Claim,
-    /// The group lists this link as one with events.
+    /// Whether the group lists this link as one with events.
     is_listed: bool,
-    /// A change other than messages came since the application last learned of one.
+    /// Whether anything other than messages has changed since the group last reported the link to
+    /// the application.
     has_change: bool,
 }
 
@@ -117,7 +119,7 @@ pub(super) struct State {
 #[derive(Default)]
 struct Claim {
     is_claimed: bool,
-    /// The server is about to hand it to the application.
+    /// Whether the server is about to hand the link to the application.
     is_offered: bool,
 }
 
@@ -371,41 +373,41 @@ impl Endpoint {
         SendDriver { end: self }
     }
 
-    /// Driver of operations that receive.
+    /// The driver for operations that receive.
     #[inline(always)]
     pub(super) const fn receive_driver(&self) -> ReceiveDriver<'_> {
         ReceiveDriver { end: self }
     }
 
-    /// Driver of records and acknowledgements to and from the peer.
+    /// The driver that moves records and acknowledgements to and from the peer.
     #[inline(always)]
     const fn exchange(&self) -> Exchange<'_> {
         Exchange { end: self }
     }
 
-    /// Driver of wake-ups.
+    /// The driver for sleeping and waking.
     #[inline(always)]
     const fn wakeups(&self) -> WakeupDriver<'_> {
         WakeupDriver { end: self }
     }
 
-    /// Driver of threads that wait.
+    /// The driver for threads that block on the link.
     #[inline(always)]
     pub(super) const fn waiter(&self) -> Waiter<'_> {
         Waiter { end: self }
     }
 
-    /// Driver of the connections that exist.
+    /// The driver for the connections that exist.
     pub(super) const fn connections(&self) -> ConnectionDriver<'_> {
         ConnectionDriver { end: self }
     }
 
-    /// Driver of a client's next connection.
+    /// The driver for a client's next connection.
     pub(super) const fn dial(&self) -> DialDriver<'_> {
         DialDriver { end: self }
     }
 
-    /// Driver of the shutdown.
+    /// The driver for closing the link.
     pub(super) const fn shutdown(&self) -> Shutdown<'_> {
         Shutdown { end: self }
     }
@@ -422,7 +424,7 @@ impl Endpoint {
         &self.config
     }
 
-    /// Locks the state, unless this process is a forked child.
+    /// Locks the state; an error if this process is a forked child.
     #[inline(always)]
     fn lock(&self) -> Result<Locked<'_>, Stopped> {
         if self.guard.is_child() {
@@ -431,7 +433,7 @@ impl Endpoint {
         Ok(self.monitor.lock())
     }
 
-    /// Calls `act` with the link state, unless the link is closed.
+    /// Calls `act` with the link state; an error if the link is closed.
     pub(super) fn with_core<R>(&self, act: impl FnOnce(&mut LinkState) -> R) -> Result<R, Stopped> {
         let mut state = self.lock()?;
         Ok(act(state.core()?))
@@ -445,18 +447,18 @@ impl Endpoint {
         Ok(act(state.core()?, connections))
     }
 
-    /// Claims the link for a handle; `false` if there is one.
+    /// Claims the link for a handle; `false` if it already has a handle.
     pub(super) fn claim(&self) -> bool {
         if self.guard.is_child() {
             return false;
         }
         let mut state = self.monitor.lock();
         state.claim.is_offered = false;
-        // A link that was closed meanwhile cannot be claimed.
+        // A link that was closed in the meantime cannot be claimed.
         state.core.is_some() && !std::mem::replace(&mut state.claim.is_claimed, true)
     }
 
-    /// Gives the claim back; the link stays open.
+    /// Releases the claim of a handle; the link stays open.
     pub(super) fn unclaim(&self) {
         if !self.guard.is_child() {
             self.monitor.lock().claim.is_claimed = false;
@@ -491,13 +493,14 @@ impl Endpoint {
         self.monitor.lock().stats
     }
 
-    /// Wakes all that wait for this link, and has the group list it.
+    /// Wakes all threads that wait for this link, and makes the group list the link as one with
+    /// events.
     fn report_change(&self, state: &mut Locked<'_>) {
         state.has_change = true;
         self.list_in_group(state);
     }
 
-    /// As [`report_change`](Self::report_change), for messages alone.
+    /// Makes the group list the link as one with events, because of messages alone.
     fn list_in_group(&self, state: &mut Locked<'_>) {
         if !state.is_listed {
             state.is_listed = true;
@@ -507,7 +510,7 @@ impl Endpoint {
         state.changed();
     }
 
-    /// Reports a change if the peer has acknowledged more than `acked`.
+    /// Reports a change if the acknowledged position differs from `acked`.
     #[inline(always)]
     pub(super) fn report_acks(&self, state: &mut Locked<'_>, acked: Option<Position>) {
         if state.core.as_deref().map(LinkState::acked) != acked {
@@ -521,8 +524,8 @@ impl Member for Endpoint {
         self.id
     }
 
-    /// Whether the application should check the link. `is_reported`: this answer goes to the
-    /// application.
+    /// Whether the application should check the link. If `is_reported`, the result is passed to the
+    /// application, and the change counts as returned.
     fn has_events(&self, is_reported: bool) -> bool {
         let mut state = self.monitor.lock();
         let has_message = |core: &LinkState| core.has_next() || core.is_pull_ready();
@@ -562,8 +565,8 @@ impl Entered for State {
 }
 
 impl Claim {
-    /// Offers the link to the application; `false` if the application has it, or is being offered
-    /// it.
+    /// Offers the link to the application; `false` if the application has a handle, or is already
+    /// being offered the link.
     fn offer(&mut self) -> bool {
         let is_free = !self.is_claimed && !self.is_offered;
         self.is_offered |= is_free;
@@ -637,35 +640,34 @@ impl State {
         !self.core.as_deref().is_some_and(LinkState::is_active)
     }
 
-    /// Whether records of the present connection are read from the peer's memory.
+    /// Whether this end reads the records of the present connection in the peer's memory.
     #[inline]
     fn is_shared(&self) -> bool {
         self.core.as_deref().is_some_and(LinkState::is_shared)
     }
 
-    /// Whether the peer would not notify this end of the next record.
+    /// Whether this end is awake, so that the peer does not notify it of the next record.
     fn is_awake_for_records(&self) -> bool {
         self.is_shared() && !self.wakeups.is_armed_for_records()
     }
 
-    /// Whether the peer has acknowledged everything, so that there will never be more room than
-    /// now.
+    /// Whether the peer has acknowledged everything, so that no acknowledgement can free more room.
     fn is_all_acked(&self) -> bool {
         self.core.as_ref().is_some_and(|core| core.acked() >= core.tail())
     }
 
-    /// Whether a message waits for the peer.
+    /// Whether a sent message is unacknowledged.
     fn has_unacked(&self) -> bool {
         self.core.as_ref().is_some_and(|core| core.acked() < core.tail())
     }
 
-    /// Whether the active connection has bytes to write.
+    /// Whether bytes wait to be written to the active connection.
     fn has_outgoing(&self) -> bool {
         let (Some(core), Some(index)) = (&self.core, self.active()) else { return false };
         core.has_outgoing(&self.connections.wires[index].conn)
     }
 
-    /// Reason why the link takes and gives nothing more, if there is one.
+    /// Reason why the link no longer sends or delivers messages; `None` while it does.
     #[inline]
     fn stopped(&self) -> Option<Stopped> {
         let Some(core) = &self.core else { return Some(Stopped::Closed) };

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Messages of a link for the application, and acknowledging them.
+//! The receive path of a link: it delivers messages to the application, and acknowledges them.
 //!
 //! ```text
 //!   next ─ there ─▶ out
 //!     └ none ─▶ poll ─▶ next
 //!                └ none ─▶ acknowledge ─▶ spin, wait ─▶ next …
-//!   ack ─▶ the peer learns of it at a quarter of the window, with the next record, or when a
-//!          thread is about to wait
+//!   ack ─▶ reported to the peer at a quarter of the window, with the next record, or when a
+//!          thread is about to block
 //! ```
 
 use std::mem::ManuallyDrop;
@@ -31,8 +31,8 @@ pub(crate) struct ReceiveDriver<'a> {
 }
 
 impl ReceiveDriver<'_> {
-    /// Takes the next message if there is one now, and returns what `sink` makes of it. `None`: the
-    /// peer has finished.
+    /// Takes the next message if one has arrived, and returns what `sink` makes of it. `None`: the
+    /// peer has finished its stream.
     pub(crate) fn try_recv<T: Sink>(&self, mut sink: T) -> Result<Option<T::Output>, TryRecvError> {
         // A sink that is not called is dropped after the lock is released.
         match self.next_now(self.end.lock()?, &mut sink, false) {
@@ -65,7 +65,8 @@ impl ReceiveDriver<'_> {
             // This end is returned once, so no turn that may fail comes before.
             return Ok(None);
         }
-        // If no thread waits, no other thread connects or notices that the connection broke.
+        // If no thread blocks on the group, no other thread would connect, or notice that the
+        // connection broke.
         let must_turn = state.is_detached() || self.end.wakeups().is_poll_due(&mut state, false);
         drop(state);
         if must_turn {
@@ -74,7 +75,8 @@ impl ReceiveDriver<'_> {
         Err(TryRecvError::Empty)
     }
 
-    /// As [`try_recv`](Self::try_recv), but waits for a message until `deadline`.
+    /// Takes the next message like [`try_recv`](Self::try_recv), but waits for one until
+    /// `deadline`.
     pub(crate) fn recv<T: Sink>(
         &self,
         deadline: Option<Instant>,
@@ -108,7 +110,7 @@ impl ReceiveDriver<'_> {
         }
     }
 
-    /// Waits for the next message.
+    /// Waits for the next message, and takes it.
     #[inline(never)]
     fn recv_next<T: Sink>(
         &self,
@@ -117,7 +119,8 @@ impl ReceiveDriver<'_> {
     ) -> Result<Option<T::Output>, RecvError> {
         let mut is_first = true;
         let found = self.end.waiter().wait_for(deadline, Waits::ForRecords, |state| {
-            // The socket was read just now; bytes that came since wake a thread that sleeps.
+            // The socket was read just before. Bytes that arrive from now on wake a sleeping
+            // thread.
             let is_read = std::mem::take(&mut is_first) && !state.is_shared();
             let found = if is_read {
                 self.take_here(state, &mut sink)
@@ -173,7 +176,7 @@ impl ReceiveDriver<'_> {
         }
     }
 
-    /// Takes the next message on the path that nearly all take over shared memory.
+    /// Takes the next message on the fast path, which nearly all messages over shared memory take.
     #[inline(always)]
     fn take_short<T: Sink>(&self, state: &mut Locked<'_>, mut sink: T) -> Option<T::Output> {
         if self.end.config.delivery == Delivery::AtMostOnce {
@@ -210,7 +213,7 @@ impl ReceiveDriver<'_> {
         self.take_here(state, sink)
     }
 
-    /// Takes the next message from the inbox.
+    /// Takes the next message from the inbox only.
     fn take_here<T: Sink>(&self, state: &mut Locked<'_>, mut sink: T) -> Option<T::Output> {
         let is_acked = self.end.config.delivery == Delivery::AtMostOnce;
         let mut taking = Taking { end: self.end, state, len: None };
@@ -233,7 +236,7 @@ impl ReceiveDriver<'_> {
         Some(taken)
     }
 
-    /// Counts a message of `len` bytes that the application took.
+    /// Counts a message of `len` bytes that was delivered to the application.
     #[inline(always)]
     fn count_received(&self, state: &mut Locked<'_>, len: u64) {
         self.end.wakeups().arm_later(state);
@@ -250,15 +253,14 @@ impl ReceiveDriver<'_> {
         Ok(())
     }
 
-    /// Reports that a message was acknowledged.
+    /// Reports to the peer that a message was acknowledged.
     #[inline(always)]
     fn report_ack(&self, state: &mut Locked<'_>) {
         self.end.exchange().acknowledge_later(state);
         notify_replying(state);
     }
 
-    /// Sends a reply and acknowledges the message that it answers, both or neither. Waits for room
-    /// first.
+    /// Sends a reply and acknowledges its request, both or neither. Waits for room first.
     pub(crate) fn reply(
         &self,
         token: DeliveryId,
@@ -299,7 +301,7 @@ impl ReceiveDriver<'_> {
         state.wakeups.replying += 1;
         drop(state);
         let waited = self.end.waiter().wait_for(deadline, Waits::ForRoom, |state| {
-            // Acknowledgements of the peer make room.
+            // Acknowledgements of the peer free room for the reply.
             self.end.exchange().poll_acks(state);
             attempt(state)
         });
@@ -307,7 +309,7 @@ impl ReceiveDriver<'_> {
         waited.map_err(SendError::from)?.unwrap_or(Err(SendError::TimedOut.into()))
     }
 
-    /// Delivers again everything that was received and not acknowledged.
+    /// Delivers again every message that was received and not acknowledged.
     pub(crate) fn rewind(&self) -> Result<(), Stopped> {
         let mut state = self.end.lock()?;
         state.core()?.rewind();
@@ -326,13 +328,12 @@ pub(crate) struct MessageInfo {
     pub(crate) token: DeliveryId,
     /// Delivery count, from 1.
     pub(crate) attempt: u32,
-    /// The message was acknowledged before it was delivered.
+    /// Whether the message was acknowledged before it was delivered.
     pub(crate) is_acked: bool,
 }
 
-/// Takes a message that is delivered. A trait instead of a closure, because a method can be marked
-/// to be inlined: a `MessageInfo` that is put together and then passed on would have to be waited
-/// for.
+/// Receives a delivered message. It is a trait instead of a closure, because a method can be marked
+/// to be inlined. Otherwise a `MessageInfo` would be stored and loaded again, which costs time.
 pub(crate) trait Sink {
     type Output;
 
@@ -387,12 +388,12 @@ impl<T: Sink> Sink for &mut T {
     }
 }
 
-/// Guard of a message that is being taken. If the application's code panics, the message counts as
-/// delivered and comes next again.
+/// Guard of a message while the application's code reads it. If that code panics, the message
+/// counts as delivered, and is delivered again next.
 struct Taking<'a, 'b> {
     end: &'a Endpoint,
     state: &'a mut Locked<'b>,
-    /// Its length in bytes, once it is known.
+    /// The length of the message in bytes, once it is known.
     len: Option<u64>,
 }
 
@@ -424,7 +425,8 @@ impl Drop for Taking<'_, '_> {
     }
 }
 
-/// Wakes threads that wait for room for a reply: the message they answer may be acknowledged now.
+/// Wakes threads whose reply waits for room, because the requests of those replies may be
+/// acknowledged now.
 #[inline]
 fn notify_replying(state: &Locked<'_>) {
     if state.wakeups.replying > 0 {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Messages of the application into a link, and waiting until the peer has acknowledged them.
+//! The send path of a link: it takes messages from the application, and waits until the peer has
+//! acknowledged them.
 //!
 //! ```text
 //!   put ─ fits ──▶ write to the socket what it takes now ──▶ done
@@ -26,13 +27,13 @@ pub(crate) struct SendDriver<'a> {
 }
 
 impl SendDriver<'_> {
-    /// Sends if there is room now.
+    /// Sends messages if the link has room now.
     pub(crate) fn try_send(&self, load: Load<'_>) -> Result<(), TrySendError> {
         let state = self.end.lock().map_err(SendError::from)?;
         self.try_send_by(state, load.amount(), &mut { load })
     }
 
-    /// Sends, and waits for room until `deadline`.
+    /// Sends messages, and waits for room until `deadline`.
     pub(crate) fn send(&self, load: Load<'_>, deadline: Option<Instant>) -> Result<(), SendError> {
         self.send_by(self.end.lock()?, load.amount(), deadline, load)
     }
@@ -135,7 +136,7 @@ impl SendDriver<'_> {
         }
     }
 
-    /// Waits until the peer has acknowledged everything that was sent before.
+    /// Waits until the peer has acknowledged everything that was sent before this call.
     pub(crate) fn wait_acked(&self, deadline: Option<Instant>) -> Result<(), WaitError> {
         let (epoch, tail) = self.end.with_core(|core| (core.epoch(), core.tail()))?;
         let found = self.end.waiter().wait_for(deadline, Waits::ForRoom, |state| {
@@ -153,7 +154,8 @@ impl SendDriver<'_> {
         self.end.waiter().waited(found)
     }
 
-    /// Waits until everything that was sent before is with the system, or where the peer reads it.
+    /// Waits until everything that was sent before this call is in the system's buffers, or in
+    /// memory that the peer reads.
     pub(crate) fn wait_sent(&self, deadline: Option<Instant>) -> Result<(), WaitError> {
         let mut state = self.end.lock()?;
         let core = state.core()?;
@@ -166,8 +168,8 @@ impl SendDriver<'_> {
             let wire = state.active();
             let State { core, connections: Connections { wires, .. }, .. } = &mut **state;
             let Some(core) = core else { return Some(Err(Stopped::Closed)) };
-            // An epoch that is over counts as for `wait_acked`. Without a connection one may still
-            // come.
+            // An epoch that is over ends the wait, as for `wait_acked`. Without a connection the
+            // wait goes on, because a connection may still be made.
             let is_out = wire.is_some_and(|index| core.has_sent(&wires[index].conn, tail));
             if is_out || core.acked() >= tail || core.epoch() != epoch {
                 return Some(Ok(()));
@@ -187,7 +189,7 @@ impl SendDriver<'_> {
         let core = state.core()?;
         let bytes = core.tail().since(core.acked());
         if bytes > 0 {
-            // The caller is notified when there are fewer.
+            // The caller wants to be notified when there are fewer such bytes.
             self.end.wakeups().await_room(&mut state);
         }
         Ok(bytes)
@@ -202,7 +204,8 @@ impl SendDriver<'_> {
     ) -> Result<(), Refused> {
         let acked = state.core.as_deref().map(LinkState::acked);
         let taken = {
-            // Acknowledgements found here are reported even if the application's code panics.
+            // The guard reports acknowledgements that the search for room found, even if the
+            // application's code panics.
             let report = AckReport { end: self.end, state, acked };
             put(report.state, message)
         };
@@ -222,7 +225,7 @@ impl SendDriver<'_> {
         self.end.exchange().push(state);
     }
 
-    /// Tries again after polling for acknowledgements that no thread has read yet.
+    /// Tries to send again, after reading acknowledgements that no thread has read yet.
     #[cold]
     fn send_again(
         &self,
@@ -253,22 +256,23 @@ impl SendDriver<'_> {
     }
 }
 
-/// One unit to send.
+/// The messages of one send operation.
 #[derive(Clone, Copy)]
 pub(crate) enum Load<'a> {
-    /// One message, the concatenation of these parts.
+    /// One message: the concatenation of these parts.
     Message(&'a [&'a [u8]]),
-    /// Messages of these lengths, concatenated; the receiver finds all or none of them.
+    /// Messages of these lengths, concatenated; after a restart the receiver finds all or none of
+    /// them.
     Batch(&'a [usize], &'a [u8]),
 }
 
-/// Size of one unit.
+/// The size of one send operation, for the counters.
 #[derive(Clone, Copy)]
 struct Amount {
     messages: u64,
     bytes: u64,
-    /// 1 for a batch. All three are words: copying a byte among them would stall on the store
-    /// before.
+    /// Number of batches: 1 for a batch, else 0. All three fields are whole words: copying a single
+    /// byte among them would stall on the store before.
     batches: u64,
 }
 
@@ -284,7 +288,7 @@ impl Load<'_> {
     }
 }
 
-/// Puts messages into the link, and is asked again if there was no room. A trait instead of a
+/// Puts messages into the link; called again if there was no room. It is a trait instead of a
 /// closure, because a method can be marked to be inlined.
 trait Put {
     fn put(&mut self, core: &mut LinkState) -> Result<(), SendFault>;
@@ -327,7 +331,7 @@ impl<'a> From<&'a [&'a [u8]]> for Load<'a> {
     }
 }
 
-/// Reports acknowledgements that a search for room found, when it is dropped.
+/// Guard: when dropped, it reports acknowledgements that a search for room found.
 struct AckReport<'a, 'b> {
     end: &'a Endpoint,
     state: &'a mut Locked<'b>,
@@ -350,7 +354,7 @@ fn put(state: &mut State, message: &mut impl Put) -> Result<(), SendFault> {
 #[inline(never)]
 fn put_batch(core: &mut LinkState, lens: &[usize], mut bytes: &[u8]) -> Result<(), SendFault> {
     for len in lens {
-        // The lengths add up to that of `bytes`.
+        // The lengths add up to the length of `bytes`, so this split does not panic.
         let (message, rest) = bytes.split_at(*len);
         bytes = rest;
         if let Err(fault) = core.append_to_batch(&[message]) {

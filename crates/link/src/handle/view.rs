@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A message that is read in the link's own memory, where it was checked, and then acknowledged.
+//! A message that the application reads in the link's own memory, where it was checked, and that is
+//! acknowledged afterwards.
 //!
 //! ```text
 //!   recv_with ─▶ noted as delivered ─▶ MessageView ─▶ read() ─ returns ─▶ acked   under the lock
-//!                                                       └ panics ─▶ comes next again
+//!                                                       └ panics ─▶ received next again
 //!   AtMostOnce ─▶ acked, and copied ─▶ lock released ─▶ MessageView ─▶ read()
 //! ```
 
@@ -13,7 +14,7 @@ use std::ops::Deref;
 use crate::end::{Endpoint, MessageInfo};
 use crate::handle::message::Token;
 
-/// A message while [`recv_with`](crate::Link::recv_with) has it read.
+/// A message, while the closure given to [`recv_with`](crate::Link::recv_with) reads it.
 pub struct MessageView<'a> {
     bytes: &'a [u8],
     info: &'a MessageInfo,
@@ -25,7 +26,7 @@ impl<'a> MessageView<'a> {
         Self { bytes, info, link }
     }
 
-    /// Returns the bytes, for as long as the message is read.
+    /// Returns the bytes, which may be used until the closure returns.
     #[must_use]
     #[inline]
     pub const fn bytes(&self) -> &'a [u8] {

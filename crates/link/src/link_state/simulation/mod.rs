@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Two ends, a network that loses, cuts and delays, and owners that die: each message is consumed
-//! exactly once.
+//! A simulation of two ends, a network that loses, cuts and delays bytes, and owners that die: each
+//! message is consumed exactly once.
 //!
 //! ```text
-//!   sides[0] client  file ─ core?     wires: bytes under way in each direction
-//!   sides[1] server  file ─ core?     cut: bytes under way may still arrive, no further ones do
+//!   sides[0] client  file ─ core?     wires: bytes in flight in each direction
+//!   sides[1] server  file ─ core?     cut: bytes in flight may still arrive, no further ones do
 //!                     └──────┴──────▶ shared: on every other wire, records are read from the file
 //! ```
 //!
-//! The order of events comes from a seed. The application uses a message and acknowledges it in one
-//! step here, so the consumed messages must be exactly those that were sent, in order; the reports
-//! must name the rest of an epoch.
+//! A seed determines the order of events. The simulated application uses a message and acknowledges
+//! it in one step. So the consumed messages must be exactly those that were sent, in order, and the
+//! reports must name the rest of an epoch.
 
 mod lies;
 pub(super) mod memory;
@@ -76,10 +76,10 @@ fn each_owner_that_delivered_counts_as_one_attempt() {
     let mut world = World::new(1, false);
     (0..3).for_each(|_| world.send(CLIENT));
     assert_eq!(world.hand_out(SERVER, 3), [1, 1, 1]);
-    // The same owner, and fewer of them: that changes nothing.
+    // The same owner delivers fewer messages: the count does not change.
     assert_eq!(world.hand_out(SERVER, 1), [1]);
     world.reopen(SERVER);
-    // An owner that delivers no message counts as no attempt.
+    // An owner that delivers no message does not count as an attempt.
     world.reopen(SERVER);
     assert_eq!(world.hand_out(SERVER, 2), [2, 2]);
     world.reopen(SERVER);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The two sides, the network between them, and the events that can happen next.
+//! The world of the simulation: two ends, the network between them, and the events that can happen
+//! next.
 
 use std::io::IoSlice;
 
@@ -15,7 +16,7 @@ use crate::protocol::frame::{Frame, Names};
 
 pub(super) const CLIENT: usize = 0;
 pub(super) const SERVER: usize = 1;
-/// The number of connections that exist at a time; the older ones may still deliver.
+/// Maximum number of connections that exist at a time; the older ones may still deliver bytes.
 const WIRES_MAX: usize = 4;
 
 pub(super) struct World {
@@ -42,13 +43,13 @@ struct Side {
 
 struct Wire {
     conns: [Option<Conn>; 2],
-    /// Bytes under way to each side.
+    /// For each end, the bytes in flight to that end.
     under_way: [Vec<u8>; 2],
     input: [BytesMut; 2],
     is_cut: bool,
-    /// The server has read ATTACH.
+    /// Whether the server has read ATTACH.
     is_accepted: bool,
-    /// The client shares its file.
+    /// Whether the client shares its file.
     shares: bool,
 }
 
@@ -87,7 +88,7 @@ impl World {
         }
     }
 
-    /// Connects without further faults, until nothing changes.
+    /// Connects the ends and delivers bytes without further faults, until nothing changes.
     pub(super) fn settle(&mut self) {
         for wire in 0..self.wires.len() {
             self.close(wire, CLIENT);
@@ -112,7 +113,8 @@ impl World {
         }
     }
 
-    /// Connects, delivers messages without acknowledging them, and returns the attempt of each.
+    /// Connects, delivers messages without acknowledging them, and returns the delivery count of
+    /// each.
     pub(super) fn hand_out(&mut self, side: usize, count: usize) -> Vec<u32> {
         self.connect();
         for wire in (0..self.wires.len()).cycle().take(20) {
@@ -129,7 +131,7 @@ impl World {
         attempts
     }
 
-    /// Gives the client an answer to another of its connections.
+    /// Gives the client an ATTACHED that answers another of its connections.
     pub(super) fn receive_an_old_answer(&mut self) -> Result<(), End> {
         self.connect();
         self.deliver(0, SERVER, usize::MAX);
@@ -209,10 +211,10 @@ impl World {
             return true;
         }
         if let Some(second) = second {
-            // One after the other, or both at once.
+            // Both messages are acknowledged one after the other, or both at once.
             let first = if how == 2 { core.ack_to(&delivery.token) } else { Ok(()) };
             let committed = first.and(core.ack_to(&second.token));
-            // The pull of the second message may have ended the connection, and the epoch with it.
+            // Pulling the second message may have ended the connection, and with it the epoch.
             if committed.is_ok() {
                 self.ledgers[1 - side].consumed(epoch, number);
                 self.ledgers[1 - side].consumed(epoch, number_of(&second.bytes));
@@ -331,7 +333,7 @@ impl World {
         });
     }
 
-    /// One side no longer has the connection.
+    /// `side` closes its end of the connection.
     fn close(&mut self, wire: usize, side: usize) {
         let Some(mut conn) = self.wires[wire].conns[side].take() else { return };
         if let Some(core) = &mut self.sides[side].core {
@@ -351,7 +353,7 @@ impl World {
         }
     }
 
-    /// The owner dies; another one opens the store.
+    /// The owner dies, and another owner opens the store.
     pub(super) fn reopen(&mut self, side: usize) {
         self.sides[side].core = None;
         for wire in &mut self.wires {
@@ -395,7 +397,7 @@ impl World {
         self.take_reports(side);
     }
 
-    /// The peer sends what it has, and this side reads some of it.
+    /// The peer sends its pending bytes, and `side` reads some of them.
     fn deliver(&mut self, wire: usize, side: usize, bytes: usize) {
         self.transmit(wire, 1 - side, bytes);
         let this = &mut self.wires[wire];
@@ -450,14 +452,14 @@ impl World {
         }
     }
 
-    /// Handles the end of a connection, as `LinkState` returned it.
+    /// Handles the end of a connection, for the reason that `LinkState` returned.
     fn over(&mut self, wire: usize, side: usize, end: End) {
         match end {
             End::Violation(violation) => panic!("seed {}: {violation}", self.seed),
             End::Quarantined => panic!("seed {}: quarantined", self.seed),
             _ => {}
         }
-        // The remaining frames are sent before it is closed.
+        // The remaining frames are sent before the connection is closed.
         self.transmit(wire, side, usize::MAX);
         self.wires[wire].conns[side] = None;
     }
@@ -481,7 +483,7 @@ impl World {
         usize::try_from((self.random >> 11) % bound as u64).unwrap()
     }
 
-    /// The server reads the first frame, if it is complete. Sometimes a side cannot map the peer's
+    /// The server reads the first frame, if it is complete. Sometimes an end cannot map the peer's
     /// file.
     fn accept(&mut self, wire: usize) {
         let (server_maps, client_maps) = (self.below(8) > 0, self.below(8) > 0);
@@ -508,7 +510,7 @@ impl World {
         this.is_accepted = true;
     }
 
-    /// Pulls one message from the peer's file, if the present connection is over shared memory.
+    /// Takes one message from the peer's file, if the present connection uses shared memory.
     fn pull(&mut self, side: usize) {
         let is_present = |conn: &Option<Conn>| conn.as_ref().is_some_and(Conn::is_active);
         let Some(wire) = self.wires.iter().position(|wire| is_present(&wire.conns[side])) else {
@@ -528,7 +530,7 @@ impl World {
         }
     }
 
-    /// Polls how far the peer consumed.
+    /// Reads the peer's acked offset in its file.
     fn hear(&mut self, side: usize) {
         let Some(core) = &mut self.sides[side].core else { return };
         core.poll_acked();
