@@ -37,7 +37,7 @@ pub(crate) trait Entered {
     fn entered(&mut self) {}
 }
 
-/// The locked value.
+/// The locked value; dropping the guard releases the lock.
 pub(crate) struct MonitorGuard<'a, T> {
     monitor: &'a Monitor<T>,
     inner: BiasedGuard<'a, Monitored<T>>,
@@ -148,7 +148,7 @@ impl<'a, T> MonitorGuard<'a, T> {
         self.inner
     }
 
-    /// Whether another thread may be waiting for the value.
+    /// Whether another thread may be waiting for the lock.
     #[inline]
     pub(crate) fn is_wanted(&self) -> bool {
         self.inner.is_wanted()

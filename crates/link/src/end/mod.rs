@@ -84,7 +84,7 @@ pub(super) struct Endpoint {
     fork_word: &'static AtomicU64,
     /// Its value in this process.
     fork_value: u64,
-    /// Token of its timer in the reactor.
+    /// Token of the endpoint's timer in the reactor.
     timer_token: u64,
     monitor: Arc<Monitor<State>>,
     /// The server of this end, which is notified when a client has attached; `None` at a client.
@@ -367,7 +367,7 @@ impl Endpoint {
         Err((state, was_polled || is_polled))
     }
 
-    /// Driver of operations that send.
+    /// The driver for operations that send.
     #[inline(always)]
     pub(super) const fn send_driver(&self) -> SendDriver<'_> {
         SendDriver { end: self }
@@ -628,7 +628,7 @@ impl State {
         self.wakeups.set_unpolled(FastPath::close(core));
     }
 
-    /// Index of the connection over which records flow.
+    /// Index of the connection that carries records, if there is one.
     #[inline]
     fn active(&self) -> Option<usize> {
         self.connections.active()

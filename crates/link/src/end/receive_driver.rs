@@ -34,7 +34,8 @@ impl ReceiveDriver<'_> {
     /// Takes the next message if one has arrived, and returns what `sink` makes of it. `None`: the
     /// peer has finished its stream.
     pub(crate) fn try_recv<T: Sink>(&self, mut sink: T) -> Result<Option<T::Output>, TryRecvError> {
-        // A sink that is not called is dropped after the lock is released.
+        // A sink that is not called must be dropped after the lock is released, because its
+        // destructor may use the link.
         match self.next_now(self.end.lock()?, &mut sink, false) {
             Some(found) => Ok(Some(found)),
             None => self.found_none(),
@@ -158,7 +159,8 @@ impl ReceiveDriver<'_> {
         if found.is_some() {
             if self.end.wakeups().is_poll_due(&mut state, true) {
                 drop(state);
-                // The message must not be lost. A thread that waits meets the same fault.
+                // The turn's error is dropped so that the message is not lost; a thread that blocks
+                // gets the same error.
                 let _ = self.end.group.reactor.try_turn(Before::Polling);
             } else if T::ACKS {
                 state.open_fast_path(&self.end.config);
@@ -343,7 +345,7 @@ pub(crate) trait Sink {
     fn take(&mut self, payload: Payload<'_>, info: MessageInfo) -> Self::Output;
 }
 
-/// Takes a message in memory of its own.
+/// Copies a delivered message into memory of its own.
 pub(crate) struct OwnedSink;
 
 impl Sink for OwnedSink {
@@ -355,7 +357,8 @@ impl Sink for OwnedSink {
     }
 }
 
-/// Has the application's code read a message, which is acknowledged when that returns.
+/// A sink that passes a message to the application's code, and acknowledges it when that code
+/// returns.
 struct ReadSink<F> {
     read: Option<F>,
 }

@@ -108,10 +108,11 @@ impl SendDriver<'_> {
         if let Err(refused) = self.send_now(&mut state, amount, message) {
             return self.refused(state, refused);
         }
-        // If no thread waits, no other thread connects or notices that the connection broke.
+        // If no thread blocks on the group, no other thread would connect, or notice that the
+        // connection broke.
         if state.is_detached() || self.end.wakeups().is_poll_due(&mut state, true) {
             drop(state);
-            // The message is sent even if the turn fails.
+            // The turn's error is dropped, because the message is already sent.
             let _ = self.end.group.reactor.try_turn(Before::Polling);
         } else {
             state.open_fast_path(&self.end.config);

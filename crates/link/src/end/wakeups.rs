@@ -231,7 +231,7 @@ impl Wakeups {
         self.polls.skips = messages;
     }
 
-    /// Notes that a thread waits for room, or for acknowledgements.
+    /// Records that a thread waits for room, or for acknowledgements.
     pub(super) const fn await_room(&mut self) {
         self.awaits_room = true;
     }

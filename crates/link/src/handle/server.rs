@@ -78,7 +78,7 @@ pub(super) struct ServerState {
 
 impl Entered for ServerState {}
 
-/// One address of a server.
+/// A listener, with the address that it has bound.
 pub(super) struct Listening {
     pub(super) listener: Listener,
     pub(super) address: Address,

@@ -238,8 +238,8 @@ impl Inbox {
         debug_assert!(arrived.is_ok() && consumed.is_ok(), "positions only rise");
     }
 
-    /// Takes the record at the front of `input`, whose first word is `first`, from a peer with this
-    /// window.
+    /// Takes the record at the front of `input`, whose first word is `first`. `window` is that of
+    /// the peer.
     ///
     /// # Errors
     /// A violation: the connection has to be closed, and nothing of the record is kept.

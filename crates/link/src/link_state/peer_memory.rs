@@ -502,12 +502,12 @@ impl PeerMemory {
         let has_room = self.notified_consumed.0 < consumed.0;
         (self.notified_tail, self.notified_consumed) = (tail, consumed);
         let records = self.records.check();
-        // One fence is before both loads.
+        // A single fence precedes both loads.
         let room = if has_room { self.room.check_early() } else { Wake::No };
         records == Wake::Notify || room == Wake::Notify
     }
 
-    /// Checks that the bytes read of the peer's file were within it.
+    /// Checks that all bytes that were read lay within the peer's file.
     ///
     /// # Errors
     /// The connection has to be closed, because the peer truncated its file.
@@ -586,7 +586,7 @@ fn truncated() -> End {
 
 /// The flag of memory that cannot be truncated; never set.
 static UNDAMAGED: AtomicBool = AtomicBool::new(false);
-/// How far ahead to prefetch, as channels do.
+/// How many bytes ahead to prefetch, which is the distance that channels use.
 const AHEAD_BYTES: u64 = 8 * SLOT_BYTES;
 /// Maximum number of reads of the slots while the peer is writing them; the peer notifies
 /// afterwards.

@@ -41,7 +41,8 @@ fn changed_bytes_are_never_a_message() {
         server.core.poll_acked();
         assert!(server.core.acked() <= tail);
         server.core.is_doorbell_due();
-        // Messages of the fast path are checked as well; it leaves all others to the second path.
+        // Messages of the fast path are checked, too; the fast path leaves all other records to the
+        // second path.
         let fast_path = if round % 2 == 0 { server.core.next_short() } else { None };
         short += usize::from(fast_path.is_some());
         let pulled = match fast_path {

@@ -31,7 +31,7 @@ pub(super) struct World {
     pub(super) at_once: u64,
     /// Messages that were sent and received while the fast path was open.
     pub(super) streamed: [u64; 2],
-    /// The messages that each side sent.
+    /// For each end, the messages that it sent.
     ledgers: [Ledger; 2],
 }
 
@@ -295,7 +295,7 @@ impl World {
         assert!(!FastPath::is_in_use(core), "seed {}", self.seed);
     }
 
-    /// The next message, by one of the two paths.
+    /// Delivers the next message, by one of the two receive paths.
     fn next(&mut self, side: usize) -> Option<Delivery> {
         if self.below(4) > 0 {
             let delivery = self.sides[side].core.as_mut()?.next_short();
