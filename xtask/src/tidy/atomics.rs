@@ -156,6 +156,14 @@ const ALLOWED: &[(&str, &str)] = &[
         "crates/shmipc/src/transport/outlet.rs",
         "a hint that something is left to be written; written in order under the lock in any case",
     ),
+    (
+        "crates/link/src/end/mod.rs",
+        "reads the word that fork() wipes, on each send and receive, as channels do",
+    ),
+    (
+        "crates/link/src/link_state/peer_memory.rs",
+        "reads a flag of a signal handler after each copy; the flag is explained in sys",
+    ),
     ("crates/shmipc/src/pool/mod.rs", "a number to count by, of calls on any thread"),
     ("crates/shmipc/src/connections.rs", "a number to count by, of handshakes on any thread"),
     ("crates/cli/src/command/signals.rs", "the flag of a signal handler, which may take no lock"),
