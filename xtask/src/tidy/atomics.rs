@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Rule 12: where atomics may be used, and that each memory order is explained.
+//! Rule 13: where atomics may be used, and that each memory order is explained.
 //!
 //! ```text
 //! crates/ring/src/sync.rs     the only file that names core::sync::atomic or loom
