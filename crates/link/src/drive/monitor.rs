@@ -13,38 +13,68 @@ use super::reactor::{Before, Reactor, Role, Wake};
 use partywall_wait::has_passed;
 
 /// A value under a lock, with a condition variable and the reactor of its group.
+///
+/// A caller that changes nothing for which a thread could wait may take the
+/// [lock](Self::biased) alone.
 pub(crate) struct Monitor<T> {
     reactor: Arc<Reactor>,
-    inner: Biased<Inner<T>>,
+    inner: Biased<Monitored<T>>,
     changed: Condvar,
 }
 
-struct Inner<T> {
-    value: T,
+/// A value, and who waits for it to change.
+pub(crate) struct Monitored<T> {
+    pub(crate) value: T,
     followers: u32,
     /// Whether a thread that waits for this value sleeps as the leader, or is about to.
     is_leader_asleep: bool,
 }
 
-/// The locked value.
-pub(crate) struct MonitorGuard<'a, T> {
-    monitor: &'a Monitor<T>,
-    inner: BiasedGuard<'a, Inner<T>>,
+/// A value that a monitor can have.
+pub(crate) trait Entered {
+    /// The monitor locked the value. Not called for the lock alone.
+    #[inline]
+    fn entered(&mut self) {}
 }
 
-impl<T: Send + 'static> Monitor<T> {
+/// The locked value; dropping the guard releases the lock.
+pub(crate) struct MonitorGuard<'a, T> {
+    monitor: &'a Monitor<T>,
+    inner: BiasedGuard<'a, Monitored<T>>,
+}
+
+impl<T: Entered + Send + 'static> Monitor<T> {
     pub(crate) fn new(reactor: Arc<Reactor>, value: T) -> Arc<Self> {
-        let inner = Inner { value, followers: 0, is_leader_asleep: false };
+        let inner = Monitored { value, followers: 0, is_leader_asleep: false };
         Arc::new(Self { reactor, inner: Biased::new(inner), changed: Condvar::new() })
     }
 
     #[inline]
     pub(crate) fn lock(&self) -> MonitorGuard<'_, T> {
-        MonitorGuard { monitor: self, inner: self.inner.lock() }
+        let mut guard = self.guard(self.inner.lock());
+        guard.entered();
+        guard
     }
 
     fn lock_to_wait(&self) -> MonitorGuard<'_, T> {
-        MonitorGuard { monitor: self, inner: self.inner.lock_to_wait() }
+        let mut guard = self.guard(self.inner.lock_to_wait());
+        guard.entered();
+        guard
+    }
+
+    /// The lock without the monitor: the value's [`Entered`] is not called.
+    #[inline(always)]
+    pub(crate) const fn biased(&self) -> &Biased<Monitored<T>> {
+        &self.inner
+    }
+
+    /// Goes on with the value that was locked by the [lock alone](Self::biased).
+    /// [`entered`](Entered::entered) is left to the caller.
+    pub(crate) const fn guard<'a>(
+        &'a self,
+        inner: BiasedGuard<'a, Monitored<T>>,
+    ) -> MonitorGuard<'a, T> {
+        MonitorGuard { monitor: self, inner }
     }
 
     /// Blocks until `check` returns a value; `None` at the deadline. Meanwhile the thread drives
@@ -103,7 +133,7 @@ impl<T: Send + 'static> Monitor<T> {
     }
 }
 
-impl<T: Send + 'static> Wake for Monitor<T> {
+impl<T: Entered + Send + 'static> Wake for Monitor<T> {
     fn wake(&self) {
         // The lock is taken so that every follower whose check was false sleeps by now, and can be
         // woken.
@@ -112,8 +142,13 @@ impl<T: Send + 'static> Wake for Monitor<T> {
     }
 }
 
-impl<T> MonitorGuard<'_, T> {
-    /// Whether another thread may be waiting for the value.
+impl<'a, T> MonitorGuard<'a, T> {
+    /// Gives the monitor up, and keeps the lock.
+    pub(crate) fn into_biased(self) -> BiasedGuard<'a, Monitored<T>> {
+        self.inner
+    }
+
+    /// Whether another thread may be waiting for the lock.
     #[inline]
     pub(crate) fn is_wanted(&self) -> bool {
         self.inner.is_wanted()
@@ -158,6 +193,10 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+
+    impl Entered for i32 {}
+    impl Entered for u32 {}
+    impl Entered for () {}
 
     fn soon() -> Option<Instant> {
         Some(Instant::now() + Duration::from_secs(30))

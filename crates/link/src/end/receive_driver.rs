@@ -12,10 +12,12 @@
 use std::mem::ManuallyDrop;
 use std::time::Instant;
 
+use bytes::Bytes;
 use partywall_layout::seeded_fault;
+use partywall_sys::biased::locking_nothing;
 
 use super::waiter::Waits;
-use super::{Endpoint, Locked};
+use super::{Endpoint, Locked, SlowRead};
 use crate::config::Delivery;
 use crate::drive::Before;
 use crate::error::{AckError, RecvError, Refused, ReplyError, SendError, Stopped, TryRecvError};
@@ -32,11 +34,28 @@ impl ReceiveDriver<'_> {
     /// Takes the next message if one has arrived, and returns what `sink` makes of it. `None`: the
     /// peer has finished its stream.
     pub(crate) fn try_recv<T: Sink>(&self, mut sink: T) -> Result<Option<T::Output>, TryRecvError> {
-        // A sink that is not called is dropped after the lock is released.
-        let found = self.next_now(&mut sink, false)?;
-        if found.is_some() {
-            return Ok(found);
+        // A sink that is not called must be dropped after the lock is released, because its
+        // destructor may use the link.
+        match self.next_now(self.end.lock()?, &mut sink, false) {
+            Some(found) => Ok(Some(found)),
+            None => self.found_none(),
         }
+    }
+
+    /// As [`try_recv`](Self::try_recv), for a message that `read` reads.
+    pub(super) fn try_recv_with<R, F: FnOnce(&[u8], &MessageInfo) -> R>(
+        &self,
+        read: F,
+    ) -> Result<Option<R>, TryRecvError> {
+        if self.end.config.delivery == Delivery::AtMostOnce {
+            let found = self.try_recv(OwnedSink)?;
+            return Ok(found.map(|(bytes, info)| read(&bytes, &info)));
+        }
+        self.try_recv(ReadSink { read: Some(read) })
+    }
+
+    /// Why there is no message now.
+    fn found_none<R>(&self) -> Result<Option<R>, TryRecvError> {
         let mut state = self.end.lock()?;
         self.end.exchange().acknowledge(&mut state, true);
         self.end.wakeups().arm_later(&mut state);
@@ -64,7 +83,29 @@ impl ReceiveDriver<'_> {
         deadline: Option<Instant>,
         mut sink: T,
     ) -> Result<Option<T::Output>, RecvError> {
-        match self.next_now(&mut sink, true)? {
+        match self.next_now(self.end.lock()?, &mut sink, true) {
+            Some(found) => Ok(Some(found)),
+            None => self.recv_next(deadline, sink),
+        }
+    }
+
+    /// As [`recv`](Self::recv), for a reader for which no message took the fast path.
+    #[inline(never)]
+    pub(super) fn recv_slow<R, F: FnOnce(&[u8], &MessageInfo) -> R>(
+        &self,
+        slow: SlowRead<'_, F>,
+        deadline: Option<Instant>,
+    ) -> Result<Option<R>, RecvError> {
+        let SlowRead { state, read, was_polled } = slow;
+        let state = state?;
+        if self.end.config.delivery == Delivery::AtMostOnce {
+            drop(state);
+            // Acknowledged before, and so in memory of its own.
+            let found = self.recv(deadline, OwnedSink)?;
+            return Ok(found.map(|(bytes, info)| read(&bytes, &info)));
+        }
+        let mut sink = ReadSink { read: Some(read) };
+        match self.next_now(state, &mut sink, !was_polled) {
             Some(found) => Ok(Some(found)),
             None => self.recv_next(deadline, sink),
         }
@@ -98,35 +139,40 @@ impl ReceiveDriver<'_> {
         Ok(found.ok_or(RecvError::TimedOut)??)
     }
 
-    /// Takes the next message if there is one now. A caller that `may_wait` also polls for a short
+    /// Takes the next message if there is one now. A caller that `may_watch` also polls for a short
     /// time.
     #[inline(always)]
-    fn next_now<T: Sink>(&self, mut sink: T, may_wait: bool) -> Result<Option<T::Output>, Stopped> {
-        let (found, must_turn) = {
-            let mut state = self.end.lock()?;
-            let mut may_watch = may_wait;
-            let found = loop {
-                if let Some(found) = self.take_fast(&mut state, &mut sink) {
-                    break Some(found);
-                }
-                if !std::mem::take(&mut may_watch) || !self.end.waiter().poll_briefly(&mut state) {
-                    break self.next_slow(&mut state, sink);
-                }
-            };
-            let must_turn = found.is_some() && self.end.wakeups().is_poll_due(&mut state, true);
-            (found, must_turn)
+    fn next_now<T: Sink>(
+        &self,
+        mut state: Locked<'_>,
+        mut sink: T,
+        mut may_watch: bool,
+    ) -> Option<T::Output> {
+        let found = loop {
+            if let Some(found) = self.take_short(&mut state, &mut sink) {
+                break Some(found);
+            }
+            if !std::mem::take(&mut may_watch) || !self.end.waiter().poll_briefly(&mut state) {
+                break self.next_slow(&mut state, sink);
+            }
         };
-        if must_turn {
-            // The message must not be lost. A thread that waits meets the same fault.
-            let _ = self.end.group.reactor.try_turn(Before::Polling);
+        if found.is_some() {
+            if self.end.wakeups().is_poll_due(&mut state, true) {
+                drop(state);
+                // The turn's error is dropped so that the message is not lost; a thread that blocks
+                // gets the same error.
+                let _ = self.end.group.reactor.try_turn(Before::Polling);
+            } else if T::ACKS {
+                state.open_fast_path(&self.end.config);
+            }
         }
-        Ok(found)
+        found
     }
 
     /// Takes the next message from the inbox, the peer's memory, or the socket.
     #[inline(always)]
     fn next<T: Sink>(&self, state: &mut Locked<'_>, mut sink: T) -> Option<T::Output> {
-        match self.take_fast(state, &mut sink) {
+        match self.take_short(state, &mut sink) {
             Some(found) => Some(found),
             None => self.next_slow(state, sink),
         }
@@ -134,7 +180,7 @@ impl ReceiveDriver<'_> {
 
     /// Takes the next message on the fast path, which nearly all messages over shared memory take.
     #[inline(always)]
-    fn take_fast<T: Sink>(&self, state: &mut Locked<'_>, mut sink: T) -> Option<T::Output> {
+    fn take_short<T: Sink>(&self, state: &mut Locked<'_>, mut sink: T) -> Option<T::Output> {
         if self.end.config.delivery == Delivery::AtMostOnce {
             return None;
         }
@@ -144,7 +190,7 @@ impl ReceiveDriver<'_> {
             taking.finish();
             return None;
         };
-        let Some(Delivered { bytes, token, attempt }) = core.offer_fast_path(is_behind) else {
+        let Some(Delivered { bytes, token, attempt }) = core.offer_short(is_behind) else {
             taking.finish();
             return None;
         };
@@ -297,6 +343,41 @@ pub(crate) trait Sink {
     const ACKS: bool = false;
 
     fn take(&mut self, payload: Payload<'_>, info: MessageInfo) -> Self::Output;
+}
+
+/// Copies a delivered message into memory of its own.
+pub(crate) struct OwnedSink;
+
+impl Sink for OwnedSink {
+    type Output = (Bytes, MessageInfo);
+
+    #[inline]
+    fn take(&mut self, payload: Payload<'_>, info: MessageInfo) -> (Bytes, MessageInfo) {
+        (payload.to_bytes(), info)
+    }
+}
+
+/// A sink that passes a message to the application's code, and acknowledges it when that code
+/// returns.
+struct ReadSink<F> {
+    read: Option<F>,
+}
+
+impl<R, F: FnOnce(&[u8], &MessageInfo) -> R> Sink for ReadSink<F> {
+    type Output = R;
+
+    const ACKS: bool = true;
+
+    #[inline(always)]
+    fn take(&mut self, payload: Payload<'_>, info: MessageInfo) -> R {
+        let bytes = match payload {
+            Payload::Short(bytes) => bytes,
+            Payload::Own(bytes) => bytes,
+        };
+        let Some(read) = self.read.take() else { unreachable!("one message is taken") };
+        // The lock of the link is held here.
+        locking_nothing(|| read(bytes, &info))
+    }
 }
 
 impl<T: Sink> Sink for &mut T {

@@ -14,7 +14,7 @@ use partywall_reconcile::Position;
 
 use super::connections::Connections;
 use super::waiter::Waits;
-use super::{Endpoint, Locked, State};
+use super::{Endpoint, Locked, SlowSend, State};
 use crate::drive::Before;
 use crate::error::{Refused, SendError, Stopped, TrySendError, WaitError};
 use crate::link_state::{LinkState, SendFault};
@@ -29,43 +29,50 @@ pub(crate) struct SendDriver<'a> {
 impl SendDriver<'_> {
     /// Sends messages if the link has room now.
     pub(crate) fn try_send(&self, load: Load<'_>) -> Result<(), TrySendError> {
-        self.try_send_by(load.amount(), &mut { load })
+        let state = self.end.lock().map_err(SendError::from)?;
+        self.try_send_by(state, load.amount(), &mut { load })
     }
 
     /// Sends messages, and waits for room until `deadline`.
     pub(crate) fn send(&self, load: Load<'_>, deadline: Option<Instant>) -> Result<(), SendError> {
-        self.send_by(load.amount(), deadline, load)
+        self.send_by(self.end.lock()?, load.amount(), deadline, load)
     }
 
-    /// Sends a message of `len` bytes that `fill` writes, if there is room now.
-    #[inline]
-    pub(crate) fn try_send_with(
+    /// Sends a message of `len` bytes that did not take the fast path; waits for room until
+    /// `deadline`.
+    #[inline(never)]
+    pub(super) fn send_slow<F: FnOnce(&mut [u8])>(
         &self,
         len: usize,
-        fill: impl FnOnce(&mut [u8]),
-    ) -> Result<(), TrySendError> {
-        self.try_send_by(Amount::message(len), &mut Filled { len, fill: Some(fill) })
-    }
-
-    /// As [`try_send_with`](Self::try_send_with), but waits for room until `deadline`.
-    #[inline]
-    pub(crate) fn send_with(
-        &self,
-        len: usize,
-        fill: impl FnOnce(&mut [u8]),
+        slow: SlowSend<'_, F>,
         deadline: Option<Instant>,
     ) -> Result<(), SendError> {
-        self.send_by(Amount::message(len), deadline, Filled { len, fill: Some(fill) })
+        let SlowSend { state, fill } = slow;
+        let message = Filled { len, fill: Some(fill) };
+        self.send_by(state?, Amount::message(len), deadline, message)
+    }
+
+    /// As [`send_slow`](Self::send_slow), if there is room now.
+    #[inline(never)]
+    pub(super) fn try_send_slow<F: FnOnce(&mut [u8])>(
+        &self,
+        len: usize,
+        slow: SlowSend<'_, F>,
+    ) -> Result<(), TrySendError> {
+        let SlowSend { state, fill } = slow;
+        let state = state.map_err(SendError::from)?;
+        self.try_send_by(state, Amount::message(len), &mut Filled { len, fill: Some(fill) })
     }
 
     #[inline(always)]
     fn send_by(
         &self,
+        state: Locked<'_>,
         amount: Amount,
         deadline: Option<Instant>,
         mut message: impl Put,
     ) -> Result<(), SendError> {
-        match self.try_send_by(amount, &mut message) {
+        match self.try_send_by(state, amount, &mut message) {
             Ok(()) => Ok(()),
             Err(TrySendError::Never(error)) => Err(error),
             Err(TrySendError::Full) => self.wait_and_send(amount, deadline, message),
@@ -92,19 +99,23 @@ impl SendDriver<'_> {
     }
 
     #[inline(always)]
-    fn try_send_by(&self, amount: Amount, message: &mut impl Put) -> Result<(), TrySendError> {
-        let must_turn = {
-            let mut state = self.end.lock().map_err(SendError::from)?;
-            match self.send_now(&mut state, amount, message) {
-                // If no thread waits, no other thread connects or notices that the connection
-                // broke.
-                Ok(()) => state.is_detached() || self.end.wakeups().is_poll_due(&mut state, true),
-                Err(refused) => return self.refused(state, refused),
-            }
-        };
-        if must_turn {
-            // The message is sent even if the turn fails.
+    fn try_send_by(
+        &self,
+        mut state: Locked<'_>,
+        amount: Amount,
+        message: &mut impl Put,
+    ) -> Result<(), TrySendError> {
+        if let Err(refused) = self.send_now(&mut state, amount, message) {
+            return self.refused(state, refused);
+        }
+        // If no thread blocks on the group, no other thread would connect, or notice that the
+        // connection broke.
+        if state.is_detached() || self.end.wakeups().is_poll_due(&mut state, true) {
+            drop(state);
+            // The turn's error is dropped, because the message is already sent.
             let _ = self.end.group.reactor.try_turn(Before::Polling);
+        } else {
+            state.open_fast_path(&self.end.config);
         }
         Ok(())
     }

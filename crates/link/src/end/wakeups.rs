@@ -122,8 +122,7 @@ impl WakeupDriver<'_> {
     #[inline]
     pub(super) fn arm_later(&self, state: &mut Locked<'_>) {
         let rest = &state.wakeups;
-        let is_declared = rest.for_records && (rest.for_room || !rest.awaits_room);
-        if rest.is_listed || is_declared || !state.is_shared() {
+        if rest.is_listed || rest.is_declared() || !state.is_shared() {
             return;
         }
         let me: Weak<dyn Source> = self.end.me.clone();
@@ -210,7 +209,29 @@ impl Wakeups {
         self.is_unsettled && !self.is_late
     }
 
-    /// Notes that a thread waits for room, or for acknowledgements.
+    /// Whether a message that is received and acknowledged gives this end anything else to do.
+    pub(super) fn are_pending_for_receiver(&self) -> bool {
+        let is_armed_in_time = self.is_listed || self.is_declared();
+        self.replying > 0 || !is_armed_in_time || !self.is_settled_in_time()
+    }
+
+    /// Whether the peer notifies this end of everything that a thread waits for.
+    #[inline]
+    const fn is_declared(&self) -> bool {
+        self.for_records && (self.for_room || !self.awaits_room)
+    }
+
+    /// Messages of frequent callers until the socket is polled as well.
+    pub(super) const fn unpolled(&self) -> u32 {
+        self.polls.skips
+    }
+
+    /// Sets that number: the fast path takes them over, and gives back those that are left.
+    pub(super) const fn set_unpolled(&mut self, messages: u32) {
+        self.polls.skips = messages;
+    }
+
+    /// Records that a thread waits for room, or for acknowledgements.
     pub(super) const fn await_room(&mut self) {
         self.awaits_room = true;
     }

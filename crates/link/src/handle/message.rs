@@ -16,9 +16,9 @@ use std::time::Instant;
 use bytes::Bytes;
 use partywall_reconcile::{Position, StreamId};
 
-use crate::end::{Endpoint, MessageInfo, Sink};
+use crate::end::{Endpoint, MessageInfo};
 use crate::error::{AckError, ReplyError};
-use crate::link_state::{DeliveryId, Payload};
+use crate::link_state::DeliveryId;
 
 /// A message of a link, in memory of its own, so the application may keep it as long as it likes.
 pub struct Message {
@@ -50,18 +50,6 @@ impl MessageInfo {
             return Ok(link.send_driver().send(crate::end::Load::Message(&[answer]), deadline)?);
         }
         link.receive_driver().reply(self.token, &[answer], deadline)
-    }
-}
-
-/// Takes a message in memory of its own.
-pub(crate) struct OwnedSink;
-
-impl Sink for OwnedSink {
-    type Output = (Bytes, MessageInfo);
-
-    #[inline]
-    fn take(&mut self, payload: Payload<'_>, info: MessageInfo) -> (Bytes, MessageInfo) {
-        (payload.to_bytes(), info)
     }
 }
 

@@ -24,7 +24,7 @@ use partywall_sys::epoll::EventFlags;
 use partywall_sys::{ForkGuard, Listener};
 
 use crate::config::{Config, LoginAnswer, LoginRequest};
-use crate::drive::{Before, Monitor};
+use crate::drive::{Before, Entered, Monitor};
 use crate::end::{Endpoint, Home};
 use crate::error::{AcceptError, BindError, OpenError};
 use crate::group::Group;
@@ -76,7 +76,9 @@ pub(super) struct ServerState {
     pub(super) last_refusal: Option<String>,
 }
 
-/// One address of a server.
+impl Entered for ServerState {}
+
+/// A listener, with the address that it has bound.
 pub(super) struct Listening {
     pub(super) listener: Listener,
     pub(super) address: Address,

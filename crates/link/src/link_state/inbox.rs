@@ -228,8 +228,18 @@ impl Inbox {
         self.incoming.arrive(at, footprint)
     }
 
-    /// Takes the record at the front of `input`, whose first word is `first`, from a peer with this
-    /// window.
+    /// Notes that every record up to `position` arrived and was consumed, while the inbox held no
+    /// message.
+    pub(super) fn passed(&mut self, position: Position) {
+        debug_assert!(self.is_empty(), "messages are consumed in order");
+        let received = self.received();
+        let arrived = self.incoming.arrive(received, position.since(received));
+        let consumed = self.incoming.consume(position);
+        debug_assert!(arrived.is_ok() && consumed.is_ok(), "positions only rise");
+    }
+
+    /// Takes the record at the front of `input`, whose first word is `first`. `window` is that of
+    /// the peer.
     ///
     /// # Errors
     /// A violation: the connection has to be closed, and nothing of the record is kept.

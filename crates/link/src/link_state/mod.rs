@@ -9,6 +9,7 @@
 //!
 //!   mod.rs          LinkState: messages out and in, and the two sleeps
 //!   attach.rs       what two ends agree on: connections, epochs, skips, quarantine
+//!   fast_path.rs    short messages over shared memory, while no other work is pending
 //!   conn.rs         one connection: its handshake, and the bytes that go out
 //!   inbox.rs        messages that arrived, until they are acknowledged
 //!   peer_memory.rs  the peer's memory, as the present connection reads it (SPEC 16)
@@ -34,7 +35,7 @@
 //!
 //!   activated, and is_shared()?  If not: as over a socket; the descriptors are closed
 //!     read    nothing in the inbox? ─▶ pull_present ─ true ─▶ offer, one message at a time;
-//!             each Err goes to ended(conn, end).  offer_fast_path does both at once
+//!             each Err goes to ended(conn, end).  offer_short does both at once
 //!     write   send, publish; ack_to, reply: nothing goes to the socket; acknowledge does nothing
 //!             then is_doorbell_due ─ true ─▶ ring the peer's doorbell, before any wait
 //!     full    send polls by itself whether there is room
@@ -63,6 +64,7 @@ mod attach;
 mod conn;
 mod end;
 mod events;
+mod fast_path;
 mod inbox;
 mod peer_memory;
 #[cfg(all(test, not(shuttle)))] // the tests use files
@@ -99,6 +101,7 @@ pub use self::attach::StaleEpoch;
 pub(crate) use self::conn::Conn;
 pub(crate) use self::end::{End, Violation};
 pub use self::events::Event;
+pub(crate) use self::fast_path::{FastPath, Opening};
 pub(crate) use self::inbox::Payload;
 pub(crate) use self::peer_memory::PeerMapping;
 
@@ -112,6 +115,7 @@ pub(crate) struct LinkState {
     events: Events,
     /// The peer's memory, if the present connection uses shared memory.
     peer_memory: Option<PeerMemory>,
+    fast_path: FastPath,
 }
 
 impl LinkState {
@@ -150,7 +154,8 @@ impl LinkState {
         let inbox = Inbox::new(durable.acked_offset);
         let store = Store::new(provenance, durable, state, consumed, export);
         let (attachment, events) = (Attachment::default(), Events::default());
-        let mut link = Self { store, retained, inbox, attachment, events, peer_memory: None };
+        let (peer_memory, fast_path) = (None, FastPath::default());
+        let mut link = Self { store, retained, inbox, attachment, events, peer_memory, fast_path };
         link.count_attempts();
         link.commit_state();
         // The delivered position is erased only after the commit. If the owner is killed in
@@ -402,7 +407,7 @@ impl LinkState {
     ///                          pull_present, offer: they find it, or what is wrong
     /// ```
     #[inline(always)]
-    pub(crate) fn offer_fast_path(&mut self, is_behind: bool) -> Option<Delivered<'_>> {
+    pub(crate) fn offer_short(&mut self, is_behind: bool) -> Option<Delivered<'_>> {
         let stream = self.inbox.stream()?;
         let memory = present(&mut self.peer_memory, &self.attachment)?;
         let may_read = self.attachment.acks_from.is_some() && memory.fault.is_none();
@@ -461,7 +466,7 @@ impl LinkState {
     }
 
     /// As [`ack_last_delivered`](Self::ack_last_delivered), for a message that
-    /// [`offer_fast_path`](Self::offer_fast_path) just delivered.
+    /// [`offer_short`](Self::offer_short) just delivered.
     #[inline(always)]
     pub(crate) fn ack_in_flight(&mut self) {
         if let Some(acked_offset) = self.inbox.in_flight() {

@@ -39,6 +39,7 @@ use std::cell::UnsafeCell;
 use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
 use partywall_layout::link::compact;
@@ -151,7 +152,8 @@ impl PeerMapping {
             ring: self.memory.part(geometry.ring_offset, geometry.ring.bytes())?,
             slab: self.memory.part(geometry.slab_offset, geometry.slab_bytes)?,
             ring_size: geometry.ring,
-            view: self.view,
+            damage: self.view.as_ref().map_or(&UNDAMAGED, |view| view.0.damage()),
+            _view: self.view,
         })
     }
 }
@@ -183,7 +185,10 @@ pub(super) struct PeerMemory {
     ring: PeerMem,
     slab: PeerMem,
     ring_size: RingSize,
-    view: Option<Arc<View>>,
+    /// Set once zeros replaced a truncated part. A sealed memfd cannot be truncated.
+    damage: &'static AtomicBool,
+    /// Keeps that flag for this memory.
+    _view: Option<Arc<View>>,
 }
 
 /// A compact record whose message was copied into the log.
@@ -194,6 +199,14 @@ pub(super) struct ShortCompact {
     pub(super) digest: RecordDigest,
     /// The place of the message in the log.
     pub(super) entry: Entry,
+}
+
+/// A compact record whose bytes were copied and checked.
+#[derive(Clone, Copy)]
+pub(crate) struct Sealed {
+    pub(super) end: Position,
+    pub(super) footprint: u64,
+    pub(super) digest: RecordDigest,
 }
 
 /// The result of one step in the peer's ring.
@@ -292,24 +305,36 @@ impl PeerMemory {
         words: (u64, u64),
         log: &mut Log,
     ) -> Option<ShortCompact> {
+        let from = log.end();
+        let tag = record::tag(stream.0.get());
+        let Sealed { end, footprint, digest } =
+            self.copy_short_compact(at, stream, tag, words, log.room())?;
+        Some(ShortCompact { end, footprint, digest, entry: log.since(from).behind(HEADER) })
+    }
+
+    /// Appends the short compact record that begins with these words to `room`, if it is valid: its
+    /// header with `tag`, and its message. With `None` the room is unchanged.
+    #[inline(always)]
+    pub(super) fn copy_short_compact(
+        &self,
+        at: Position,
+        stream: StreamId,
+        tag: u32,
+        words: (u64, u64),
+        room: &mut Vec<u8>,
+    ) -> Option<Sealed> {
         let (position, size) = (record_ring::Position(at.0), self.ring_size);
         let (len, crc) = compact::short_header(position, size, words, LOGGED_MAX)?;
         let footprint = record_ring::footprint(u64::from(len));
         let end = at.plus(footprint)?;
-        let (from, room) = (log.end(), log.room());
-        let head = compact::sealed_words(position, record::tag(stream.0.get()), len);
+        let from = room.len();
+        let head = compact::sealed_words(position, tag, len);
         self.ring.copy_headed_onto(head, self.offset(at) + HEADER, len as usize, room);
-        let sealed = log.since(from);
-        if compact::crc_of(log.get(sealed)) != crc || !self.is_still(stream) {
-            log.cut(from);
+        if compact::crc_of(&room[from..]) != crc || !self.is_still(stream) {
+            room.truncate(from);
             return None;
         }
-        Some(ShortCompact {
-            end,
-            footprint,
-            digest: RecordDigest(crc),
-            entry: sealed.behind(HEADER),
-        })
+        Some(Sealed { end, footprint, digest: RecordDigest(crc) })
     }
 
     /// Copies and checks the record that begins with these words. On an error, the caller truncates
@@ -471,7 +496,18 @@ impl PeerMemory {
         records == Wake::Notify || room == Wake::Notify
     }
 
-    /// Checks that the bytes read of the peer's file were within it.
+    /// As [`is_notify_due`](Self::is_notify_due), after a record was published that ends at `tail`.
+    #[inline(always)]
+    pub(super) fn is_notify_due_for_record(&mut self, tail: Position, consumed: Position) -> bool {
+        let has_room = self.notified_consumed.0 < consumed.0;
+        (self.notified_tail, self.notified_consumed) = (tail, consumed);
+        let records = self.records.check();
+        // A single fence precedes both loads.
+        let room = if has_room { self.room.check_early() } else { Wake::No };
+        records == Wake::Notify || room == Wake::Notify
+    }
+
+    /// Checks that all bytes that were read lay within the peer's file.
     ///
     /// # Errors
     /// The connection has to be closed, because the peer truncated its file.
@@ -484,7 +520,9 @@ impl PeerMemory {
     /// copied before this call may be such zeros.
     #[inline]
     fn is_damaged(&self) -> bool {
-        self.view.as_ref().is_some_and(|view| view.0.is_damaged())
+        // ORDER: Acquire, as in `FileView::is_damaged`: the handler that sets the flag may have run
+        // on another thread.
+        self.damage.load(Ordering::Acquire)
     }
 
     #[inline]
@@ -546,7 +584,9 @@ fn truncated() -> End {
     End::Broken("the peer's file was truncated".to_owned())
 }
 
-/// How far ahead to prefetch, as channels do.
+/// The flag of memory that cannot be truncated; never set.
+static UNDAMAGED: AtomicBool = AtomicBool::new(false);
+/// How many bytes ahead to prefetch, which is the distance that channels use.
 const AHEAD_BYTES: u64 = 8 * SLOT_BYTES;
 /// Maximum number of reads of the slots while the peer is writing them; the peer notifies
 /// afterwards.

@@ -20,9 +20,9 @@ impl LinkState {
         self.offer(|payload, token, attempt| Delivery { bytes: payload.to_bytes(), token, attempt })
     }
 
-    /// The next message, by the fast path.
-    pub(in crate::link_state) fn next_by_fast_path(&mut self) -> Option<Delivery> {
-        let Delivered { bytes, token, attempt } = self.offer_fast_path(false)?;
+    /// Delivers the next message by the fast path, if that path finds one.
+    pub(in crate::link_state) fn next_short(&mut self) -> Option<Delivery> {
+        let Delivered { bytes, token, attempt } = self.offer_short(false)?;
         let bytes = bytes::Bytes::copy_from_slice(bytes);
         Some(Delivery { bytes, token, attempt })
     }

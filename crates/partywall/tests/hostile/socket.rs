@@ -194,7 +194,7 @@ fn fill_and_block(doorbell: &Doorbell) {
 }
 
 #[test]
-fn full_blocking_doorbells_of_an_isolated_peer_never_block_us() {
+fn full_blocking_doorbells_of_an_untrusted_peer_never_block_us() {
     let _alone = partywall_testkit::alone();
     let _watchdog = Watchdog::new("blocking doorbells", Duration::from_secs(60));
     let (mut foe, mut channel) = meet(&config(), BOTH);
@@ -243,7 +243,7 @@ fn doorbells_that_were_handed_out_in_vain_are_not_used() {
 }
 
 #[test]
-fn what_an_isolated_peer_changes_afterwards_changes_no_message() {
+fn what_an_untrusted_peer_changes_afterwards_changes_no_message() {
     let _together = partywall_testkit::together();
     let (mut foe, mut channel) = meet(&config(), BOTH);
     let ring = foe.geometry.ring_offset as usize;

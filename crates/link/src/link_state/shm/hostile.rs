@@ -41,8 +41,9 @@ fn changed_bytes_are_never_a_message() {
         server.core.poll_acked();
         assert!(server.core.acked() <= tail);
         server.core.is_doorbell_due();
-        // Messages of the fast path are checked as well; it leaves all others to the second path.
-        let fast_path = if round % 2 == 0 { server.core.next_by_fast_path() } else { None };
+        // Messages of the fast path are checked, too; the fast path leaves all other records to the
+        // second path.
+        let fast_path = if round % 2 == 0 { server.core.next_short() } else { None };
         short += usize::from(fast_path.is_some());
         let pulled = match fast_path {
             Some(_) => Ok(true),
@@ -234,7 +235,7 @@ fn truncated_peer_file_ends_the_connection_only() {
         let server = &mut pair.sides[SERVER];
         let conn = server.conn.as_mut().unwrap();
         let pulled = [server.core.pull(conn), server.core.pull(conn)];
-        assert!(server.core.next_by_fast_path().is_none());
+        assert!(server.core.next_short().is_none());
         let is_returned = pulled.iter().any(|pulled| matches!(pulled, Err(End::Broken(_))));
         assert!(is_returned, "{left} bytes left: {pulled:?}");
         assert!(!server.core.is_active());
@@ -281,7 +282,7 @@ fn invalid_record_on_the_fast_path_takes_no_memory() {
     let next = server.inbox.received().0;
     kept[CLIENT].file().write_all_at(b"other", 16384 + next + 60).unwrap();
     for _ in 0..50 {
-        assert!(server.next_by_fast_path().is_none());
+        assert!(server.next_short().is_none());
         assert!(server.inbox.log().room().is_empty());
     }
 }

@@ -10,7 +10,7 @@ use partywall_reconcile::{Direction, Epoch, Report};
 use super::memory::{INLINE_MAX, TestStore};
 use super::oracle::Ledger;
 use crate::link_state::tests::Delivery;
-use crate::link_state::{Answer, Conn, End, LinkState, ReplyFault, SendFault};
+use crate::link_state::{Answer, Conn, End, FastPath, LinkState, Opening, ReplyFault, SendFault};
 use crate::protocol::codec;
 use crate::protocol::frame::{Frame, Names};
 
@@ -25,11 +25,13 @@ pub(super) struct World {
     epochs: bool,
     sides: [Side; 2],
     wires: Vec<Wire>,
-    /// Messages that came through shared memory, and not by the fast path.
+    /// Messages that came through shared memory into the inbox.
     pub(super) pulled: u64,
-    /// Messages that came by the fast path.
-    pub(super) fast_path: u64,
-    /// The messages that each side sent.
+    /// Messages that were delivered at once, straight from shared memory.
+    pub(super) at_once: u64,
+    /// Messages that were sent and received while the fast path was open.
+    pub(super) streamed: [u64; 2],
+    /// For each end, the messages that it sent.
     ledgers: [Ledger; 2],
 }
 
@@ -62,7 +64,8 @@ impl World {
             sides: [side(1), side(2)],
             wires: Vec::new(),
             pulled: 0,
-            fast_path: 0,
+            at_once: 0,
+            streamed: [0; 2],
             ledgers: [Ledger::default(), Ledger::default()],
         };
         world.reopen(CLIENT);
@@ -72,7 +75,7 @@ impl World {
 
     pub(super) fn step(&mut self) {
         let side = self.below(2);
-        match self.below(100) {
+        match self.below(110) {
             0..30 => self.send(side),
             30..55 => self.consume(side),
             55..60 => self.connect(),
@@ -80,6 +83,7 @@ impl World {
             64..66 => self.reopen(side),
             66..67 if self.epochs => self.raise(side),
             67..70 => self.acknowledge(side, true),
+            100.. => self.stream(side),
             _ => self.deliver_some(),
         }
     }
@@ -234,13 +238,70 @@ impl World {
         true
     }
 
-    /// The next message, by one of the two paths.
+    /// Sends and receives by the fast path, as long as it is open and a few times.
+    fn stream(&mut self, side: usize) {
+        let epoch = self.epoch(side);
+        let opening = Opening {
+            messages: 1 + u32::try_from(self.below(7)).unwrap(),
+            may_send: self.below(4) > 0,
+            may_receive: self.below(4) > 0,
+            is_behind: self.below(2) == 0,
+        };
+        // The path opens when nothing else is left to be done.
+        (0..20).all(|_| self.consume_one(side));
+        let opens = |core: &mut LinkState| {
+            core.is_doorbell_due();
+            FastPath::open(core, opening)
+        };
+        if !self.sides[side].core.as_mut().is_some_and(opens) {
+            return;
+        }
+        for _ in 0..self.below(20) {
+            if self.below(3) == 0 {
+                self.send(1 - side);
+            }
+            let (is_sent, reads, settles) =
+                (self.below(2) == 0, self.below(8) > 0, self.below(8) == 0);
+            let (number, len) = (self.ledgers[side].count(), 8 + self.below(60));
+            let Some(core) = &mut self.sides[side].core else { return };
+            let is_open = FastPath::is_open(core);
+            if is_sent {
+                let fill = |room: &mut [u8]| {
+                    room.fill(7);
+                    room[..8].copy_from_slice(&number_bytes(number));
+                };
+                if FastPath::send(core, len, fill).is_ok() {
+                    assert!(is_open && opening.may_send, "seed {}", self.seed);
+                    self.ledgers[side].sent(epoch, number, core.tail().0);
+                    self.streamed[0] += 1;
+                }
+            } else if let Some(record) = FastPath::copy_next(core) {
+                assert!(is_open && opening.may_receive, "seed {}", self.seed);
+                // Otherwise the reader panics, and the message comes next again.
+                if reads {
+                    let (number, _) =
+                        FastPath::read(core, record, |bytes, _| number_of(bytes)).unwrap();
+                    self.ledgers[1 - side].consumed(epoch, number);
+                    self.streamed[1] += 1;
+                }
+            }
+            if settles {
+                FastPath::settle(core);
+            }
+        }
+        let Some(core) = &mut self.sides[side].core else { return };
+        FastPath::settle(core);
+        FastPath::close(core);
+        assert!(!FastPath::is_in_use(core), "seed {}", self.seed);
+    }
+
+    /// Delivers the next message, by one of the two receive paths.
     fn next(&mut self, side: usize) -> Option<Delivery> {
         if self.below(4) > 0 {
-            let fast_path = self.sides[side].core.as_mut()?.next_by_fast_path();
-            if fast_path.is_some() {
-                self.fast_path += 1;
-                return fast_path;
+            let delivery = self.sides[side].core.as_mut()?.next_short();
+            if delivery.is_some() {
+                self.at_once += 1;
+                return delivery;
             }
         }
         self.pull(side);
