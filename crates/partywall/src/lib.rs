@@ -56,7 +56,7 @@
 //! | [`AcceptError`] | `TimedOut` | `TimedOut` | |
 //!
 //! A peer that finishes in good order causes no error of `recv`, which returns `None`. `Session`
-//! contains a [`SessionError`]: its variant `Closed` means the peer, `ClosedHere` this side.
+//! contains a [`SessionError`]: `Closed` and `ClosedByPeer` mean the peer, `ClosedHere` this side.
 //! Futures take no deadline: a caller wraps them in `tokio::time::timeout`.
 //!
 //! ```

@@ -29,7 +29,7 @@ use crate::socket::FDS_MAX;
 pub(crate) struct Ancillary {
     pub(crate) fds: Vec<OwnedFd>,
     pub(crate) credentials: Option<Credentials>,
-    /// The sender's process, if the socket asks for it and the kernel has it.
+    /// A pidfd of the sender's process, if the socket asks for one and the kernel supports that.
     pub(crate) process: Option<OwnedFd>,
     /// Whether the sender attached more than [`FDS_MAX`] descriptors; the excess has been closed.
     pub(crate) excess: bool,
@@ -65,8 +65,8 @@ impl Ancillary {
             // A negative number is the error that kept the kernel from making the descriptor.
             Message::Process(number) if number < 0 => {}
             Message::Process(number) => {
-                // SAFETY: the kernel has just installed this descriptor for us, and no other code
-                // knows its number.
+                // SAFETY: the kernel has just installed this descriptor for this process, and no
+                // other code knows its number.
                 self.process = Some(unsafe { OwnedFd::from_raw_fd(number) });
             }
             Message::Rights(data) => {

@@ -73,7 +73,7 @@ impl ForkGuard {
     /// True in a process that was forked, directly or not, from the process that took this guard.
     #[inline]
     pub fn is_child(&self) -> bool {
-        // ORDER: Relaxed, see `current`.
+        // ORDER: Relaxed, as in `current`: the word guards no other memory.
         self.word.load(Ordering::Relaxed) != self.value && self.is_child_slow()
     }
 
@@ -146,7 +146,7 @@ fn generation() -> u64 {
     asked_pid() << 32 | micros & u64::from(u32::MAX)
 }
 
-/// The process id, by a system call.
+/// The process id of this process, by a system call.
 fn asked_pid() -> u64 {
     u64::from(std::process::id())
 }

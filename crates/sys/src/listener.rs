@@ -43,7 +43,7 @@ pub struct Listener {
     path: Option<SocketPath>,
     fd: OwnedFd,
     family: Family,
-    /// The bound address in readable form.
+    /// The address that the socket is bound to, in readable form.
     label: Option<String>,
 }
 

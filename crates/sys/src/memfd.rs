@@ -100,7 +100,7 @@ impl OwnMap {
         self.fd.as_fd()
     }
 
-    /// The sealed descriptor, shared with whatever sends it later.
+    /// The sealed descriptor, shared with the code that sends it later.
     pub(crate) fn shared_fd(&self) -> Arc<OwnedFd> {
         Arc::clone(&self.fd)
     }

@@ -6,13 +6,13 @@
 //!   off: no read does
 //! ```
 //!
-//! `SO_PEERPIDFD` would be one call less, but it names the process that called `listen`: a manager
-//! that passed its socket on, or the parent of the one that accepts.
+//! `SO_PEERPIDFD` would save a call, but it names the process that called `listen`. That may be a
+//! manager that passed its socket on, or the parent of the process that accepts.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-/// Turns the option on or off.
+/// Turns `SO_PASSPIDFD` of `socket` on or off.
 pub(crate) fn set(socket: BorrowedFd<'_>, is_on: bool) -> io::Result<()> {
     let value = libc::c_int::from(is_on);
     let size = libc::socklen_t::try_from(size_of_val(&value)).map_err(io::Error::other)?;
@@ -25,6 +25,6 @@ pub(crate) fn set(socket: BorrowedFd<'_>, is_on: bool) -> io::Result<()> {
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-// <asm-generic/socket.h>; PA-RISC and SPARC number them otherwise (see `ancillary`).
+// <asm-generic/socket.h>; PA-RISC and SPARC have other numbers (see `ancillary`).
 const SOL_SOCKET: libc::c_int = 1;
 const SO_PASSPIDFD: libc::c_int = 76;

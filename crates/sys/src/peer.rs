@@ -167,21 +167,22 @@ impl PidFdError {
     }
 }
 
-/// Where a process lives, compared with this one.
+/// The namespaces of a process, compared with those of the calling process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Namespaces {
-    /// In our user namespace and in our pid namespace.
+    /// The process lives in the user namespace and in the pid namespace of the calling process.
     Same,
-    /// In another pid namespace; whether in another user namespace is not known if the process is
-    /// not visible from here.
+    /// The process lives in another pid namespace. It may also live in another user namespace,
+    /// which is unknown if the process is not visible to the calling process.
     OtherPid,
-    /// In another user namespace.
+    /// The process lives in another user namespace.
     OtherUser,
-    /// It cannot be read: the process is gone, `/proc` is not our own, or access is denied.
+    /// The namespaces cannot be read: the process has ended, `/proc` is that of another pid
+    /// namespace, or access is denied.
     Unknown,
 }
 
-/// Where process `pid` lives; 0 is a process that is not visible in our pid namespace.
+/// Where process `pid` lives; 0 means a process that is not visible in the caller's pid namespace.
 ///
 /// The check is by number, so the caller must hold a [`PidFd`] of that process and check that it
 /// still lives *after* this call.
@@ -218,9 +219,9 @@ pub(crate) fn one_process(pid: i32) -> io::Result<Pid> {
     pid.ok_or_else(|| io::ErrorKind::InvalidInput.into())
 }
 
-/// Our process id, as the kernel's calls take it.
+/// Process id of this process, in the type that system calls take.
 pub(crate) fn own_pid() -> i32 {
-    // Ids of processes are below 2^22.
+    // The conversion cannot fail, because process ids are below 2^22.
     i32::try_from(fork::own_pid()).unwrap_or(i32::MAX)
 }
 

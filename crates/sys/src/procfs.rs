@@ -33,7 +33,8 @@ pub(crate) fn fdinfo(fd: impl AsFd) -> io::Result<String> {
     let path = format!("/proc/thread-self/fdinfo/{}", fd.as_fd().as_raw_fd());
     let mut file = File::open(&path)?;
     let mut text = [0; FDINFO_SIZE];
-    // The kernel makes such a file in one piece, so a read that does not fill the buffer is whole.
+    // The kernel generates such a file in one piece, so a read that does not fill the buffer has
+    // all of it.
     let size = file.read(&mut text)?;
     if size == FDINFO_SIZE {
         return read_text(path);
@@ -41,7 +42,7 @@ pub(crate) fn fdinfo(fd: impl AsFd) -> io::Result<String> {
     Ok(String::from_utf8_lossy(&text[..size]).into_owned())
 }
 
-/// The status flags in a description of [`fdinfo`].
+/// The status flags in a text that [`fdinfo`] returned.
 pub(crate) fn flags(info: &str) -> Option<OFlags> {
     let flags = u32::from_str_radix(field(info, "flags")?, 8).ok()?;
     Some(OFlags::from_bits_retain(flags))
@@ -54,8 +55,8 @@ pub(crate) fn namespaces(process: &str) -> Option<[PathBuf; 2]> {
     Some([of_kind("user")?, of_kind("pid")?])
 }
 
-/// Our own user and pid namespace. They are read once: a process moves to another user namespace
-/// before it connects, or not at all.
+/// The user and pid namespace of this process, which are read once: a process moves to another user
+/// namespace before it connects, or not at all.
 pub(crate) fn own_namespaces() -> Option<[PathBuf; 2]> {
     OWN.get(|own| own.namespaces.clone(), |own| own.namespaces = namespaces("thread-self"))
 }
@@ -69,7 +70,7 @@ pub(crate) fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
 }
 
 /// Whether `/proc` is that of this process's pid namespace; another `/proc` would show other
-/// processes. One that once was right is not examined again.
+/// processes. A `/proc` that was found to be right is not checked again.
 pub(crate) fn is_our_own() -> bool {
     let shows_us = || {
         let own = own_pid().to_string();
@@ -79,8 +80,8 @@ pub(crate) fn is_our_own() -> bool {
     OWN.get(|own| own.has_own_proc, |own| own.has_own_proc = shows_us()).is_some()
 }
 
-/// What `/proc` says of one process, and the fork guard's word of that process: a forked child has
-/// another, and reads for itself.
+/// The values that `/proc` has for one process, and the fork guard's word of that process: a forked
+/// child has another word, and reads the values for itself.
 #[derive(Debug, Default)]
 struct OwnProcess {
     word: u64,
@@ -89,14 +90,15 @@ struct OwnProcess {
 }
 
 /// The values that this process has read. A child may be forked while another thread holds the
-/// lock, so no thread ever blocks on it: it reads the value again.
+/// lock, so no thread ever blocks on the lock: it reads the value again instead.
 struct OwnValues(RwLock<OwnProcess>);
 
 static OWN: OwnValues =
     OwnValues(RwLock::new(OwnProcess { word: 0, has_own_proc: None, namespaces: None }));
 
 impl OwnValues {
-    /// A value that `find` reads and `known` returns; it is kept unless it is `None`.
+    /// The value that `known` has, or else that `find` reads, which is then kept unless it is
+    /// `None`.
     fn get<T>(
         &self,
         known: impl Fn(&OwnProcess) -> Option<T>,
@@ -125,10 +127,10 @@ impl OwnValues {
     }
 }
 
-/// Larger than the description of a pidfd or an eventfd, in bytes.
+/// Size of a buffer in bytes: more than the description of a pidfd or an eventfd has.
 const FDINFO_SIZE: usize = 1024;
 
-/// Larger than any file read here, `/proc/PID/maps` of a large process included.
+/// Upper bound of the bytes read of one file: more than `/proc/PID/maps` of a large process has.
 const TEXT_SIZE_MAX: u64 = 64 << 20;
 
 #[cfg(test)]

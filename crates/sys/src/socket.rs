@@ -40,7 +40,7 @@ use crate::{pass_pidfd, send_queue};
 pub struct Socket {
     fd: OwnedFd,
     family: Family,
-    /// Who the peer is, if the call that made the socket knew.
+    /// Label of the peer, if the call that made the socket knew it.
     label: Option<Arc<str>>,
 }
 
@@ -64,10 +64,11 @@ pub struct Received {
     pub fds: Vec<OwnedFd>,
     /// The credentials of the sender, as the kernel verified them; `None` over TCP.
     pub credentials: Option<Credentials>,
-    /// The process that the credentials name, from the kernel: only while
+    /// A pidfd of the process that the credentials name, made by the kernel; only while
     /// [`Socket::set_pass_pidfd`] is on.
     pub process: Option<PidFd>,
-    /// Descriptors were lost: our descriptor limit, a security module, or more than [`FDS_MAX`].
+    /// Whether descriptors were lost: because of this process's descriptor limit, a security
+    /// module, or more than [`FDS_MAX`] descriptors.
     pub truncated: bool,
 }
 
@@ -89,7 +90,7 @@ impl Socket {
         Socket { fd, family, label: None }
     }
 
-    /// As `new`, for a peer of this name. The system need not be asked for it.
+    /// Like `new`, for a peer whose label is known, so that no system call has to find it.
     pub(crate) fn labelled(fd: OwnedFd, family: Family, label: &str) -> Socket {
         Socket { fd, family, label: Some(label.into()) }
     }
@@ -146,8 +147,8 @@ impl Socket {
         })
     }
 
-    /// Makes each [`receive`](Self::receive) bring a descriptor of the sender's process, or not.
-    /// It applies to bytes that were sent before, too.
+    /// Sets whether each [`receive`](Self::receive) returns a descriptor of the sender's process.
+    /// The setting applies to bytes that were sent before, too.
     ///
     /// # Errors
     ///
@@ -156,8 +157,7 @@ impl Socket {
         pass_pidfd::set(self.fd.as_fd(), is_on)
     }
 
-    /// Credentials of the process that called `listen` on the other end of a connection made here.
-    /// `None` over TCP.
+    /// Credentials of the process that called `listen`, if this process connected. `None` over TCP.
     #[must_use]
     pub fn peer_credentials(&self) -> Option<Credentials> {
         if self.family == Family::Tcp {
@@ -197,7 +197,8 @@ impl Socket {
         let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(FDS_MAX), ScmCredentials(1))];
         let mut control = SendAncillaryBuffer::new(&mut space);
         if credentials {
-            // User and group may change at any time; the process id does not.
+            // User and group may change at any time, so they are read each time; the process id
+            // does not change.
             let pid = one_process(own_pid())?;
             let own = UCred { pid, uid: geteuid(), gid: getegid() };
             let fits = control.push(SendAncillaryMessage::ScmCredentials(own));
@@ -334,7 +335,7 @@ impl Socket {
         Ok(Socket { fd: self.fd.try_clone()?, family, label })
     }
 
-    /// Releases the descriptor.
+    /// Converts the socket into its descriptor.
     pub fn into_fd(self) -> OwnedFd {
         self.fd
     }
@@ -379,8 +380,8 @@ pub(crate) fn label(address: SocketAddrAny) -> Option<String> {
     Some(format!("unix:@{}", String::from_utf8_lossy(name)))
 }
 
-/// True for the name of a client that did not bind: with SO_PASSCRED the kernel assigns an abstract
-/// one of five hexadecimal digits at connect.
+/// Whether the kernel chose the name in `label`: for a client with SO_PASSCRED that did not bind,
+/// it assigns an abstract name of five hexadecimal digits.
 pub(crate) fn is_given_by_kernel(label: &str) -> bool {
     label.strip_prefix("unix:@").is_some_and(|name| {
         name.len() == 5 && name.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b))

@@ -198,7 +198,7 @@ impl Drop for Directory {
     }
 }
 
-/// Longest wait of a check.
+/// Longest time that a check may take.
 const TIMEOUT: Duration = Duration::from_secs(10);
 /// Longest wait of one accept before the client is checked again.
 const ACCEPT_STEP: Duration = Duration::from_millis(100);

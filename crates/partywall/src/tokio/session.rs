@@ -137,8 +137,8 @@ impl Session {
     /// peer receives them within [`Config::linger`](crate::Config::linger).
     ///
     /// Later operations of this side report `code` and `reason`, in [`SessionError::ClosedHere`].
-    /// Neither is transmitted: the peer learns only that the session ended in good order. To tell
-    /// the peer a code, use [`go_away`](Self::go_away) or [`Stream::reset`].
+    /// The peer reports them in [`SessionError::ClosedByPeer`], unless they found no room within
+    /// the linger time. A reason longer than 255 bytes is cut. Other protocols transmit neither.
     ///
     /// # Panics
     /// Panics if the code is reserved for the protocol: 0xffffff00 or greater.

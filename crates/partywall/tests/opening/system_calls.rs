@@ -21,9 +21,9 @@ use std::time::Duration;
 /// Openings of one process: the first one fills what the process keeps of itself.
 const OPENINGS: usize = 3;
 /// System calls of one side in one opening.
-const CALLS_MAX: usize = 64;
+const CALLS_MAX: usize = 58;
 /// The same for the first opening of a process, which reads what it keeps.
-const FIRST_CALLS_MAX: usize = 140;
+const FIRST_CALLS_MAX: usize = 125;
 
 #[test]
 fn connector_needs_few_system_calls() {
