@@ -34,34 +34,34 @@ use super::{DeliveryId, LinkState, NotifyDue, attempt};
 /// The fast path of a link, with everything done on it since the last settlement.
 #[derive(Debug, Default)]
 pub(crate) struct FastPath {
-    /// Messages that may still take it; 0 while it is closed.
+    /// The number of messages that may still take the fast path; 0 while the path is closed.
     left: u32,
     may_send: bool,
-    /// `None` if messages of the peer may not take it.
+    /// `None` if messages of the peer may not take the fast path.
     reader: Option<Reader>,
-    /// How far the peer's stream is consumed.
+    /// The consumed position: messages of the peer before it were received and acknowledged.
     consumed: Position,
     traffic: Traffic,
-    /// The header and the message that are being read.
+    /// A copy of the record that the receiver reads: its header, then its message.
     copied: Vec<u8>,
 }
 
-/// The place of the next record of the peer.
+/// The place of the peer's next record, and what the receiver needs to check that record.
 #[derive(Clone, Copy, Debug)]
 struct Reader {
     stream: StreamId,
-    /// The tag of that stream.
+    /// The tag of `stream`, which each of its compact records carries.
     tag: u32,
     next: Position,
-    /// The digest of the record that ends there.
+    /// The digest of the record that ends at `next`.
     digest: RecordDigest,
-    /// Consumed position from which on the peer must be notified.
+    /// The receiver must notify the peer when the consumed position reaches this position.
     notify_at: Position,
     /// More records are likely to lie behind the next one.
     is_behind: bool,
 }
 
-/// Messages and their bytes that took the fast path.
+/// Counts of the messages that took the fast path, and of their bytes.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Traffic {
     pub(crate) messages_sent: u64,
@@ -73,23 +73,24 @@ pub(crate) struct Traffic {
 /// Conditions for the fast path that the driver knows, and the link state does not.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Opening {
-    /// Messages that may take the path.
+    /// The number of messages that may take the fast path before it closes.
     pub(crate) messages: u32,
     /// The driver has no control frame to send.
     pub(crate) may_send: bool,
     /// A message that is received and acknowledged gives the driver no other work.
     pub(crate) may_receive: bool,
-    /// The receiver lags behind its peer: more messages are likely to lie there.
+    /// The receiver lags behind the peer: the ring probably holds more messages.
     pub(crate) is_behind: bool,
 }
 
 impl FastPath {
-    /// Opens the path, as far as the state of the link allows it; `false` if it does not.
+    /// Opens the fast path for sending, receiving or both, as the state of the link allows.
+    /// Returns `false` if the state allows neither.
     pub(crate) fn open(link: &mut LinkState, opening: Opening) -> bool {
         if link.is_fenced() || link.is_quarantined() || !link.is_shared() || link.has_fault() {
             return false;
         }
-        // A notification of the peer would report bytes of the slab, too.
+        // A batch's acks and freed bytes of the slab need a frame, which the fast path never sends.
         let may_send = opening.may_send
             && link.attachment.acked_by_batch.is_none()
             && link.inbox.slab_unacked() == 0;
@@ -104,27 +105,28 @@ impl FastPath {
         is_open
     }
 
-    /// Closes the path, which is settled; returns how many messages might still have taken it.
+    /// Closes the fast path, after the caller has settled it. Returns how many messages might still
+    /// have taken the path.
     pub(crate) fn close(link: &mut LinkState) -> u32 {
         let path = &mut link.fast_path;
         (path.may_send, path.reader) = (false, None);
         std::mem::take(&mut path.left)
     }
 
-    /// Whether a message may take the path.
+    /// Whether a message may take the fast path.
     pub(crate) fn is_open(link: &LinkState) -> bool {
         link.fast_path.left > 0
     }
 
-    /// Whether a message may take the path, or anything done on it is not settled.
+    /// Whether a message may take the fast path, or messages that took it are not settled yet.
     #[inline]
     pub(crate) fn is_in_use(link: &LinkState) -> bool {
         let Self { left, traffic, .. } = &link.fast_path;
         *left > 0 || traffic.messages_sent > 0 || traffic.messages_received > 0
     }
 
-    /// Hands over to inbox and durable state how far was received and acknowledged; returns the
-    /// traffic since the last call.
+    /// Stores the received and the acknowledged position in the inbox and the durable state.
+    /// Returns the traffic since the last call.
     pub(crate) fn settle(link: &mut LinkState) -> Traffic {
         let path = &mut link.fast_path;
         if let Some(reader) = &mut path.reader {
@@ -133,7 +135,8 @@ impl FastPath {
                 link.inbox.passed(position);
                 link.store.durable.acked_offset = Some(AckedOffset { stream, position, digest });
             }
-            // A caller that settles while the path stays open is about to poll for the next record.
+            // A caller that settles an open path polls for the next record afterwards: the receiver
+            // has caught up.
             reader.is_behind = false;
         }
         std::mem::take(&mut path.traffic)
@@ -143,7 +146,7 @@ impl FastPath {
     /// peer must be notified.
     ///
     /// # Errors
-    /// The message cannot take this path; nothing changed.
+    /// Returns `fill` if the message cannot take the fast path; the link is unchanged.
     #[inline(always)]
     pub(crate) fn send<F: FnOnce(&mut [u8])>(
         link: &mut LinkState,
@@ -165,7 +168,8 @@ impl FastPath {
         Ok(memory.is_notify_due_for_record(tail, path.consumed))
     }
 
-    /// Copies the next record of the peer, if it is one that takes this path, and checks it.
+    /// Copies the peer's next record and checks it. Returns `None` if there is no record, or if it
+    /// cannot take the fast path.
     #[inline(always)]
     pub(crate) fn copy_next(link: &mut LinkState) -> Option<Sealed> {
         let LinkState { fast_path: path, peer_memory, .. } = link;
@@ -183,9 +187,9 @@ impl FastPath {
         Some(record)
     }
 
-    /// Has `read` read the message of the record that [`copy_next`](Self::copy_next) copied, and
-    /// acknowledges it when `read` returns. Returns its result, and whether the peer may have to be
-    /// notified; `None` if there was no record.
+    /// Calls `read` with the message that [`copy_next`](Self::copy_next) copied, and acknowledges
+    /// the message after `read` has returned. Returns the result of `read`, and whether the peer may
+    /// have to be notified; `None` while the fast path has no reader.
     #[inline(always)]
     pub(crate) fn read<R>(
         link: &mut LinkState,
@@ -196,7 +200,8 @@ impl FastPath {
         let (reader, memory) = (path.reader.as_mut()?, peer_memory.as_ref()?);
         let Sealed { end, digest, .. } = record;
         let Reader { stream, next: start, .. } = *reader;
-        // Before `read`: the message may be what crashes its receiver.
+        // The delivery is recorded before `read` runs: the message may crash its receiver, and the
+        // next owner must then count one attempt more.
         store.consumed.note_delivered(stream.0.get(), end.0);
         let message = &path.copied[HEADER..];
         path.traffic.messages_received += 1;
@@ -212,7 +217,8 @@ impl FastPath {
 }
 
 impl Reader {
-    /// Reads on where the link has arrived; `None` if its next message takes another path.
+    /// Returns a reader at the link's received position; `None` if the link's next message must take
+    /// the slow path.
     fn of(link: &LinkState, is_behind: bool) -> Option<Self> {
         let (memory, next) = link.next_pulled()?;
         let AckedOffset { stream, digest, .. } = link.acked_offset()?;
