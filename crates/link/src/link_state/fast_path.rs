@@ -90,7 +90,8 @@ impl FastPath {
         if link.is_fenced() || link.is_quarantined() || !link.is_shared() || link.has_fault() {
             return false;
         }
-        // A batch's acks and freed bytes of the slab need a frame, which the fast path never sends.
+        // An open batch's ack and consumed bytes of the slab need an acknowledgement, which the fast
+        // path never sends.
         let may_send = opening.may_send
             && link.attachment.acked_by_batch.is_none()
             && link.inbox.slab_unacked() == 0;
@@ -217,8 +218,8 @@ impl FastPath {
 }
 
 impl Reader {
-    /// Returns a reader at the link's received position; `None` if the link's next message must take
-    /// the slow path.
+    /// Returns a reader at the link's received position; `None` if the link's next message must
+    /// take the slow path.
     fn of(link: &LinkState, is_behind: bool) -> Option<Self> {
         let (memory, next) = link.next_pulled()?;
         let AckedOffset { stream, digest, .. } = link.acked_offset()?;
