@@ -90,8 +90,8 @@ impl FastPath {
         if link.is_fenced() || link.is_quarantined() || !link.is_shared() || link.has_fault() {
             return false;
         }
-        // An open batch's ack and consumed bytes of the slab need an acknowledgement, which the fast
-        // path never sends.
+        // An open batch's ack and consumed bytes of the slab need an acknowledgement, which the
+        // fast path never sends.
         let may_send = opening.may_send
             && link.attachment.acked_by_batch.is_none()
             && link.inbox.slab_unacked() == 0;
@@ -189,8 +189,8 @@ impl FastPath {
     }
 
     /// Calls `read` with the message that [`copy_next`](Self::copy_next) copied, and acknowledges
-    /// the message after `read` has returned. Returns the result of `read`, and whether the peer may
-    /// have to be notified; `None` while the fast path has no reader.
+    /// the message after `read` has returned. Returns the result of `read`, and whether the peer
+    /// may have to be notified; `None` while the fast path has no reader.
     #[inline(always)]
     pub(crate) fn read<R>(
         link: &mut LinkState,
