@@ -21,6 +21,11 @@ use crate::error::{AckError, ReplyError};
 use crate::link_state::DeliveryId;
 
 /// A message of a link, in memory of its own, so the application may keep it as long as it likes.
+///
+/// Dropping a message does not acknowledge it. The link delivers it again after
+/// [`rewind`](crate::Link::rewind) or a restart of this process. With
+/// [`Delivery::AtMostOnce`](crate::Delivery::AtMostOnce), a received message is acknowledged
+/// already.
 pub struct Message {
     bytes: Bytes,
     info: MessageInfo,

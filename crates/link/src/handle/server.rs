@@ -35,7 +35,9 @@ use crate::storage::{OpenStorage, Storage};
 use crate::store::Key;
 use partywall::{Address, AddressError};
 
-/// Serves links at an address.
+/// Serves links at an address. [`Client`](crate::Client) has an example of both sides.
+///
+/// Over TCP, a server needs [`Config::on_login`] or [`Config::allow_anonymous_tcp`].
 ///
 /// Connections are accepted and answered only while some thread waits in [`accept`](Self::accept)
 /// or for any of the server's links, or polls the [`group`](Self::group).
@@ -162,6 +164,8 @@ impl Server {
     }
 
     /// Returns the next link that a client has attached and that has no handle yet; waits for one.
+    /// A client that attaches again uses its existing link, which `accept` returns only once while
+    /// it has a handle.
     ///
     /// # Errors
     /// [`AcceptError`] lists the reasons.

@@ -70,7 +70,8 @@ impl Session {
     /// the session.
     ///
     /// # Errors
-    /// Returns [`SessionError`], the reason why the session is over.
+    /// Returns [`SessionError`] if the session ended without a close: the peer died, or a fault
+    /// ended the session.
     pub fn accept(&self) -> Result<Option<Stream>, SessionError> {
         loop {
             if let Ok(accepted) = self.wait(None, |context| self.handle.poll_accept(context)) {

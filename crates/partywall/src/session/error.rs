@@ -20,7 +20,8 @@ pub enum SessionError {
         /// The reason that the caller gave to `close`.
         reason: Arc<str>,
     },
-    /// The peer closed the session without a code or reason, or its connection was lost.
+    /// The peer closed the session without a code or reason ([`Closed::Finished`]), or its
+    /// connection was lost ([`Closed::Disconnected`]).
     #[error(transparent)]
     Closed(Closed),
     /// The peer closed the session, and said why.
@@ -147,7 +148,7 @@ pub enum StreamSendError {
     /// This side has already finished or reset its sending direction.
     #[error("this side has finished or reset the stream")]
     ClosedHere,
-    /// Credit or room is lacking, and the policy is
+    /// Credit or room is lacking. Only `try_send` returns this error, and `send` under the policy
     /// [`BackPressure::Error`](crate::BackPressure::Error).
     #[error("no credit or room now")]
     Full,

@@ -77,7 +77,8 @@ impl Session {
     /// the session.
     ///
     /// # Errors
-    /// Returns [`SessionError`], the reason why the session is over.
+    /// Returns [`SessionError`] if the session ended without a close: the peer died, or a fault
+    /// ended the session.
     pub async fn accept(&self) -> Result<Option<Stream>, SessionError> {
         let accept = |context: &mut Context<'_>| {
             within_budget(context, |context| self.handle.poll_accept(context))
