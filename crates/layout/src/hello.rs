@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The frames of the handshake, and the messages of the control socket (SPEC 2).
+//! The frames of the handshake (SPEC 2).
 //!
 //! ```text
 //!  connector                             acceptor
@@ -78,13 +78,6 @@ pub const DESCRIPTORS_MAX: usize = 7;
 pub static REGION_ALONE: &[u8] = &[DESCRIPTOR_REGION];
 /// The descriptors of an OFFER with doorbells.
 pub static REGION_AND_DOORBELLS: &[u8] = &[DESCRIPTOR_REGION, DESCRIPTOR_RECORDS, DESCRIPTOR_ROOM];
-
-/// Message of the control socket, one byte: a doorbell, so the peer checks the shared memory (SPEC
-/// 6.6).
-pub const CONTROL_DOORBELL: u8 = 1;
-/// Message of the control socket: this byte, then four bytes of segment number, with the segment's
-/// descriptor attached (SPEC 5.4).
-pub const CONTROL_SEGMENT: u8 = 2;
 
 /// HELLO, the first frame that each side sends: identity and features of its sender.
 ///

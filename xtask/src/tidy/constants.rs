@@ -105,10 +105,7 @@ impl Code {
                 scope = format!("{module}::{name}");
             } else if line == "}" {
                 scope.clone_from(&module);
-            } else if let Some(rest) = line.trim_start().strip_prefix("pub const ")
-                && let Some((name, rest)) = rest.split_once(": ")
-                && is_constant(name)
-            {
+            } else if let Some((name, rest)) = constant(line) {
                 let mut text = rest.to_owned();
                 while !text.ends_with(';') && !text.ends_with('{') {
                     let Some(more) = lines.next() else { break };
@@ -148,9 +145,10 @@ impl Code {
             fields.iter().map(move |(field, _)| format!("{path}.{field}"))
         });
         let constants = self.constants.iter();
-        // A list of texts and a hash over rules are left out, because this textual rule cannot
+        // Texts, structures and a hash over rules are left out, because this textual rule cannot
         // compute their values.
-        let constants = constants.filter(|(_, (of, value))| !of.contains("str") && value != "{");
+        let is_number = |of: &str, value: &str| !of.contains("str") && of != "Self" && value != "{";
+        let constants = constants.filter(move |(_, (of, value))| is_number(of, value));
         constants.map(|(path, _)| path.clone()).chain(fields).chain(self.kinds.keys().cloned())
     }
 
@@ -304,6 +302,12 @@ fn body<'a, T>(
     lines.take_while(|line| *line != "}").filter_map(|line| read(line.trim())).collect()
 }
 
+/// The name and the rest of a line that begins a public constant.
+fn constant(line: &str) -> Option<(&str, &str)> {
+    let rest = line.trim_start().strip_prefix("pub const ")?;
+    rest.split_once(": ").filter(|(name, _)| is_constant(name))
+}
+
 fn name_of_braced(line: &str) -> Option<&str> {
     line.strip_suffix(" {").filter(|name| !name.contains('<'))
 }
@@ -348,9 +352,8 @@ fn numbers_of(spec: &str) -> BTreeMap<String, BTreeMap<String, String>> {
         }
         let cells: Vec<&str> = line.trim_matches('|').split('|').map(str::trim).collect();
         for pair in cells.windows(2) {
-            if let [number, name] = pair
-                && number.parse::<u32>().is_ok()
-            {
+            let [number, name] = pair else { continue };
+            if number.parse::<u32>().is_ok() {
                 let rows = numbers.entry(section.to_owned()).or_default();
                 rows.insert((*name).to_owned(), (*number).to_owned());
             }

@@ -5,6 +5,7 @@
 
 use super::writer::{RingWriter, SocketWriter, blob, blob_with_credit, first, segment};
 use super::{Image, PEER_BLOCKS_MAX, REGION_BYTES, RING_BYTES, SESSION, pattern};
+use partywall_layout::control::ControlSegment;
 use partywall_layout::hello::{self, Descriptors, Hello, Offer, Ready, RejectHead};
 use partywall_layout::{FallbackReason, Geometry, Kind, Refusal};
 use zerocopy::IntoBytes;
@@ -27,7 +28,7 @@ pub fn images() -> Vec<Image> {
     images.push(region());
     images.extend([three_records(), wrapped(), stale(), batch_open(), batch()]);
     images.extend([blobs(), segments(), fragments(), fragments_aborted(), closed()]);
-    images.extend([session_blobs(), socket(), socket_cut()]);
+    images.extend([session_blobs(), socket(), socket_cut(), control(), control_skipped()]);
     images
 }
 
@@ -298,6 +299,30 @@ fn socket_cut() -> Image {
     socket.send(Kind::Blob, &blob(0, 0, 0, 20_000), &pattern(100));
     let about = "the sender died within a message: what was whole is delivered, the rest is not";
     socket_image("socket-cut", "0 Data \"whole\"; cut", about, socket)
+}
+
+fn control() -> Image {
+    let frame = |number| ControlSegment::new(number);
+    let bytes = [&[1, 1], frame(1).as_bytes(), &[1], frame(2).as_bytes()].concat();
+    let expected = "doorbell; doorbell; segment 1; doorbell; segment 2";
+    control_image("control-segments", expected, "doorbells, and the frames of two segments", bytes)
+}
+
+fn control_skipped() -> Image {
+    let unknown = [200, 2, 12, 0, 1, 2, 3, 4, 5, 6, 7, 8];
+    // A segment's frame that a later version has made longer.
+    let longer = [2, 1, 12, 0, 2, 0, 0, 0, 0xee, 0xee, 0xee, 0xee];
+    let bytes =
+        [&unknown[..], ControlSegment::new(1).as_bytes(), &[255, 0, 4, 0], &longer].concat();
+    let expected = "skipped type=200 descriptors=2; segment 1; skipped type=255 descriptors=0; \
+                    segment 2";
+    let about = "frames of unknown types from 128 on are skipped, and their descriptors closed";
+    control_image("control-unknown-skipped", expected, about, bytes)
+}
+
+fn control_image(name: &str, expected: &str, about: &'static str, bytes: Vec<u8>) -> Image {
+    let (name, expected) = (format!("{name}.bin"), expected.to_owned());
+    Image { name, kind: "control", from: 0, expected, about, bytes }
 }
 
 fn frame(name: &str, expected: &str, about: &'static str, bytes: &[u8]) -> Image {

@@ -35,6 +35,7 @@ pub fn images() -> Vec<Image> {
     images.extend(segments());
     images.extend(fragments());
     images.extend(sockets());
+    images.extend(control());
     images
 }
 
@@ -131,6 +132,11 @@ fn regions() -> Vec<Image> {
         region("size", "not the descriptor's size", |h| h.region_size = 65_536.into()),
         region("session", "a region of another session", |h| h.session_id[15] ^= 1),
         region("role", "the receiver's own region", |h| h.role = 0.into()),
+        region("kind-0", "no kind of region", |h| h.kind = 0.into()),
+        region("kind-topic", "a region of kind 3, reserved for topics", |h| h.kind = 3.into()),
+        region("kind-unknown", "a region of a kind that no document defines", |h| {
+            h.kind = 77.into()
+        }),
         region("ring-odd", "a ring of 5000 bytes", |h| h.ring_size = 5000.into()),
         region("ring-small", "a ring of 2048 bytes", |h| h.ring_size = 2048.into()),
         region("ring-huge", "a ring of 2 GiB", |h| h.ring_size = (1 << 31).into()),
@@ -169,6 +175,9 @@ fn words() -> Vec<Image> {
         word("word-high-bit", 2, "bit 63 set", old | 1 << 63),
         word("kind-0", 3, "kind 0", 64 | 1),
         word("kind-16", 3, "kind 16", 64 | 16 << 1 | 1),
+        word("kind-17", 3, "kind 17, reserved for SUBSCRIBE", 64 | 17 << 1 | 1),
+        word("kind-18", 3, "kind 18, reserved for TOPIC", 64 | 18 << 1 | 1),
+        word("kind-19", 3, "kind 19, reserved for LOST", 64 | 19 << 1 | 1),
         word("kind-30", 3, "kind 30", 64 | 30 << 1 | 1),
     ]
 }
@@ -337,6 +346,26 @@ fn sockets() -> Vec<Image> {
         of("blob-max", 11, "longer than message_max", &[(Kind::Blob, blob(0, 0, 0, 65_537))]),
         of("blob-huge", 11, "2^64 - 1 bytes", &[(Kind::Blob, blob(0, 0, 0, u64::MAX))]),
         of("close-data", 4, "DATA after CLOSE_WRITE", &[(Kind::CloseWrite, vec![]), data]),
+    ]
+}
+
+fn control() -> Vec<Image> {
+    let of = |name: &str, about, bytes: &[u8]| {
+        image(&format!("control-{name}"), "control", 0, 15, about, bytes.to_vec())
+    };
+    vec![
+        of("byte-0", "neither a doorbell nor a frame", &[1, 0]),
+        of("type-3", "a frame of type 3, reserved", &[3, 1, 8, 0, 1, 0, 0, 0]),
+        of("type-4", "a frame of type 4, reserved", &[4, 1, 12, 0, 1, 0, 0, 0, 1, 0, 0, 0]),
+        of("type-5", "a frame of type 5, reserved", &[5, 1, 8, 0, 1, 0, 0, 0]),
+        of("type-127", "the last type that may not be skipped", &[127, 0, 4, 0]),
+        of("segment-old", "a segment's frame of 5 bytes, without a head", &[2, 1, 0, 0, 0]),
+        of("segment-short", "a segment's frame without its number", &[2, 1, 4, 0]),
+        of("segment-long", "a frame of 65 bytes", &[&[2, 1, 65, 0][..], &[0; 61]].concat()),
+        of("segment-two", "a segment's frame with two descriptors", &[2, 2, 8, 0, 1, 0, 0, 0]),
+        of("segment-none", "a segment's frame without descriptor", &[2, 0, 8, 0, 1, 0, 0, 0]),
+        of("skipped-short", "a frame shorter than its head", &[200, 0, 3, 0]),
+        of("skipped-many", "a frame with five descriptors", &[200, 5, 4, 0]),
     ]
 }
 

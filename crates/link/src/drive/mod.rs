@@ -51,5 +51,5 @@
 mod monitor;
 mod reactor;
 
-pub(super) use monitor::{Monitor, MonitorGuard};
+pub(super) use monitor::{Entered, Monitor, MonitorGuard, Monitored};
 pub(super) use reactor::{Before, Reactor, Source};

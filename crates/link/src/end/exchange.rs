@@ -188,7 +188,7 @@ impl Exchange<'_> {
 }
 
 #[cold]
-fn notify_doorbell(state: &State) {
+pub(super) fn notify_doorbell(state: &State) {
     let wire = state.active().map(|index| &state.connections.wires[index]);
     let doorbell = wire.and_then(|wire| wire.doorbells.as_ref()?.peers.as_ref());
     // Notifying an intact eventfd does not fail. A peer that damages its own doorbell loses only

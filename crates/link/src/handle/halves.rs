@@ -17,7 +17,7 @@ use crate::handle::batch::Batch;
 use crate::handle::link::{Handle, Link, alone};
 use crate::handle::message::{Message, Token};
 use crate::handle::message_ref::{MessageRef, RefBuffer};
-use crate::handle::view::{MessageView, recv_with, try_recv_with};
+use crate::handle::view::MessageView;
 
 /// The sending direction of a link. Clones send into the same link.
 #[derive(Clone, Debug)]
@@ -42,11 +42,7 @@ impl Sender {
     /// # Errors
     /// The errors of [`Link::send`].
     pub fn send(&self, message: &[u8]) -> Result<(), SendError> {
-        self.handle.end.send_driver().send_with(
-            message.len(),
-            |room| room.copy_from_slice(message),
-            None,
-        )
+        self.handle.end.send_with(message.len(), |room| room.copy_from_slice(message), None)
     }
 
     /// Does the same as [`Link::try_send`].
@@ -54,10 +50,7 @@ impl Sender {
     /// # Errors
     /// The errors of [`Link::try_send`].
     pub fn try_send(&self, message: &[u8]) -> Result<(), TrySendError> {
-        self.handle
-            .end
-            .send_driver()
-            .try_send_with(message.len(), |room| room.copy_from_slice(message))
+        self.handle.end.try_send_with(message.len(), |room| room.copy_from_slice(message))
     }
 
     /// Does the same as [`Link::send_deadline`].
@@ -65,7 +58,7 @@ impl Sender {
     /// # Errors
     /// The errors of [`Link::send_deadline`].
     pub fn send_deadline(&self, message: &[u8], deadline: Instant) -> Result<(), SendError> {
-        self.handle.end.send_driver().send_with(
+        self.handle.end.send_with(
             message.len(),
             |room| room.copy_from_slice(message),
             Some(deadline),
@@ -78,7 +71,7 @@ impl Sender {
     /// The errors of [`Link::send_with`].
     #[inline]
     pub fn send_with(&self, len: usize, fill: impl FnOnce(&mut [u8])) -> Result<(), SendError> {
-        self.handle.end.send_driver().send_with(len, alone(fill), None)
+        self.handle.end.send_with(len, alone(fill), None)
     }
 
     /// Does the same as [`Link::try_send_with`].
@@ -91,7 +84,7 @@ impl Sender {
         len: usize,
         fill: impl FnOnce(&mut [u8]),
     ) -> Result<(), TrySendError> {
-        self.handle.end.send_driver().try_send_with(len, alone(fill))
+        self.handle.end.try_send_with(len, alone(fill))
     }
 
     /// Does the same as [`Link::send_with_deadline`].
@@ -105,7 +98,7 @@ impl Sender {
         fill: impl FnOnce(&mut [u8]),
         deadline: Instant,
     ) -> Result<(), SendError> {
-        self.handle.end.send_driver().send_with(len, alone(fill), Some(deadline))
+        self.handle.end.send_with(len, alone(fill), Some(deadline))
     }
 
     /// Does the same as [`Link::send_parts`].
@@ -250,7 +243,8 @@ impl Receiver {
         &mut self,
         read: impl FnOnce(MessageView<'_>) -> R,
     ) -> Result<Option<R>, RecvError> {
-        recv_with(&self.handle.end, None, read)
+        let end = &self.handle.end;
+        end.recv_with(None, |bytes, info| read(MessageView::new(bytes, info, end)))
     }
 
     /// Does the same as [`Link::try_recv_with`].
@@ -261,7 +255,8 @@ impl Receiver {
         &mut self,
         read: impl FnOnce(MessageView<'_>) -> R,
     ) -> Result<Option<R>, TryRecvError> {
-        try_recv_with(&self.handle.end, read)
+        let end = &self.handle.end;
+        end.try_recv_with(|bytes, info| read(MessageView::new(bytes, info, end)))
     }
 
     /// Does the same as [`Link::recv_with_deadline`].
@@ -273,7 +268,8 @@ impl Receiver {
         read: impl FnOnce(MessageView<'_>) -> R,
         deadline: Instant,
     ) -> Result<Option<R>, RecvError> {
-        recv_with(&self.handle.end, Some(deadline), read)
+        let end = &self.handle.end;
+        end.recv_with(Some(deadline), |bytes, info| read(MessageView::new(bytes, info, end)))
     }
 
     /// Does the same as [`Link::ack_to`].

@@ -21,15 +21,15 @@ use bytes::Bytes;
 use partywall::{Address, AddressError};
 use partywall_sys::biased::locking_nothing;
 
-use crate::end::{Endpoint, Load};
+use crate::end::{Endpoint, Load, OwnedSink};
 use crate::error::{
     AckError, RecvError, SendError, Stopped, SwitchError, TryRecvError, TrySendError, WaitError,
 };
 use crate::group::MemberId;
 use crate::handle::batch::Batch;
 use crate::handle::halves::{Receiver, Sender};
-use crate::handle::message::{Message, OwnedSink, Token};
-use crate::handle::view::{MessageView, recv_with, try_recv_with};
+use crate::handle::message::{Message, Token};
+use crate::handle::view::MessageView;
 use crate::link_state::Event;
 use crate::link_state::StaleEpoch;
 use crate::status::{Stats, Status};
@@ -107,11 +107,7 @@ impl Link {
     /// # Errors
     /// [`SendError`] lists the reasons. A lost connection is none.
     pub fn send(&self, message: &[u8]) -> Result<(), SendError> {
-        self.end().send_driver().send_with(
-            message.len(),
-            |room| room.copy_from_slice(message),
-            None,
-        )
+        self.end().send_with(message.len(), |room| room.copy_from_slice(message), None)
     }
 
     /// Sends a message if the link has room now.
@@ -119,7 +115,7 @@ impl Link {
     /// # Errors
     /// [`TrySendError`] lists the reasons.
     pub fn try_send(&self, message: &[u8]) -> Result<(), TrySendError> {
-        self.end().send_driver().try_send_with(message.len(), |room| room.copy_from_slice(message))
+        self.end().try_send_with(message.len(), |room| room.copy_from_slice(message))
     }
 
     /// Sends like [`send`](Self::send), but waits for room only until `deadline`.
@@ -127,11 +123,7 @@ impl Link {
     /// # Errors
     /// The errors of [`send`](Self::send).
     pub fn send_deadline(&self, message: &[u8], deadline: Instant) -> Result<(), SendError> {
-        self.end().send_driver().send_with(
-            message.len(),
-            |room| room.copy_from_slice(message),
-            Some(deadline),
-        )
+        self.end().send_with(message.len(), |room| room.copy_from_slice(message), Some(deadline))
     }
 
     /// Sends a message of `len` bytes that `fill` writes; waits for room first. This is the fastest
@@ -168,7 +160,7 @@ impl Link {
     /// that uses a link while `fill` unwinds may be waited for endlessly.
     #[inline]
     pub fn send_with(&self, len: usize, fill: impl FnOnce(&mut [u8])) -> Result<(), SendError> {
-        self.end().send_driver().send_with(len, alone(fill), None)
+        self.end().send_with(len, alone(fill), None)
     }
 
     /// Sends like [`send_with`](Self::send_with), if the link has room now.
@@ -181,7 +173,7 @@ impl Link {
         len: usize,
         fill: impl FnOnce(&mut [u8]),
     ) -> Result<(), TrySendError> {
-        self.end().send_driver().try_send_with(len, alone(fill))
+        self.end().try_send_with(len, alone(fill))
     }
 
     /// Sends like [`send_with`](Self::send_with), but waits for room only until `deadline`.
@@ -195,7 +187,7 @@ impl Link {
         fill: impl FnOnce(&mut [u8]),
         deadline: Instant,
     ) -> Result<(), SendError> {
-        self.end().send_driver().send_with(len, alone(fill), Some(deadline))
+        self.end().send_with(len, alone(fill), Some(deadline))
     }
 
     /// Sends one message, the concatenation of `parts`.
@@ -308,7 +300,8 @@ impl Link {
         &self,
         read: impl FnOnce(MessageView<'_>) -> R,
     ) -> Result<Option<R>, RecvError> {
-        recv_with(self.end(), None, read)
+        let end = self.end();
+        end.recv_with(None, |bytes, info| read(MessageView::new(bytes, info, end)))
     }
 
     /// Receives like [`recv_with`](Self::recv_with), if a message has arrived.
@@ -319,7 +312,8 @@ impl Link {
         &self,
         read: impl FnOnce(MessageView<'_>) -> R,
     ) -> Result<Option<R>, TryRecvError> {
-        try_recv_with(self.end(), read)
+        let end = self.end();
+        end.try_recv_with(|bytes, info| read(MessageView::new(bytes, info, end)))
     }
 
     /// Receives like [`recv_with`](Self::recv_with), but waits only until `deadline`.
@@ -331,7 +325,8 @@ impl Link {
         read: impl FnOnce(MessageView<'_>) -> R,
         deadline: Instant,
     ) -> Result<Option<R>, RecvError> {
-        recv_with(self.end(), Some(deadline), read)
+        let end = self.end();
+        end.recv_with(Some(deadline), |bytes, info| read(MessageView::new(bytes, info, end)))
     }
 
     /// Acknowledges the message that `token` names and all messages received before it.

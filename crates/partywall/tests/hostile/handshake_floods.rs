@@ -235,7 +235,7 @@ fn too_many_too_few_and_wrong_descriptors_are_named() {
     drop(region);
     let (wire, _) = home.greeted(&hello(BOTH));
     wire.send(Offer::shm(geometry.region_bytes, REGION_ALONE).as_bytes(), &[]);
-    assert_eq!(home.reason().0, VIOLATION, "no half");
+    assert_eq!(home.reason().0, VIOLATION, "no region");
     let (wire, _) = home.greeted(&hello(BOTH));
     wire.send(Offer::socket(1).as_bytes(), &[doorbell]);
     assert_eq!(home.reason().0, VIOLATION, "a descriptor for the socket");

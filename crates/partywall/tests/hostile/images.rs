@@ -173,7 +173,7 @@ fn offer(listener: &partywall_sys::Listener, header: &[u8]) {
     }
     let peer_blocks_max = U64::new(PEER_BLOCKS_MAX);
     assert!(wire.send_hello(&Hello { peer_blocks_max, ..hello(BOTH) }));
-    let mut region = OwnMap::create("foe-half", REGION_BYTES as usize).unwrap();
+    let mut region = OwnMap::create("hostile-region", REGION_BYTES as usize).unwrap();
     region.as_mut_slice()[..size_of_val(&header)].copy_from_slice(header.as_bytes());
     wire.send(Offer::shm(REGION_BYTES, REGION_ALONE).as_bytes(), &[region.as_fd()]);
     wire.send(Ready::new(TRANSPORT_SHM, 0).as_bytes(), &[]);

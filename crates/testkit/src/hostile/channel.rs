@@ -4,6 +4,7 @@
 
 use crate::deadline::within;
 use partywall::{Channel, Listener};
+use partywall_layout::control::ControlSegment;
 use partywall_layout::hello::{
     DESCRIPTOR_PIDFD, Descriptors, FEATURE_SHM, FEATURE_SOCKET, Frame, Hello, Offer,
     PREAMBLE_BYTES, REGION_AND_DOORBELLS, ROLE_ACCEPTOR, ROLE_CONNECTOR, Ready, TRANSPORT_SHM,
@@ -271,9 +272,8 @@ impl Foe {
 
     /// Sends the frame that announces a segment, with any descriptor.
     pub fn send_segment(&self, number: u32, descriptor: BorrowedFd<'_>) -> bool {
-        let mut frame = [partywall_layout::hello::CONTROL_SEGMENT; 5];
-        frame[1..].copy_from_slice(&number.to_le_bytes());
-        self.wire.send(&frame, &[descriptor])
+        let frame = ControlSegment::new(number);
+        self.wire.send(frame.as_bytes(), &[descriptor])
     }
 
     /// Adds a valid segment of `size` bytes; returns its number.

@@ -17,6 +17,7 @@ use partywall_layout::hello::{
 };
 use partywall_layout::record_ring::{Kind, WireHeader, footprint};
 use partywall_layout::segment::{CONTROL_OFFSET, LINE_BYTES, PAGE_BYTES};
+use partywall_layout::stream::OpenHead;
 use partywall_layout::{Geometry, Position, RecordHeader, RegionHeader};
 use partywall_ring::{AppendError, Consumer, OwnMem, PeerMem, Producer, Writable};
 use partywall_sys::poll::{self, PollFd, PollFlags};
@@ -106,14 +107,31 @@ impl SessionFoe {
 
     /// Sends a record; `false` if the victim has closed the connection.
     pub fn send(&mut self, kind: Kind, stream: u32, body: &[u8]) -> bool {
-        let stream = self.shifted(stream);
         if let Some(shm) = &mut self.shm {
+            let stream = shifted(self.role, stream);
             return shm.send(&self.wire, kind, stream, body);
         }
+        self.send_with(kind, stream, body, &[])
+    }
+
+    /// Sends a record over a socket, and bytes that follow it; `false` if the victim has closed the
+    /// connection.
+    pub fn send_with(&mut self, kind: Kind, stream: u32, body: &[u8], following: &[u8]) -> bool {
+        let bytes = self.on_socket(kind, stream, body, following);
+        self.send_bytes(&bytes)
+    }
+
+    /// The bytes of the next record on a socket, and of what follows it.
+    pub fn on_socket(&mut self, kind: Kind, stream: u32, body: &[u8], following: &[u8]) -> Vec<u8> {
+        let stream = shifted(self.role, stream);
         let len = u32::try_from(body.len()).unwrap();
         let header = RecordHeader { position: self.position, kind, len, stream };
         self.position = self.position.plus(footprint(len.into()));
-        let bytes = [header.to_wire().as_bytes(), body].concat();
+        [header.to_wire().as_bytes(), body, following].concat()
+    }
+
+    /// Sends bytes on the socket; `false` if the victim has closed the connection.
+    pub fn send_bytes(&self, bytes: &[u8]) -> bool {
         let mut sent = 0;
         while sent < bytes.len() {
             match self.wire.socket.write(&[IoSlice::new(&bytes[sent..])], false) {
@@ -122,6 +140,12 @@ impl SessionFoe {
             }
         }
         true
+    }
+
+    /// Sends OPEN with this metadata.
+    pub fn open(&mut self, stream: u32, metadata: &[u8]) -> bool {
+        let payload = [OpenHead::APPLICATION.as_bytes(), metadata].concat();
+        self.send(Kind::Open, stream, &payload)
     }
 
     /// Sends PING with this token.
@@ -150,7 +174,7 @@ impl SessionFoe {
             Some(shm) => shm.receive(&self.wire)?,
             None => self.receive_from_socket()?,
         };
-        received.stream = self.shifted(received.stream);
+        received.stream = shifted(self.role, received.stream);
         Some(received)
     }
 
@@ -186,20 +210,6 @@ impl SessionFoe {
         false
     }
 
-    /// Translates a stream's number between the two sides' counts; the translation is its own
-    /// inverse.
-    fn shifted(&self, stream: u32) -> u32 {
-        match stream {
-            0 => 0,
-            _ if !self.role.is_acceptor => stream,
-            // The translated number belongs to the same side and has the same index, except that
-            // the highest number has no counterpart.
-            u32::MAX => u32::MAX - 1,
-            odd if odd % 2 == 1 => odd + 1,
-            even => even - 1,
-        }
-    }
-
     fn read(&self, into: &mut [u8]) -> Option<()> {
         let mut filled = 0;
         while filled < into.len() {
@@ -209,6 +219,19 @@ impl SessionFoe {
             }
         }
         Some(())
+    }
+}
+
+/// Translates a stream's number between the two sides' counts; the translation is its own inverse.
+fn shifted(role: Role, stream: u32) -> u32 {
+    match stream {
+        0 => 0,
+        _ if !role.is_acceptor => stream,
+        // The translated number belongs to the same side and has the same index, except that the
+        // highest number has no counterpart.
+        u32::MAX => u32::MAX - 1,
+        odd if odd % 2 == 1 => odd + 1,
+        even => even - 1,
     }
 }
 

@@ -170,7 +170,7 @@ impl Pair {
         let side = &mut self.sides[at];
         // The message is taken by one of the two receive paths; the position decides which.
         let tries_fast_path = side.core.inbox.received().0 / 64 % 2 == 0;
-        let delivery = match tries_fast_path.then(|| side.core.next_by_fast_path()).flatten() {
+        let delivery = match tries_fast_path.then(|| side.core.next_short()).flatten() {
             Some(delivery) => delivery,
             None => {
                 if side.core.inbox.is_drained() {

@@ -87,7 +87,7 @@ fn stream_that_ends_under_its_reader_is_no_violation() {
             // Send until the ring is full; it fills because no message is acknowledged.
             let _ = client.core.send(&[&message(number, 20)]);
         }
-        assert!(server.core.next_by_fast_path().is_none());
+        assert!(server.core.next_short().is_none());
         let pulled = server.core.pull(server.conn.as_mut().unwrap());
         // The slot may still be empty. But a record of the new stream must never be taken for one
         // of the former stream.
@@ -102,7 +102,7 @@ fn complete_record_of_a_former_stream_is_not_delivered() {
         let [client, server] = &mut pair.sides;
         client.core.begin_epoch(partywall_reconcile::Epoch(1)).unwrap();
         assert!(server.core.is_pull_ready(), "nothing was written over it");
-        assert!(server.core.next_by_fast_path().is_none());
+        assert!(server.core.next_short().is_none());
         let pulled = server.core.pull(server.conn.as_mut().unwrap());
         assert_eq!(pulled, Err(End::Moved));
     }
@@ -143,7 +143,7 @@ fn records_are_not_read_before_begin() {
     pair.carry(SERVER);
     let client = &mut pair.sides[CLIENT];
     assert!(client.conn.as_ref().unwrap().is_active());
-    assert!(!client.core.is_pull_ready() && client.core.next_by_fast_path().is_none());
+    assert!(!client.core.is_pull_ready() && client.core.next_short().is_none());
     assert_eq!(client.core.pull(client.conn.as_mut().unwrap()), Ok(false));
     assert!(!client.core.poll_acked());
     pair.carry(CLIENT);
