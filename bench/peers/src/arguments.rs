@@ -70,7 +70,7 @@ pub enum Choice {
 /// The part of a process that no user started.
 #[derive(Subcommand, Clone, Debug)]
 pub enum Role {
-    /// The second process of a measurement
+    /// Run as the second process of a measurement
     #[command(hide = true)]
     Child {
         /// Stay on this CPU

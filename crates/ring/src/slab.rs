@@ -354,8 +354,8 @@ impl Slab {
         self.bins.insert(rest, rest_units);
     }
 
-    /// Returns a used chunk to the recent ones. The next allocation of its size reuses it without a
-    /// search.
+    /// Frees a chunk into the list of recently freed chunks. The next allocation of its size takes
+    /// it from there without a search.
     #[inline]
     fn release_chunk(&mut self, chunk: u32) {
         let this = &self.chunks[chunk as usize];

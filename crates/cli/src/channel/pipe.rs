@@ -179,8 +179,8 @@ fn send_blocks(
             return Ok(());
         }
         if count <= SMALL_MAX {
-            // A short message is copied, because the copy occupies a few slots of the ring, and a
-            // reserved message a whole block of memory.
+            // A short message is copied, because its copy occupies only a few slots of the ring; a
+            // reserved message would occupy a whole block of memory.
             let mut small = [0; SMALL_MAX];
             small[..count].copy_from_slice(&message[..count]);
             message.abort();

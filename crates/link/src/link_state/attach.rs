@@ -444,8 +444,8 @@ impl LinkState {
         })
     }
 
-    /// Makes one commit that stores the applied decision, the peer, its skip, the epoch before, and
-    /// their reports.
+    /// Stores the outcome of an attach in one commit: the applied decision, the peer's identity,
+    /// the range that the peer skipped, the end of the previous epoch, and the reports of both.
     fn settle_in(&mut self, conn: &Conn, answer: &Attach, applied: Applied) {
         let continuous = self.attachment.is_continuous(&answer.identity);
         let peer = Peer::of(&answer.identity);

@@ -662,8 +662,8 @@ impl Reservation<'_> {
         position
     }
 
-    /// Seals a message that the caller wrote in place: the record header needs the crc of the
-    /// message.
+    /// Completes a record whose message the caller wrote in place: writes the record header, with
+    /// the crc of the message. Returns the position at which the record ends.
     fn commit_compact(&mut self) -> Position {
         let begin = self.retained.producer.next_position(self.len);
         let (tag, bytes) = (self.retained.tag, self.bytes());

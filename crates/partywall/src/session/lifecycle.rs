@@ -38,8 +38,8 @@ pub(crate) enum Receiving {
     Finished,
     /// The peer reset the direction, with this code.
     Reset(u32),
-    /// This side stopped receiving. `is_over_there` is whether the peer has ended the direction as
-    /// well.
+    /// The local application stopped receiving. `is_over_there`: the peer has ended its sending
+    /// direction as well.
     Stopped {
         is_over_there: bool,
     },

@@ -48,8 +48,8 @@ use partywall::protocol::{ProtocolError, Recognition};
 pub enum Step {
     /// Write these bytes to the socket.
     Send(Vec<u8>),
-    /// Write this one byte, with the descriptors of the buffers and of the queue, in this order, in
-    /// one control message. Other implementations expect exactly that.
+    /// Write `byte`, and attach two descriptors to it in one control message: that of the buffers,
+    /// then that of the queue. Other implementations expect exactly that.
     SendDescriptors {
         /// The byte to write: 0.
         byte: u8,

@@ -134,7 +134,7 @@ impl Supervisor {
         Ok(())
     }
 
-    /// Maintains the sessions until the pool is closed.
+    /// Opens the pool's sessions, and replaces those that end, until the pool is closed.
     pub(super) async fn run(mut self) {
         while !self.shared.view.borrow().is_closed {
             let next_deadline = self.next_deadline();

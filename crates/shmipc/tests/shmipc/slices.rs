@@ -151,7 +151,7 @@ proptest! {
         assert_all_free(&regions);
     }
 
-    /// A ring against a plain queue; the counters start at any 64-bit number.
+    /// A ring behaves as a plain queue does, at whatever 64-bit number its counters start.
     #[test]
     fn elements_come_in_order(
         is_legacy: bool,

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 /// A listener that records the reasons of its refusals.
 pub struct Home {
-    /// The directory of the listener's socket, whose file name is `home`.
+    /// The directory that holds the listener's socket; the file name of the socket is `home`.
     pub place: Directory,
     /// The listener itself.
     pub listener: Listener,

@@ -329,7 +329,8 @@ impl SharedMemory {
         Ok(events)
     }
 
-    /// Closes one of the two ends of this side. Closing the last one hangs up.
+    /// Counts that the sender or the receiver of this process was dropped. After both, hangs up on
+    /// the peer.
     fn depart(&self) {
         let mut open = lock(&self.ends_open);
         *open -= 1;
