@@ -142,8 +142,8 @@ impl Bias {
     #[expect(clippy::needless_pass_by_value, reason = "a thread that left has no proof any more")]
     #[inline]
     pub fn leave(&self, inside: Inside) {
-        // ORDER: E4. Release pairs with the Acquire load of V3 in `take_over`: accesses of this thread
-        // to the value happen before those of the thread that waits there.
+        // ORDER: E4. Release pairs with the Acquire load of V3 in `take_over`: this thread's
+        // accesses to the value happen before those of the thread that waits there.
         self.inside[inside.slot()].store(0, Ordering::Release);
     }
 
@@ -195,8 +195,8 @@ impl Bias {
             heavy_barrier();
         }
         let mut polls = 0;
-        // ORDER: V3. Acquire pairs with the Release store of E4 in `leave`: accesses of the favoured
-        // thread to the value happen before those of this thread.
+        // ORDER: V3. Acquire pairs with the Release store of E4 in `leave`: accesses of the
+        // favoured thread to the value happen before those of this thread.
         while flag.load(Ordering::Acquire) != 0 && !seeded_fault("no_wait_for_vacancy") {
             polls += 1;
             pause(polls);

@@ -20,8 +20,9 @@ fn messages_of_every_length_arrive_in_order() {
         let Pair { server: _server, served, link } = ground.pair(&config());
         let count = 40 * LENS.len();
         thread::scope(|scope| {
-            scope.spawn(|| {
-                let (sender, _receiver) = link.split();
+            // The handle keeps what the thread returns: a link dropped earlier would end the stream.
+            let _halves = scope.spawn(|| {
+                let (sender, receiver) = link.split();
                 for number in 0..count {
                     let len = LENS[number % LENS.len()];
                     let sent = message(number, len);
@@ -40,6 +41,7 @@ fn messages_of_every_length_arrive_in_order() {
                     assert_eq!(fills, 1, "message {number}");
                 }
                 sender.wait_acked(soon()).unwrap();
+                (sender, receiver)
             });
             for number in 0..count {
                 let received = served.recv_deadline(soon()).unwrap().unwrap();
@@ -47,7 +49,8 @@ fn messages_of_every_length_arrive_in_order() {
                 received.ack().unwrap();
             }
             // A receiver that asks for a further message reports its acknowledgements.
-            assert!(matches!(served.try_recv(), Err(TryRecvError::Empty)));
+            let polled = served.try_recv();
+            assert!(matches!(polled, Err(TryRecvError::Empty)), "{polled:?}");
         });
     }
 }
