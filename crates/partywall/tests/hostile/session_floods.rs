@@ -47,12 +47,8 @@ fn flood(role: Role) {
         }
     }
     // The peer does not read the answers, so this side keeps only the newest one.
-    for token in 0..200_000 {
-        assert!(foe.ping(token));
-    }
-    for _ in 0..50_000 {
-        assert!(foe.send(Kind::GoAway, 0, &[0; 8]));
-    }
+    assert!(foe.flood_of_pings(0..200_000));
+    assert!(foe.flood(Kind::GoAway, 0, (0..50_000).map(|_| vec![0; 8])));
     assert!(foe.receive_answer(199_999));
     let (before, after) = (before.unwrap(), Footprint::now());
     assert!(after.resident_bytes < before.resident_bytes + GROWTH_MAX, "{before:?} {after:?}");

@@ -115,10 +115,54 @@ impl SessionFoe {
         if let Some(shm) = &mut self.shm {
             return shm.send(&self.wire, kind, stream, body);
         }
+        let record = self.record(kind, stream, body);
+        self.write(&record)
+    }
+
+    /// Sends a record for each of `bodies`, many with one system call or one doorbell. `false` if
+    /// the victim has closed the connection.
+    pub fn flood(
+        &mut self,
+        kind: Kind,
+        stream: u32,
+        bodies: impl IntoIterator<Item = Vec<u8>>,
+    ) -> bool {
+        let stream = self.shifted(stream);
+        let mut bytes = Vec::new();
+        for (index, body) in bodies.into_iter().enumerate() {
+            let is_batch_full = index % FLOOD_RECORDS == FLOOD_RECORDS - 1;
+            if let Some(shm) = &mut self.shm {
+                if !shm.append(&self.wire, kind, stream, &body) {
+                    return false;
+                }
+                if is_batch_full {
+                    shm.publish();
+                }
+                continue;
+            }
+            bytes.extend(self.record(kind, stream, &body));
+            if is_batch_full && !self.write(&std::mem::take(&mut bytes)) {
+                return false;
+            }
+        }
+        match &mut self.shm {
+            Some(shm) => {
+                shm.publish();
+                true
+            }
+            None => self.write(&bytes),
+        }
+    }
+
+    /// The bytes of the next record on a socket.
+    fn record(&mut self, kind: Kind, stream: u32, body: &[u8]) -> Vec<u8> {
         let len = u32::try_from(body.len()).unwrap();
         let header = RecordHeader { position: self.position, kind, len, stream };
         self.position = self.position.plus(footprint(len.into()));
-        let bytes = [header.to_wire().as_bytes(), body].concat();
+        [header.to_wire().as_bytes(), body].concat()
+    }
+
+    fn write(&self, bytes: &[u8]) -> bool {
         let mut sent = 0;
         while sent < bytes.len() {
             match self.wire.socket.write(&[IoSlice::new(&bytes[sent..])], false) {
@@ -131,7 +175,12 @@ impl SessionFoe {
 
     /// Sends PING with this token.
     pub fn ping(&mut self, token: u64) -> bool {
-        self.send(Kind::Ping, 0, &[0u64.to_le_bytes(), token.to_le_bytes()].concat())
+        self.send(Kind::Ping, 0, &ping_body(token))
+    }
+
+    /// Sends PING with each of these tokens, many at once.
+    pub fn flood_of_pings(&mut self, tokens: std::ops::Range<u64>) -> bool {
+        self.flood(Kind::Ping, 0, tokens.map(ping_body))
     }
 
     /// Sends RESET for these directions of a stream.
@@ -266,20 +315,35 @@ impl SharedMemory {
     }
 
     fn send(&mut self, wire: &Wire, kind: Kind, stream: u32, body: &[u8]) -> bool {
+        if !self.append(wire, kind, stream, body) {
+            return false;
+        }
+        self.publish();
+        true
+    }
+
+    /// Appends a record without publishing it. While the ring is full, what it holds is published.
+    fn append(&mut self, wire: &Wire, kind: Kind, stream: u32, body: &[u8]) -> bool {
         loop {
             match self.producer.append(kind, stream, body) {
-                Ok(()) => break,
-                Err(AppendError::Full) if has_hung_up(wire) => return false,
-                Err(AppendError::Full) => {}
+                Ok(()) => return true,
+                Err(AppendError::Full) => {
+                    self.publish();
+                    if has_hung_up(wire) {
+                        return false;
+                    }
+                }
                 Err(AppendError::Violation(violation)) => {
                     panic!("the victim breaks a rule: {violation}")
                 }
             }
         }
+    }
+
+    fn publish(&mut self) {
         self.producer.publish();
         // The foe notifies the victim whether it sleeps or not.
         self.doorbells[0].notify().unwrap();
-        true
     }
 
     fn receive(&mut self, wire: &Wire) -> Option<Received> {
@@ -300,6 +364,11 @@ impl SharedMemory {
             is_over = has_hung_up(wire);
         }
     }
+}
+
+/// The body of PING with this token.
+fn ping_body(token: u64) -> Vec<u8> {
+    [0u64.to_le_bytes(), token.to_le_bytes()].concat()
 }
 
 /// Waits for [`POLL_PERIOD`]; returns whether the victim has closed the connection by then.
@@ -327,6 +396,9 @@ fn own_region(geometry: &Geometry, session_id: [u8; 16], role: u32) -> (OwnedFd,
 
 /// The longest time that a foe waits for its victim to connect.
 const TIMEOUT: Duration = Duration::from_secs(60);
+
+/// Records that a flood sends with one system call or one doorbell.
+const FLOOD_RECORDS: usize = 64;
 
 /// The pause between two polls.
 const POLL_PERIOD: Duration = Duration::from_micros(20);
