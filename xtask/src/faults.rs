@@ -33,7 +33,7 @@ use crate::executables::{self, Executable, LIBRARY};
 pub struct Fault {
     /// Name of the fault: the argument of its guards, `seeded_fault("…")`.
     pub name: &'static str,
-    /// The tests that must notice the fault, each of them.
+    /// The tests of which each must notice the fault.
     pub caught_by: &'static [CaughtBy],
 }
 
@@ -443,7 +443,7 @@ fn chosen(executable: Step, by: &CaughtBy) -> Step {
     }
 }
 
-/// The test of the torture whose ends are killed.
+/// Name of the test in which the torture kills the ends of links.
 pub const KILLS: &str = "no_kill";
 /// Number of test runs at the same time: a few of them use two threads, most use one.
 const FAULTS_AT_ONCE: usize = 2;

@@ -76,7 +76,7 @@ pub fn main(arguments: &[String]) -> Result<(), String> {
     }
 }
 
-/// The findings of every rule.
+/// The findings of all rules in the tree.
 fn check(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
     for rule in RULES {

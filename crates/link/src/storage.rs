@@ -14,8 +14,8 @@ pub enum Storage {
     /// In the memory of this process. The link survives broken connections, but not its process.
     Memory,
     /// In files in the named directory, which must exist, belong to this user, and be writable for
-    /// no other user. The link survives that its processes are killed. It does not survive a power
-    /// failure of the machine.
+    /// no other user. The two ends may use the same directory or different ones. The link survives
+    /// that its processes are killed. It does not survive a power failure of the machine.
     Directory(PathBuf),
 }
 

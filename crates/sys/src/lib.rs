@@ -8,7 +8,7 @@
 //!  files       persistent_file.rs  outlive their process    byte_lock.rs  their locks
 //!  doorbells   eventfd.rs   poll.rs   epoll.rs   timer.rs
 //!  faults      sigbus.rs  survives the truncation of a mapped file
-//!  sockets     socket.rs  bytes, descriptors, credentials (over ancillary.rs)
+//!  sockets     socket.rs  bytes, descriptors, identity (over ancillary.rs, pass_pidfd.rs)
 //!              connect.rs   listener.rs   socket_path.rs
 //!  peers       peer.rs  credentials, pidfd, namespaces    fork.rs  detects a forked child
 //!              instance.rs  identity of a process, and whether that process is dead
@@ -44,6 +44,8 @@ pub mod byte_lock;
 pub mod fork;
 #[allow(unsafe_code)] // mmap, madvise, munmap, and slices over mapped memory
 mod mapping;
+#[allow(unsafe_code)] // one socket option, which rustix lacks
+mod pass_pidfd;
 #[allow(unsafe_code)] // one ioctl
 mod send_queue;
 #[allow(unsafe_code)] // atomics and slices over memory that two processes write

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Rule 12: where atomics may be used, and that each memory order is explained.
+//! Rule 13: where atomics may be used, and that each memory order is explained.
 //!
 //! ```text
 //! crates/ring/src/sync.rs     the only file that names core::sync::atomic or loom
@@ -155,6 +155,14 @@ const ALLOWED: &[(&str, &str)] = &[
     (
         "crates/shmipc/src/transport/outlet.rs",
         "a hint that something is left to be written; written in order under the lock in any case",
+    ),
+    (
+        "crates/link/src/end/mod.rs",
+        "reads the word that fork() wipes, on each send and receive, as channels do",
+    ),
+    (
+        "crates/link/src/link_state/peer_memory.rs",
+        "reads a flag of a signal handler after each copy; the flag is explained in sys",
     ),
     ("crates/shmipc/src/pool/mod.rs", "a number to count by, of calls on any thread"),
     ("crates/shmipc/src/connections.rs", "a number to count by, of handshakes on any thread"),

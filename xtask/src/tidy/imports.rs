@@ -252,7 +252,7 @@ fn is_word(c: char) -> bool {
     c.is_alphanumeric() || c == '_'
 }
 
-/// Reads the modules of one file.
+/// A reader that collects the modules of one file.
 struct Reader<'a> {
     tokens: &'a [Token],
     at: usize,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Rules 4, 11 and 22: functions have a maximum length, `unsafe` may only be in certain files, and
+//! Rules 4, 12 and 25: functions have a maximum length, `unsafe` may only be in certain files, and
 //! every `allow` gives its reason.
 
 use super::Finding;

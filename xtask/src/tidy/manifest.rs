@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Rule 20: which crate may depend on which other crate, and on which crates from outside.
+//! Rule 23: which crate may depend on which other crate, and on which crates from outside.
 //!
 //! ```text
 //! cli ──▶ bench

@@ -172,7 +172,7 @@ fn links(text: &str) -> Vec<(usize, String)> {
     found
 }
 
-/// What is wrong with a link to `target` on the page at `path`; `None` if it is right.
+/// The fault of a link to `target` on the page at `path`; `None` if the link is right.
 fn objection(tree: &Tree, path: &str, target: &str) -> Option<String> {
     let file = target.split('#').next().unwrap_or(target);
     if file.is_empty() || target.contains("://") || target.starts_with("mailto:") {

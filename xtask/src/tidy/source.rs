@@ -9,7 +9,7 @@
 //! do not count. The scanner knows line and nested block comments, plain, byte, C and raw strings,
 //! and tells lifetimes from character literals. It does not expand macros.
 
-/// A line of a scanned file.
+/// A line of a scanned file, split into code, comments and literals.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Line {
     /// The code of the line, in which the inside of literals is masked.
@@ -30,7 +30,7 @@ impl Line {
 
 /// A file, split into code, strings and comments.
 pub struct Source {
-    /// All lines, in order.
+    /// All lines of the file, in order.
     pub lines: Vec<Line>,
     /// Index of the line where the test modules at the end of the file begin; without such modules,
     /// the number of lines.
@@ -42,14 +42,14 @@ pub struct Source {
 pub struct Function {
     /// The name of the function.
     pub name: String,
-    /// The line of the keyword `fn`.
+    /// Index of the line with the keyword `fn`.
     pub first: usize,
-    /// The line of the closing brace.
+    /// Index of the line with the function's closing brace.
     pub last: usize,
 }
 
 impl Source {
-    /// Scans the text of a file.
+    /// Splits the text of a file into code, comments and literals.
     pub fn scan(text: &str) -> Self {
         let lines = Scanner::new(text).scan();
         let tests_from =

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Rule 10: the libraries start no thread: a channel works in the thread that calls it. The
+//! Rule 11: the libraries start no thread: a channel works in the thread that calls it. The
 //! exception is a session of the blocking front, which has one thread, as its documentation says.
 
 use super::Finding;

@@ -16,6 +16,7 @@ use partywall_sys::limits;
 use partywall_sys::process::{Process, mappings, open_descriptors};
 
 use super::finding::{Finding, Severity};
+use crate::channel::summary::trust_of;
 use partywall_bench::figure::quantity::time_name;
 
 /// Creates a channel within this process and checks it.
@@ -65,7 +66,7 @@ fn transport(channel: &Channel, took: Duration) -> Finding {
 
 /// Sends a message in each direction; the finding also states whether the peer is trusted.
 fn works(mut local: Channel, mut remote: Channel) -> Finding {
-    let trust = format!("{:?}", local.peer().trust).to_lowercase();
+    let trust = trust_of(local.peer());
     let deadline = Instant::now() + TIMEOUT;
     let message = vec![7; 100_000];
     let round_trip = local
@@ -197,7 +198,7 @@ impl Drop for Directory {
     }
 }
 
-/// Longest wait of a check.
+/// Longest time that a check may take.
 const TIMEOUT: Duration = Duration::from_secs(10);
 /// Longest wait of one accept before the client is checked again.
 const ACCEPT_STEP: Duration = Duration::from_millis(100);

@@ -205,7 +205,7 @@ fn serve_channel(channel: Channel, service: &Service) -> Result<(), String> {
     }
 }
 
-/// The state that all threads share.
+/// The state of the server that all its threads share.
 struct Service {
     counters: Mutex<Counters>,
     changed: Condvar,

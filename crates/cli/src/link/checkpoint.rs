@@ -51,9 +51,9 @@ use partywall_layout::link::slot::{self, index_of};
 /// The file whose offset a checkpoint records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// The input of `send --in`.
+    /// The checkpoint belongs to the input of `send --in`.
     In,
-    /// The output of `recv --out`.
+    /// The checkpoint belongs to the output of `recv --out`.
     Out,
 }
 
@@ -304,7 +304,7 @@ fn crc_of(file: &File, len: u64) -> Result<u32> {
 const MAGIC: u64 = u64::from_le_bytes(*b"PWLEDGER");
 const VERSION: u64 = 1;
 const MODE: u32 = 0o600;
-/// Number of bytes at the beginning of a file that at most belong to its identity.
+/// Upper bound of the bytes at the beginning of a file that belong to its identity.
 const PREFIX_MAX: usize = 4096;
 const HEADER_BYTES: usize = 128;
 const SLOT_BYTES: usize = 48;

@@ -28,7 +28,7 @@ pub struct Ended {
     pub reason: String,
 }
 
-/// What one command knows of its connections, and its time limits.
+/// The state of one command's connections, and its time limits.
 pub struct Monitor {
     group: Group,
     is_quiet: bool,

@@ -342,7 +342,7 @@ fn open_checkpoint(path: &Path, link: &Link, output: &mut Output) -> Result<Chec
         Some(at) if at.stream == stream && at.position < position => bail!(
             "the file of the link is older than the output: it was restored from a copy; see `partywall link inspect`"
         ),
-        // The entry is of another stream, so no batch is to be removed: another stream comes only
+        // The entry is of another stream, so no batch has to be removed: another stream comes only
         // with a connection, which never begins while a batch is partly written.
         Some(_) => {}
         None if stream == 0 || epoch != link.epoch()? => {}

@@ -300,8 +300,8 @@ impl<'a> Sending<'a> {
         let mut left = u64::MAX;
         loop {
             self.update(true)?;
-            // The check comes after the events, which report a connection, and before the next
-            // wait.
+            // Unacknowledged bytes are checked after the events, which report a connection, and
+            // before the next wait.
             let now = self.link.unacked_bytes()?;
             if now == 0 && self.monitor.was_attached() {
                 return self.check_epoch();

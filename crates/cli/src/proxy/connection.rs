@@ -73,7 +73,7 @@ enum End {
     PlainReset,
     /// The peer reset the stream, with this code.
     PeerReset(u32),
-    /// The session has ended, or the proxy ends; the code tells the peer which.
+    /// The session has ended, or the proxy ends; the code states which of the two.
     CutOff(u32),
 }
 

@@ -27,14 +27,14 @@ pub struct Endpoint {
 /// The direction of a proxy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Route {
-    /// From plain sockets to a session.
+    /// The proxy accepts plain sockets, and carries them over a session.
     In {
         /// The address of the plain listener.
         plain: Address,
         /// The address at which the other proxy accepts sessions.
         shm: Address,
     },
-    /// From sessions to plain sockets.
+    /// The proxy accepts sessions, and carries their streams to plain sockets.
     Out {
         /// The address at which this proxy accepts sessions.
         shm: Address,

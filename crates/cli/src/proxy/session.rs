@@ -27,7 +27,7 @@ use super::shared::Shared;
 #[derive(Clone, Debug)]
 pub struct SharedSession(watch::Receiver<Option<Session>>);
 
-/// Connects the session, and connects it again whenever it ends.
+/// Connects the session with the other proxy, and connects it again whenever it ends.
 #[derive(Debug)]
 pub struct Supervisor {
     target: Address,

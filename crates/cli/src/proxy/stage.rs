@@ -58,7 +58,7 @@ pub struct Signals {
 }
 
 impl Signals {
-    /// Handles the signals from now on.
+    /// Catches SIGINT and SIGTERM from now on.
     pub fn new() -> io::Result<Self> {
         Ok(Self {
             interrupt: signal(SignalKind::interrupt())?,

@@ -22,7 +22,7 @@ use super::plain::PlainWriter;
 pub enum Ended {
     /// The peer has finished; the plain socket is shut down for writing.
     Finished,
-    /// The plain socket is broken.
+    /// The plain socket has failed or was reset.
     Broken,
     /// The program reads no more; it may still write.
     ReadsNoMore,

@@ -28,7 +28,7 @@ use super::plain::PlainReader;
 pub enum Ended {
     /// The program has finished; the caller closes the stream.
     Finished,
-    /// The plain socket is broken.
+    /// The plain socket has failed or was reset.
     Broken,
     /// The peer stopped the stream, with this code.
     Stopped(u32),

@@ -207,7 +207,7 @@ impl Dump {
 
 /// Upper bound of the copies of memory that changes, until one copy is sound.
 const COPIES_MAX: u32 = 5;
-/// Pause between two copies.
+/// Pause between two copies of the inspected memory.
 const PAUSE: Duration = Duration::from_millis(20);
 
 const HELP: &str = "\

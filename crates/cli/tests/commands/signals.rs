@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! SIGINT and SIGTERM end a listening command with 128 plus their number, without a socket file.
+//! SIGINT and SIGTERM end a listening command with exit code 128 plus the signal's number, and no
+//! socket file stays.
 
 use crate::program;
 

@@ -29,6 +29,7 @@ mod repair;
 pub(crate) mod slots;
 
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 
 use partywall_layout::link::{LinkGeometry, LinkHeader, SENDING_STREAM, StateImage};
 use partywall_layout::record_ring::{RingSize, SLOT_BYTES};
@@ -93,7 +94,7 @@ pub(crate) enum ExportSource {
     /// descriptor open.
     File(FileHandle),
     /// A memfd descriptor through which nothing can be written.
-    Descriptor(OwnedFd),
+    Descriptor(Arc<OwnedFd>),
 }
 
 impl StoreParts {
@@ -285,7 +286,7 @@ impl Store {
         delivered.filter(|position| position % SLOT_BYTES == 0).map(Position)
     }
 
-    /// Puts a new acked offset as a receiver in force.
+    /// Puts a new acked offset of the received stream in force.
     #[inline]
     pub(crate) fn consume(&mut self, acked_offset: AckedOffset) {
         let AckedOffset { stream, position, digest } = acked_offset;

@@ -181,8 +181,7 @@ impl Listener {
     ///
     /// # Errors
     /// Returns [`AcceptError`] if accepting fails. The listener stays usable after each error. At
-    /// the descriptor limit, wait until some are closed before accepting again. limit, wait a
-    /// little.
+    /// the descriptor limit, wait until some are closed before accepting again.
     pub fn accept(&mut self) -> Result<Channel, AcceptError> {
         self.accept_channel(None)
     }

@@ -41,7 +41,7 @@ use crate::peer::{Peer, Trust};
 use crate::transport::{ConnectionState, ProgressSnapshot, SpaceWaiter};
 use control_socket::{ControlEvents, ControlSocket};
 use partywall_layout::Violation;
-use partywall_layout::hello::CONTROL_DOORBELL;
+use partywall_layout::control::CONTROL_DOORBELL;
 use partywall_layout::segment::{ASLEEP_RECORDS, ASLEEP_ROOM, CONSUMED, GONE, RELEASED};
 use partywall_ring::{PeerMem, Releaser, Wake, Waker};
 use partywall_sys::poll::{self, PollFd, PollFlags};

@@ -214,7 +214,7 @@ mod tests {
     #[test]
     fn sent_bytes_of_a_socket_that_is_never_empty_are_freed() {
         let (socket, other) = Socket::pair().unwrap();
-        let peer = Peer { credentials: None, trust: Trust::Untrusted, label: "other".into() };
+        let peer = Peer::new(None, Trust::Untrusted, "other".into());
         let guard = ForkGuard::current();
         let (message_max, peer_message_max) = (64 << 20, 64 << 20);
         let parts =
@@ -236,7 +236,7 @@ mod tests {
     #[test]
     fn message_after_one_that_broke_off_is_refused() {
         let (socket, other) = Socket::pair().unwrap();
-        let peer = Peer { credentials: None, trust: Trust::Untrusted, label: "other".into() };
+        let peer = Peer::new(None, Trust::Untrusted, "other".into());
         let guard = ForkGuard::current();
         let (message_max, peer_message_max) = (64 << 20, 64 << 20);
         let parts =
