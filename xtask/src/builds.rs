@@ -2,16 +2,19 @@
 //! The builds that stages share: packages, features, compiler flags and target directory.
 //!
 //! ```text
-//! tests()      stages test, doc and faults; torture      target/
-//! models()     stages loom and faults                    target/loom      --cfg loom
-//! orders()     stages shuttle and faults                 target/shuttle   --cfg shuttle
+//! tests()      stages test and doc; torture     target/
+//! guarded()    stage faults; torture --faults   target/          guards of seeded faults
+//! models()     stages loom and faults           target/loom      guards, --cfg loom
+//! orders()     stages shuttle and faults        target/shuttle   guards, --cfg shuttle
 //! ```
 //!
 //! Cargo reuses an artefact only if packages, features, flags and directory are equal. So each
-//! build is described once, and each has the guards of seeded faults (`faults.rs`): the stage
-//! `faults` runs the executables that have passed in an earlier stage. Guards exist only under
-//! `--cfg partywall_faults`. That flag reaches the compiler through a workspace wrapper, not
-//! through `RUSTFLAGS`, which would change dependencies, too.
+//! build is described once. Guards of seeded faults (`faults.rs`) exist only under `--cfg
+//! partywall_faults`. That flag reaches the compiler through a workspace wrapper, not through
+//! `RUSTFLAGS`, which would change dependencies, too: `tests()` and `guarded()` share these.
+//!
+//! Tests and doctests run the code that ships, without any guard. Models have guards, so the stage
+//! `faults` runs the executables that have passed in an earlier stage.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -21,11 +24,19 @@ use crate::command::Step;
 
 /// The build of the tests of all packages, with all features. A choice of packages or features
 /// would build dependencies again with other features.
+pub fn tests() -> Step {
+    Step::cargo("test --workspace --all-features")
+}
+
+/// The build of those packages of [`tests`] whose tests notice faults, with the guards. The command
+/// has no such test, but without its package dependencies would have fewer features.
 ///
 /// # Errors
 /// If the compiler's wrapper cannot be written.
-pub fn tests() -> Result<Step, String> {
-    guarded(Step::cargo("test --workspace --all-features"))
+pub fn guarded() -> Result<Step, String> {
+    let unused = ["bench", "extras", "probe", "shmipc", "sys", "testkit", "wait"];
+    let unused = unused.map(|package| format!("--exclude partywall-{package}")).join(" ");
+    with_guards(tests().args(&unused).args("--exclude xtask"))
 }
 
 /// The build of the ring's models, with loom's atomics.
@@ -33,8 +44,8 @@ pub fn tests() -> Result<Step, String> {
 /// # Errors
 /// If the compiler's wrapper cannot be written.
 pub fn models() -> Result<Step, String> {
-    guarded(
-        Step::cargo("test -p partywall-ring --release --target-dir target/loom --test loom")
+    with_guards(
+        Step::cargo("test -p partywall-ring --profile loom --target-dir target/loom --test loom")
             .variable("RUSTFLAGS", "--cfg loom"),
     )
 }
@@ -44,7 +55,7 @@ pub fn models() -> Result<Step, String> {
 /// # Errors
 /// If the compiler's wrapper cannot be written.
 pub fn orders() -> Result<Step, String> {
-    guarded(on_shuttle("test -p partywall --lib"))
+    with_guards(on_shuttle("test -p partywall --lib"))
 }
 
 /// A cargo command that builds with shuttle's locks, without the guards of seeded faults.
@@ -54,10 +65,13 @@ pub fn on_shuttle(arguments: &str) -> Step {
         .variable("RUSTFLAGS", "--cfg shuttle")
 }
 
-/// The build `step` with the guards of seeded faults.
-fn guarded(step: Step) -> Result<Step, String> {
-    Ok(step.variable("RUSTC_WORKSPACE_WRAPPER", &wrapper()?))
+/// The build `step` with the guards of seeded faults. Tests that it runs have no fault chosen.
+fn with_guards(step: Step) -> Result<Step, String> {
+    Ok(step.variable("RUSTC_WORKSPACE_WRAPPER", &wrapper()?).variable(FAULT, ""))
 }
+
+/// Name of the environment variable that chooses a fault.
+pub const FAULT: &str = "PARTYWALL_FAULT";
 
 /// Writes the script through which cargo calls the compiler for workspace members, and returns its
 /// path. To cargo that path is part of the identity of a build, so another script needs another

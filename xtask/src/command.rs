@@ -41,8 +41,9 @@ impl Step {
         self
     }
 
-    /// Sets one environment variable.
+    /// Sets one environment variable. The value replaces an earlier one.
     pub fn variable(mut self, name: &str, value: &str) -> Self {
+        self.variables.retain(|(earlier, _)| earlier != name);
         self.variables.push((name.to_owned(), value.to_owned()));
         self
     }
@@ -165,6 +166,12 @@ mod tests {
     fn a_step_prints_as_a_command_a_shell_accepts() {
         let step = Step::cargo("test --test").arg("loom_*").variable("RUSTFLAGS", "--cfg loom");
         assert_eq!(step.to_string(), "RUSTFLAGS='--cfg loom' cargo test --test 'loom_*'");
+    }
+
+    #[test]
+    fn later_value_of_variable_replaces_earlier() {
+        let step = Step::new("env").variable("FAULT", "").variable("FAULT", "late");
+        assert_eq!(step.to_string(), "FAULT=late env");
     }
 
     #[test]

@@ -16,6 +16,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
+use crate::builds::FAULT;
 use crate::command::Step;
 
 /// Builds the executables of `step` (a `cargo test` without `--no-run`), and runs up to `at_once`
@@ -98,11 +99,13 @@ impl Executable {
         if name == LIBRARY { self.is_library } else { self.name == name }
     }
 
-    /// The command that runs the executable, in the directory where cargo would run it.
+    /// The command that runs the executable, in the directory where cargo would run it. No fault is
+    /// chosen, whatever the environment of this process says.
     pub fn step(&self) -> Step {
         Step::new(&self.path)
             .directory(&self.directory)
             .variable("CARGO_MANIFEST_DIR", &self.directory)
+            .variable(FAULT, "")
     }
 
     /// Runs the executable, prints its output, and returns how many tests passed.
@@ -193,6 +196,7 @@ mod tests {
         assert_eq!(found.name, text("forged_words"));
         assert_eq!(found.directory, text("/w/crates/ring"));
         assert_eq!(found.package(), "ring");
+        assert!(found.step().to_string().contains("PARTYWALL_FAULT='' "));
         assert!(found.is_called("forged_words") && !found.is_called(LIBRARY));
         let library = MESSAGE.replace(r#""kind":["test"]"#, r#""kind":["lib"]"#);
         assert!(Executable::of(&library).unwrap().unwrap().is_called(LIBRARY));

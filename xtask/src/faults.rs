@@ -13,18 +13,19 @@
 //! To add a fault: guard the line as above, and add one row to [`REGISTRY`]. `tidy` reports a guard
 //! without a row, a row without a guard, and a place that does not exist. A failure of another test
 //! of the executable does not count. A test that hangs instead of failing is an error, too, because
-//! tests have deadlines. Of a loom model any failure counts: a model that finds a deadlock can end
-//! the process. Without a fault the same tests of the same executables have to pass.
+//! tests have deadlines. A loom model that finds a deadlock can end the process before the result
+//! of the test is printed: then the panic of a test of the row counts. Without a fault the same
+//! tests of the same executables have to pass.
 //!
-//! Guards exist only in the builds of `builds.rs`, in which the variable `PARTYWALL_FAULT` chooses
+//! Guards exist only in some builds of `builds.rs`, in which the variable `PARTYWALL_FAULT` chooses
 //! one fault: one build serves for all faults. In any other build the compiler knows that no fault
 //! is chosen.
 
-use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use crate::builds;
+use crate::builds::{self, FAULT};
 use crate::command::Step;
 use crate::executables::{self, Executable, LIBRARY};
 
@@ -88,6 +89,11 @@ impl CaughtBy {
             }
             Self::Torture(place) => place,
         }
+    }
+
+    /// Whether the tests run under loom or shuttle, in the build of a stage of their own.
+    fn is_model(&self) -> bool {
+        matches!(self, Self::Model(_) | Self::Shuttle(_))
     }
 
     /// Whether the tests run on this processor: the sweep executes single steps, and does so on
@@ -269,14 +275,14 @@ const fn shuttle(path: &'static str) -> CaughtBy {
     CaughtBy::Shuttle(Place { package: "partywall", executable: LIBRARY, path })
 }
 
-/// Runs every fault that the stage checks. Before that, the same tests run without a fault, unless
-/// they `have_passed`.
+/// Runs every fault that the stage checks. Before that, the same tests run without a fault, except
+/// models, if `models_have_passed`.
 ///
 /// # Errors
 /// If a fault does not compile, is not noticed, makes its test hang, or ends the test without
 /// naming a failed one.
-pub fn main(have_passed: bool) -> Result<(), String> {
-    run(|by| !matches!(by, CaughtBy::Torture(_)), have_passed, FAULTS_AT_ONCE)
+pub fn main(models_have_passed: bool) -> Result<(), String> {
+    run(|by| !matches!(by, CaughtBy::Torture(_)), models_have_passed, FAULTS_AT_ONCE)
 }
 
 /// Runs every fault that the torture of links must notice.
@@ -291,7 +297,11 @@ pub fn tortured() -> Result<(), String> {
 /// pass without one.
 type Run = (&'static CaughtBy, Step, Option<&'static str>);
 
-fn run(is_chosen: fn(&CaughtBy) -> bool, have_passed: bool, at_once: usize) -> Result<(), String> {
+fn run(
+    is_chosen: fn(&CaughtBy) -> bool,
+    models_have_passed: bool,
+    at_once: usize,
+) -> Result<(), String> {
     let mut built: BTreeMap<String, Vec<Executable>> = BTreeMap::new();
     let (mut sound, mut faulty) = (BTreeMap::<String, Run>::new(), Vec::<Run>::new());
     for fault in REGISTRY {
@@ -310,10 +320,10 @@ fn run(is_chosen: fn(&CaughtBy) -> bool, have_passed: bool, at_once: usize) -> R
             faulty.push((by, step, Some(fault.name)));
         }
     }
-    let sound = sound.into_values().filter(|_| !have_passed);
+    let sound = sound.into_values().filter(|(by, ..)| !(by.is_model() && models_have_passed));
     executables::each(sound.chain(faulty).collect(), at_once, |(by, step, fault)| {
         let Some(fault) = fault else { return pass_without(by, step) };
-        let step = step.clone().variable("PARTYWALL_FAULT", fault);
+        let step = step.clone().variable(FAULT, fault);
         check(by, &step)
             .map_err(|error| format!("fault `{fault}`: {error}\n  repeat it with:\n    {step}"))?;
         println!("fault {fault:<28} noticed by {}", by.place());
@@ -332,8 +342,6 @@ fn pass_without(by: &CaughtBy, step: &Step) -> Result<(), String> {
         CaughtBy::Shuttle(_) => step.clone().variable("PARTYWALL_SHUTTLE_TIMES", "0.05"),
         CaughtBy::Test(_) | CaughtBy::Unit(_) => step.clone(),
     };
-    // The variable is emptied, because the environment of this process may choose a fault.
-    let step = step.variable("PARTYWALL_FAULT", "");
     let ran = step.clone().within_seconds(RUN_SECONDS_MAX).capture()?;
     let output = String::from_utf8_lossy(&ran.stdout);
     if !ran.status.success() {
@@ -352,7 +360,8 @@ fn check(by: &CaughtBy, step: &Step) -> Result<(), String> {
     for _ in 0..runs {
         let ran = step.clone().within_seconds(RUN_SECONDS_MAX).capture()?;
         let is_passed = ran.status.success();
-        verdict = judge(by, ran.status.code(), &String::from_utf8_lossy(&ran.stdout));
+        let output = [ran.stdout, ran.stderr].concat();
+        verdict = judge(by, ran.status.code(), &String::from_utf8_lossy(&output));
         if !is_passed {
             break;
         }
@@ -360,7 +369,8 @@ fn check(by: &CaughtBy, step: &Step) -> Result<(), String> {
     verdict
 }
 
-/// Decides whether the outcome of a test run shows that the fault was noticed.
+/// Decides whether the outcome of a test run shows that the fault was noticed. A run that a signal
+/// ended has no status.
 fn judge(by: &CaughtBy, status: Option<i32>, output: &str) -> Result<(), String> {
     match status {
         Some(0) => return Err("the tests pass, so nothing tests the rule it takes out".to_owned()),
@@ -371,8 +381,11 @@ fn judge(by: &CaughtBy, status: Option<i32>, output: &str) -> Result<(), String>
         }
         _ => {}
     }
-    let is_model = matches!(by, CaughtBy::Model(_));
-    if is_model || results(output, "FAILED").any(|test| by.place().holds(test)) {
+    if results(output, "FAILED").any(|test| by.place().holds(test)) {
+        return Ok(());
+    }
+    let is_aborted = matches!(by, CaughtBy::Model(_)) && matches!(status, None | Some(ABORTED));
+    if is_aborted && panics(output).any(|test| by.place().holds(test)) {
         return Ok(());
     }
     Err(format!("the run failed, but not in {}:\n{output}", by.place()))
@@ -390,17 +403,32 @@ fn results<'a>(output: &'a str, verdict: &'a str) -> impl Iterator<Item = &'a st
     })
 }
 
+/// The paths of the tests that panicked: the harness names the thread of a test after it.
+fn panics(output: &str) -> impl Iterator<Item = &str> {
+    let messages = output.lines().filter(|line| line.contains(" panicked at "));
+    messages.filter_map(|line| line.trim().strip_prefix("thread '")?.split('\'').next())
+}
+
 /// The build of this kind of tests, with the guards of seeded faults.
 fn build(by: &CaughtBy) -> Result<Step, String> {
     match by {
-        // The arguments are those of the stage `test`, so that cargo reuses its executables.
-        CaughtBy::Test(_) | CaughtBy::Unit(_) => {
-            Ok(builds::tests()?.args("--lib --bins --tests --examples"))
-        }
+        CaughtBy::Test(_) | CaughtBy::Unit(_) => Ok(builds::guarded()?.args(&targets())),
         CaughtBy::Model(_) => builds::models(),
-        CaughtBy::Torture(_) => Ok(builds::tests()?.args("--test torture")),
+        CaughtBy::Torture(_) => Ok(builds::guarded()?.args("--test torture")),
         CaughtBy::Shuttle(_) => builds::orders(),
     }
+}
+
+/// Cargo's arguments for all executables that the registry names as tests or unit tests: one build
+/// serves all of them.
+fn targets() -> String {
+    let mut targets = BTreeSet::from(["--lib".to_owned()]);
+    for by in REGISTRY.iter().flat_map(|fault| fault.caught_by).filter(|by| by.is_here()) {
+        if let CaughtBy::Test(place) = by {
+            targets.insert(format!("--test {}", place.executable));
+        }
+    }
+    targets.into_iter().collect::<Vec<_>>().join(" ")
 }
 
 /// The command that runs only those tests of an executable that must fail.
@@ -424,6 +452,8 @@ const FAULTS_AT_ONCE: usize = 2;
 const RANDOM: [&str; 2] = ["state_survives_kills", "stream_survives_kills"];
 /// How often a test of [`RANDOM`] may run until it notices the fault.
 const CHANCES: u32 = 3;
+/// Exit status of a process that has called `abort`, if a shell or `timeout` reports it.
+const ABORTED: i32 = 128 + 6;
 /// Time limit in seconds for one run of the registered tests, without the build.
 const RUN_SECONDS_MAX: u32 = 180;
 
@@ -465,10 +495,28 @@ mod tests {
     }
 
     #[test]
-    fn a_model_may_end_the_process() {
-        assert!(judge(&model("parking"), Some(101), "aborted").is_ok());
-        assert!(judge(&model("parking"), Some(0), "").is_err());
-        assert!(judge(&model("parking"), Some(124), "").is_err());
+    fn model_that_ends_the_process_is_named_by_its_panic() {
+        let deadlock = "thread 'parking::no_wakeup_is_lost' (9) panicked at scheduler.rs:5:9:\n\
+                        deadlock; threads = [(Id(0), Blocked(Location(None)))]\n";
+        for status in [None, Some(ABORTED)] {
+            assert!(judge(&model("parking"), status, deadlock).is_ok());
+            assert!(judge(&model("bias"), status, deadlock).is_err());
+            assert!(judge(&model("parking"), status, "aborted").is_err());
+            assert!(judge(&test("ring", "ring", "parking"), status, deadlock).is_err());
+        }
+        for status in [0, 1, 101, 124] {
+            assert!(judge(&model("parking"), Some(status), deadlock).is_err());
+        }
+        let failed = "test parking::no_wakeup_is_lost ... FAILED\n";
+        assert!(judge(&model("parking"), Some(101), failed).is_ok());
+        assert!(judge(&model("bias"), Some(101), failed).is_err());
+    }
+
+    #[test]
+    fn build_has_each_executable_once() {
+        let targets = targets();
+        assert_eq!(targets.matches("--test files").count(), 1, "{targets}");
+        assert!(targets.starts_with("--lib") && !targets.contains("torture"), "{targets}");
     }
 
     #[test]

@@ -155,7 +155,7 @@ fn clippy(_: &[&str]) -> Result<Done, String> {
 
 /// Runs the tests of every target but doctests, which the stage `doc` runs.
 fn test(_: &[&str]) -> Result<Done, String> {
-    side_by_side(&builds::tests()?.args("--lib --bins --tests --examples"), TESTS_AT_ONCE)
+    side_by_side(&builds::tests().args("--lib --bins --tests --examples"), TESTS_AT_ONCE)
 }
 
 /// `cargo doc` with arguments, in which a warning is an error, such as one for a broken link.
@@ -165,11 +165,14 @@ fn deny_warnings(arguments: &str) -> Step {
 
 fn doc(_: &[&str]) -> Result<Done, String> {
     passed(&[
-        builds::tests()?.args("--doc"),
-        deny_warnings("doc --no-deps --workspace --all-features --exclude partywall-cli"),
+        builds::tests().args("--doc"),
+        // With examples, dependencies have the features that the stage `clippy` has checked.
+        deny_warnings("doc --no-deps --workspace --all-features --lib --examples"),
         // The command has the library's name, so in the same directory its pages would overwrite
-        // those of the library.
-        deny_warnings("doc --no-deps -p partywall-cli --bins --target-dir target/doc-cli"),
+        // those of the library. Both use the same intermediate files.
+        deny_warnings("doc --no-deps --workspace --all-features --bins --examples")
+            .args("--target-dir target/doc-bins")
+            .variable("CARGO_BUILD_BUILD_DIR", "target"),
     ])
 }
 
@@ -205,7 +208,7 @@ const SHUTTLE_MODELS: &str = "session::interleavings::";
 
 /// Takes each registered rule out of the code, and expects that a test fails.
 fn take_out_rules(passed: &[&str]) -> Result<Done, String> {
-    faults::main(["test", "loom", "shuttle"].iter().all(|stage| passed.contains(stage)))?;
+    faults::main(["loom", "shuttle"].iter().all(|stage| passed.contains(stage)))?;
     Ok(Done::Passed)
 }
 
@@ -298,7 +301,7 @@ const TESTS_AT_ONCE: usize = 3;
 const BUSY_AT_ONCE: usize = 2;
 
 /// Upper bound of the time of all stages together, on two cores.
-const TOTAL_MAX: Duration = Duration::from_secs(20 * 60);
+const TOTAL_MAX: Duration = Duration::from_secs(16 * 60);
 
 const STAGES: [Stage; 14] = [
     Stage { name: "fmt", quick: true, run: fmt },

@@ -52,11 +52,12 @@ pub fn check_faults(tree: &Tree, findings: &mut Vec<Finding>) {
         findings.push(Finding::at(REGISTRY_FILE, index, "fault", advice));
     }
     for fault in REGISTRY {
-        let places = fault.caught_by.iter().map(CaughtBy::place);
-        for place in places.filter(|place| !exists(tree, place)) {
-            let advice = format!("`{}` names tests that do not exist: {place}", fault.name);
-            let index = row_of(&registry.text, fault.name);
-            findings.push(Finding::at(REGISTRY_FILE, index, "fault", advice));
+        for place in fault.caught_by.iter().map(CaughtBy::place) {
+            if let Some(objection) = objection_to_place(tree, place) {
+                let advice = format!("`{}` names {objection}: {place}", fault.name);
+                let index = row_of(&registry.text, fault.name);
+                findings.push(Finding::at(REGISTRY_FILE, index, "fault", advice));
+            }
         }
     }
 }
@@ -65,6 +66,17 @@ pub fn check_faults(tree: &Tree, findings: &mut Vec<Finding>) {
 fn row_of(registry: &str, name: &str) -> usize {
     let name = format!("\"{name}\"");
     registry.lines().position(|line| line.contains(&name)).unwrap_or(0)
+}
+
+/// The objection to a place of tests. A path may be empty only if the executable is one file: a
+/// failure anywhere in a larger one does not show that the fault was noticed.
+fn objection_to_place(tree: &Tree, place: &Place) -> Option<&'static str> {
+    let Place { package, executable, path } = place;
+    if !exists(tree, place) {
+        return Some("tests that do not exist");
+    }
+    let is_one_file = tree.has(&format!("crates/{package}/tests/{executable}.rs"));
+    (path.is_empty() && !is_one_file).then_some("a whole executable, not the module that fails")
 }
 
 /// Whether each segment of a place's path exists as a file, a module or a function among the tests.
@@ -311,5 +323,22 @@ mod tests {
         );
         assert!(!is_there("ring", "ring", "word") && !is_there("ring", "loom", ""));
         assert!(!is_there("link", LIBRARY, "state::tests::is_gone"));
+    }
+
+    #[test]
+    fn whole_executable_is_a_place_only_if_it_is_one_file() {
+        let tree = Tree::of(&[
+            ("crates/ring/tests/ring/words.rs", "#[test]\nfn are_refused() {}\n"),
+            ("crates/link/src/state.rs", ""),
+            ("crates/link/tests/owner.rs", ""),
+        ]);
+        let objection = |package, executable, path| {
+            objection_to_place(&tree, &Place { package, executable, path })
+        };
+        assert_eq!(objection("link", "owner", ""), None);
+        assert_eq!(objection("ring", "ring", "words"), None);
+        assert!(objection("ring", "ring", "").is_some_and(|text| text.contains("whole")));
+        assert!(objection("link", LIBRARY, "").is_some_and(|text| text.contains("whole")));
+        assert!(objection("link", "gone", "").is_some_and(|text| text.contains("not exist")));
     }
 }
