@@ -10,7 +10,8 @@
 //!  directory.rs  where the files are            inspect.rs  reads a file and changes nothing
 //!  key.rs        the three names of an end      repair.rs   an operator adopts or resets a file
 //!  file.rs       the file of this process: created, checked, owned, mapped, cut into parts
-//!  owner.rs      one owner at a time
+//!  owner.rs      one owner at a time          sync.rs      each write to the disk
+//!  reboot.rs     a file of another boot       list.rs      the links of a directory
 //!  slots.rs      images that replace each other whole: the state, and the acked offset
 //!  durable.rs    the state in the terms of `partywall_reconcile`
 //! ```
@@ -24,9 +25,12 @@ mod error;
 pub(crate) mod file;
 mod inspect;
 mod key;
+mod list;
 pub(crate) mod owner;
+mod reboot;
 mod repair;
 pub(crate) mod slots;
+pub(crate) mod sync;
 
 use std::os::fd::OwnedFd;
 
@@ -50,6 +54,7 @@ pub use inspect::{
     ReportSnapshot, inspect, inspect_link,
 };
 pub use key::{Key, KeyError};
+pub use reboot::{AfterReboot, Evidence};
 pub use repair::{Adopted, RepairError, Reset, adopt, reset};
 pub use slots::{ConsumedSlots, StateSlots};
 
@@ -75,6 +80,8 @@ pub(crate) struct StoreParts {
     pub inline_max: usize,
     /// What a peer needs to map the store; `None` if the store cannot be mapped.
     pub export: Option<Export>,
+    /// Whether the store is of another boot, and holds no more than it proves.
+    pub is_adopted: bool,
 }
 
 /// What a peer needs to map and read a store.
@@ -111,6 +118,7 @@ impl StoreParts {
             ring: file.ring,
             slab: file.slab,
             inline_max,
+            is_adopted: file.is_adopted,
         }
     }
 
@@ -131,6 +139,7 @@ impl StoreParts {
             slab: heap(sizes.slab)?,
             inline_max,
             export: None,
+            is_adopted: false,
         })
     }
 
@@ -160,6 +169,7 @@ impl StoreParts {
             slab,
             inline_max,
             export: Some(Export { control, source: ExportSource::Descriptor(descriptor) }),
+            is_adopted: false,
         })
     }
 }
@@ -270,6 +280,19 @@ impl Store {
             exported.records.disarm();
             exported.room.disarm();
         }
+    }
+
+    /// The file of this store; `None` if it is kept in memory.
+    pub(crate) fn file(&self) -> Option<&FileHandle> {
+        match &self.exported.as_ref()?.source {
+            ExportSource::File(handle) => Some(handle),
+            ExportSource::Descriptor(_) => None,
+        }
+    }
+
+    /// The sequence of the state in force.
+    pub(crate) fn state_sequence(&self) -> u64 {
+        self.state.state().sequence.get()
     }
 
     /// Puts the whole state in force.

@@ -11,6 +11,7 @@
 mod compact;
 mod hostile;
 mod messages;
+mod power_loss;
 mod sleepers;
 mod transport_switch;
 
