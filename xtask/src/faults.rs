@@ -131,6 +131,11 @@ pub const REGISTRY: &[Fault] = &[
     fault("link_lock_is_enough", &[test("link", "owner", "")]),
     // A lock that a dead owner's child keeps counts as the owner's life: no owner can follow.
     fault("link_lock_is_life", &[test("link", "owner", "")]),
+    // A new owner changes the file before its record is on the disk: the closing of the owner before
+    // is believed beside newer records.
+    fault("link_owner_not_synced", &[POWER_LOSS]),
+    // A file of another boot is believed like one of this boot.
+    fault("link_other_boot_believed", &[POWER_LOSS]),
     // The seal of an image is stored before its body: a kill between them leaves neither image.
     fault("link_seal_first", &[test("link", "files", "state_survives_kills"), SWEEP]),
     // The consumed position of another record is still in place when the new record takes effect.
@@ -222,6 +227,7 @@ pub const REGISTRY: &[Fault] = &[
 ];
 
 /// Two ends of a link and the network between them, in one thread.
+const POWER_LOSS: CaughtBy = unit("link", "link_state::shm::power_loss");
 const SIMULATION: CaughtBy = unit("link", "link_state::simulation");
 
 /// An end that dies at each instruction of what it does, in its short form.
