@@ -133,8 +133,8 @@ func (c *client) lane(index int, stream *shmipc.Stream, seed uint64) error {
 type leases struct {
 	mutex              sync.Mutex
 	requested, printed uint64
-	// For each lane, the number of requests before its lane leased its stream; the largest number for
-	// a lane that has ended.
+	// For each lane, the number of "renew" requests before the lane leased its stream; the largest
+	// number if the lane has ended.
 	lanes []uint64
 }
 

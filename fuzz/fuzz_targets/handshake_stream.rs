@@ -10,7 +10,7 @@
 use libfuzzer_sys::fuzz_target;
 use partywall::{Channel, HandshakeError, Listener};
 use partywall_fuzz::{address, config, hello};
-use partywall_layout::hello::{Offer, Ready};
+use partywall_layout::hello::{Offer, REGION_ALONE, Ready};
 use std::cell::RefCell;
 use std::io::{Read, Write};
 use std::net::Shutdown;
@@ -61,7 +61,9 @@ fn patched(choice: u8, patches: &[u8]) -> Vec<u8> {
     let transport = 1 + u32::from(choice >> 2 & 1);
     let features = u64::from(choice >> 4 & 3);
     let mut stream = hello(features).as_bytes().to_vec();
-    stream.extend_from_slice(Offer::new(transport, 3 * (transport - 1), 0, 1 << 16).as_bytes());
+    let reason = 3 * (transport - 1);
+    let offer = if reason == 0 { Offer::shm(1 << 16, REGION_ALONE) } else { Offer::socket(reason) };
+    stream.extend_from_slice(offer.as_bytes());
     stream.extend_from_slice(Ready::new(transport, 3 * (transport - 1)).as_bytes());
     for patch in patches.chunks_exact(3) {
         let place = usize::from(u16::from_le_bytes([patch[0], patch[1]]));

@@ -65,7 +65,7 @@ impl World {
     fn step(&mut self, what: u8, stream: u32, length: usize, bytes: &[u8]) {
         match what % 32 {
             24 => self.write(bytes),
-            25 => self.streams.extend(self.session.try_open(&bytes[..bytes.len().min(1008)])),
+            25 => self.streams.extend(self.session.try_open(&bytes[..bytes.len().min(1000)])),
             26 => self.take(),
             27 => {
                 if let Some(stream) = self.streams.get_mut(stream as usize) {

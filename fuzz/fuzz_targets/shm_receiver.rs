@@ -15,7 +15,7 @@
 use libfuzzer_sys::fuzz_target;
 use partywall::{Channel, Listener, Message, TransportPolicy, TrustPolicy, TryRecvError};
 use partywall_fuzz::{BYTES_MAX, ByHand, PEER_BLOCKS_MAX, RING_BYTES, connect_shm, listen};
-use partywall_layout::hello::{CONTROL_DOORBELL, CONTROL_SEGMENT};
+use partywall_layout::control::{CONTROL_DOORBELL, ControlSegment};
 use partywall_layout::record_ring::{BlobBody, Kind, SegmentBody, footprint, word0, word1};
 use partywall_layout::segment::{CONTROL_OFFSET, GRAIN_BYTES};
 use partywall_layout::{Geometry, Position, RingSize};
@@ -183,8 +183,12 @@ impl World {
         let number = 1 + self.segments.len() as u32 + (value >> 4 & 1);
         let bytes = GRAIN_BYTES * (1 + u64::from(value >> 5 & 1));
         let Ok(memory) = OwnMap::create("by-hand", bytes as usize) else { return };
-        let mut frame = [CONTROL_SEGMENT; 5];
-        frame[1..].copy_from_slice(&number.to_le_bytes());
+        let mut frame = ControlSegment::new(number).as_bytes().to_vec();
+        if value & 0x80 != 0 {
+            // Any type, number of descriptors and length, and any bytes up to that length.
+            frame[..4].copy_from_slice(&(value >> 8 ^ 0x0008_0102).to_le_bytes());
+            frame.resize(usize::from(frame[2]).clamp(1, 80), 0xee);
+        }
         if value & 1 == 0 {
             let descriptors = [memory.fd()];
             let _ = self.hand.socket.send(&[IoSlice::new(&frame)], &descriptors, false, true);

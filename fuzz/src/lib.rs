@@ -17,8 +17,9 @@ pub use session::{SessionByHand, accept_session, connect_session};
 
 use partywall::{Channel, Config, Listener, TransportPolicy, TrustPolicy};
 use partywall_layout::hello::{
-    FEATURE_SHM, FEATURE_SOCKET, HELLO_BYTES, Hello, OFFER_BYTES, OFFER_DOORBELLS, Offer,
-    READY_BYTES, ROLE_CONNECTOR, Ready, TRANSPORT_SHM, TRANSPORT_SOCKET,
+    DESCRIPTOR_PIDFD, Descriptors, FEATURE_SHM, FEATURE_SOCKET, HELLO_BYTES, Hello, OFFER_BYTES,
+    Offer, READY_BYTES, REGION_ALONE, REGION_AND_DOORBELLS, ROLE_CONNECTOR, Ready, TRANSPORT_SHM,
+    TRANSPORT_SOCKET,
 };
 use partywall_layout::{FallbackReason, Geometry};
 use partywall_sys::{Doorbell, OwnMap, PidFd, Socket};
@@ -76,10 +77,12 @@ pub fn connect_socket(listener: &mut Listener, name: &str) -> (Channel, ByHand) 
     let socket = reach(name);
     send_hello(&socket, FEATURE_SOCKET);
     let reason = FallbackReason::Policy.number();
-    send(&socket, Offer::new(TRANSPORT_SOCKET, reason, 0, 0).as_bytes(), &[]);
+    send(&socket, Offer::socket(reason).as_bytes(), &[]);
+    // The call finds no connection yet, but it drives the handshake.
+    assert!(listener.try_accept().is_err());
+    receive(&socket, HELLO_BYTES + OFFER_BYTES + READY_BYTES);
     send(&socket, Ready::new(TRANSPORT_SOCKET, reason).as_bytes(), &[]);
     let channel = accept(listener);
-    receive(&socket, HELLO_BYTES + OFFER_BYTES + READY_BYTES);
     (channel, ByHand { socket, region: None })
 }
 
@@ -87,25 +90,26 @@ pub fn connect_socket(listener: &mut Listener, name: &str) -> (Channel, ByHand) 
 #[must_use]
 pub fn connect_shm(listener: &mut Listener, name: &str, with_doorbells: bool) -> (Channel, ByHand) {
     let socket = reach(name);
-    send_hello(&socket, FEATURE_SHM);
-    // The call returns no connection yet, but it advances the listener's handshake.
-    assert!(listener.try_accept().is_err());
-    let received = receive(&socket, HELLO_BYTES + OFFER_BYTES);
-    let theirs = Hello::read_from_bytes(&received[..HELLO_BYTES]).expect("as long as a HELLO");
     let geometry = Geometry::new(RING_BYTES, PEER_BLOCKS_MAX, 4096).expect("possible sizes");
     let size = usize::try_from(geometry.region_bytes).expect("small");
     let mut region = OwnMap::create("by-hand", size).expect("memory");
-    let header = geometry.header(theirs.nonce, std::process::id(), ROLE_CONNECTOR);
+    let header = geometry.header(hello(0).nonce, std::process::id(), ROLE_CONNECTOR);
     region.as_mut_slice()[..size_of_val(&header)].copy_from_slice(header.as_bytes());
     let doorbells = (Doorbell::new().expect("a doorbell"), Doorbell::new().expect("a doorbell"));
-    let flags = if with_doorbells { OFFER_DOORBELLS } else { 0 };
-    let offer = Offer::new(TRANSPORT_SHM, 0, flags, geometry.region_bytes);
+    let kinds = if with_doorbells { REGION_AND_DOORBELLS } else { REGION_ALONE };
     let descriptors = [region.fd(), doorbells.0.as_fd(), doorbells.1.as_fd()];
-    let count = if with_doorbells { 3 } else { 1 };
-    send(&socket, offer.as_bytes(), &descriptors[..count]);
-    send(&socket, Ready::new(TRANSPORT_SHM, 0).as_bytes(), &[]);
+    send_hello(&socket, FEATURE_SHM);
+    let offer = Offer::shm(geometry.region_bytes, kinds);
+    send(&socket, offer.as_bytes(), &descriptors[..kinds.len()]);
+    // The call finds no connection yet, but it drives the handshake.
+    assert!(listener.try_accept().is_err());
+    let theirs = receive(&socket, HELLO_BYTES + OFFER_BYTES + READY_BYTES);
+    let theirs = Offer::read_from_bytes(&theirs[HELLO_BYTES..][..OFFER_BYTES]).expect("its length");
+    let ready = Ready::new(TRANSPORT_SHM, 0);
+    let can_notify = with_doorbells && theirs.descriptors.kinds() == REGION_AND_DOORBELLS;
+    let ready = if can_notify { ready.with_doorbells() } else { ready };
+    send(&socket, ready.as_bytes(), &[]);
     let channel = accept(listener);
-    receive(&socket, READY_BYTES);
     (channel, ByHand { socket, region: Some((region, geometry)) })
 }
 
@@ -131,7 +135,8 @@ fn reach(name: &str) -> Socket {
 
 fn send_hello(socket: &Socket, features: u64) {
     let process = PidFd::of_self().expect("a pidfd");
-    let frame = hello(features);
+    let descriptors = Descriptors::of(&[DESCRIPTOR_PIDFD]);
+    let frame = Hello { descriptors, ..hello(features) };
     let sent = socket.send(&[IoSlice::new(frame.as_bytes())], &[process.as_fd()], true, true);
     assert_eq!(sent.expect("room in the socket"), HELLO_BYTES);
 }

@@ -8,8 +8,8 @@ use partywall::Config;
 use partywall::blocking::{Listener, Session, connect_with};
 use partywall_layout::FallbackReason;
 use partywall_layout::hello::{
-    FEATURE_SOCKET, HELLO_BYTES, OFFER_BYTES, Offer, READY_BYTES, Ready, SERVICE_SESSION,
-    TRANSPORT_SOCKET,
+    DESCRIPTOR_PIDFD, Descriptors, FEATURE_SOCKET, HELLO_BYTES, OFFER_BYTES, Offer, READY_BYTES,
+    Ready, SERVICE_SESSION, TRANSPORT_SOCKET,
 };
 use partywall_sys::{PidFd, Socket};
 use std::cell::RefCell;
@@ -42,9 +42,13 @@ pub fn accept_session(config: &Config) -> (Session, SessionByHand) {
             Listener::bind_with(address(NAME), config).expect("nobody else uses this name")
         });
         let socket = crate::reach(NAME);
-        come_to_terms(&socket);
-        let session = listener.accept_deadline(Instant::now() + TIME_MAX);
+        send_offer(&socket);
+        // The honest side answers once it is driven, and READY has to await that.
+        let answered = Instant::now() + Duration::from_millis(1);
+        assert!(listener.accept_deadline(answered).is_err(), "not yet");
         receive(&socket, HELLO_BYTES + OFFER_BYTES + READY_BYTES);
+        send_ready(&socket);
+        let session = listener.accept_deadline(Instant::now() + TIME_MAX);
         (session.expect("an honest handshake"), SessionByHand { socket })
     })
 }
@@ -73,22 +77,28 @@ pub fn connect_session(config: &Config) -> (Session, SessionByHand) {
             }
             assert!(Instant::now() < until, "nobody connects");
         };
-        come_to_terms(&socket);
+        send_offer(&socket);
+        send_ready(&socket);
         let session = session.join().expect("no panic").expect("an honest handshake");
         receive(&socket, HELLO_BYTES + OFFER_BYTES + READY_BYTES);
         (session, SessionByHand { socket })
     })
 }
 
-/// Sends all handshake frames of an honest peer, none of which waits for a response.
-fn come_to_terms(socket: &Socket) {
+/// Sends HELLO and OFFER of an honest peer.
+fn send_offer(socket: &Socket) {
     let mut own = hello(FEATURE_SOCKET);
     own.service = U32::new(SERVICE_SESSION);
     own.stream_window = U64::new(STREAM_WINDOW);
     own.streams_max = U32::new(STREAMS_MAX);
+    own.descriptors = Descriptors::of(&[DESCRIPTOR_PIDFD]);
     let process = PidFd::of_self().expect("a pidfd");
     send(socket, own.as_bytes(), &[process.as_fd()]);
+    send(socket, Offer::socket(FallbackReason::Policy.number()).as_bytes(), &[]);
+}
+
+/// Sends READY of an honest peer.
+fn send_ready(socket: &Socket) {
     let reason = FallbackReason::Policy.number();
-    send(socket, Offer::new(TRANSPORT_SOCKET, reason, 0, 0).as_bytes(), &[]);
     send(socket, Ready::new(TRANSPORT_SOCKET, reason).as_bytes(), &[]);
 }

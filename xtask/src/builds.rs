@@ -7,11 +7,11 @@
 //! orders()     stages shuttle and faults                 target/shuttle   --cfg shuttle
 //! ```
 //!
-//! Cargo reuses an artefact only if all of these are equal. So each build is described once, and
-//! each of them has the guards of seeded faults (`faults.rs`): the stage `faults` runs the
-//! executables that have passed in an earlier stage. Guards exist only under `--cfg
-//! partywall_faults`. It reaches the compiler through a workspace wrapper, not through `RUSTFLAGS`,
-//! which would change dependencies too.
+//! Cargo reuses an artefact only if packages, features, flags and directory are equal. So each
+//! build is described once, and each has the guards of seeded faults (`faults.rs`): the stage
+//! `faults` runs the executables that have passed in an earlier stage. Guards exist only under
+//! `--cfg partywall_faults`. That flag reaches the compiler through a workspace wrapper, not
+//! through `RUSTFLAGS`, which would change dependencies, too.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -19,19 +19,19 @@ use std::path::PathBuf;
 
 use crate::command::Step;
 
-/// Tests of all packages with all features. Other choices would build dependencies with other
-/// features, once more.
+/// The build of the tests of all packages, with all features. A choice of packages or features
+/// would build dependencies again with other features.
 ///
 /// # Errors
-/// The compiler's wrapper cannot be written.
+/// If the compiler's wrapper cannot be written.
 pub fn tests() -> Result<Step, String> {
     guarded(Step::cargo("test --workspace --all-features"))
 }
 
-/// The ring on loom's atomics.
+/// The build of the ring's models, with loom's atomics.
 ///
 /// # Errors
-/// The compiler's wrapper cannot be written.
+/// If the compiler's wrapper cannot be written.
 pub fn models() -> Result<Step, String> {
     guarded(
         Step::cargo("test -p partywall-ring --release --target-dir target/loom --test loom")
@@ -39,28 +39,29 @@ pub fn models() -> Result<Step, String> {
     )
 }
 
-/// Sessions on shuttle's locks.
+/// The build of the models of sessions, with shuttle's locks.
 ///
 /// # Errors
-/// The compiler's wrapper cannot be written.
+/// If the compiler's wrapper cannot be written.
 pub fn orders() -> Result<Step, String> {
     guarded(on_shuttle("test -p partywall --lib"))
 }
 
-/// A cargo command on shuttle's locks, without guards.
+/// A cargo command that builds with shuttle's locks, without the guards of seeded faults.
 pub fn on_shuttle(arguments: &str) -> Step {
     Step::cargo(arguments)
         .args("--target-dir target/shuttle")
         .variable("RUSTFLAGS", "--cfg shuttle")
 }
 
-/// The same build with the guards of seeded faults.
+/// The build `step` with the guards of seeded faults.
 fn guarded(step: Step) -> Result<Step, String> {
     Ok(step.variable("RUSTC_WORKSPACE_WRAPPER", &wrapper()?))
 }
 
 /// Writes the script through which cargo calls the compiler for workspace members, and returns its
-/// path. That path is part of the identity of a build: another script needs another name.
+/// path. To cargo that path is part of the identity of a build, so another script needs another
+/// name.
 fn wrapper() -> Result<String, String> {
     let directory = PathBuf::from("target/faults");
     let cannot = |error: std::io::Error| format!("cannot write {}: {error}", directory.display());

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! One external command: run it, capture it, and print it so that it can be pasted into a shell.
+//! One external command, which can be run, captured, and printed so that it can be pasted into a
+//! shell.
 
 use std::env;
 use std::fmt;
 use std::process::{Command, Output, Stdio};
 
-/// A program, its arguments, and the variables it needs on top of the environment.
+/// A program, its arguments, and the variables that are set in addition to the environment.
 #[derive(Clone, Debug, Default)]
 pub struct Step {
     program: String,
@@ -17,13 +18,13 @@ pub struct Step {
 impl Step {
     /// `cargo` with these arguments, separated by spaces.
     ///
-    /// It is looked up by name, not taken from `$CARGO`: only the rustup proxy understands
-    /// `+nightly`.
+    /// `cargo` is looked up by name, not taken from `$CARGO`, because only the rustup proxy
+    /// understands `+nightly`.
     pub fn cargo(arguments: &str) -> Self {
         Step::new("cargo").args(arguments)
     }
 
-    /// A program without arguments.
+    /// The program `program`, without arguments.
     pub fn new(program: &str) -> Self {
         Step { program: program.to_owned(), ..Step::default() }
     }
@@ -34,7 +35,7 @@ impl Step {
         self
     }
 
-    /// Adds one argument as it is.
+    /// Adds one argument, which may contain spaces.
     pub fn arg(mut self, argument: &str) -> Self {
         self.arguments.push(argument.to_owned());
         self
@@ -46,13 +47,15 @@ impl Step {
         self
     }
 
-    /// The directory in which the command runs; else it is ours.
+    /// Sets the directory in which the command runs; without it, the command runs in that of this
+    /// process.
     pub fn directory(mut self, directory: &str) -> Self {
         self.directory = Some(directory.to_owned());
         self
     }
 
-    /// The same command, killed with all its children after so many seconds (exit status 124).
+    /// The same command with a time limit, after which it is killed with all its children (exit
+    /// status 124).
     pub fn within_seconds(self, limit_seconds: u32) -> Self {
         let mut arguments = vec!["--kill-after=5".to_owned(), limit_seconds.to_string()];
         arguments.push(self.program.clone());
@@ -60,10 +63,11 @@ impl Step {
         Step { program: "timeout".to_owned(), arguments, ..self }
     }
 
-    /// Runs the command with our own input and output.
+    /// Runs the command with the standard streams of this process.
     ///
     /// # Errors
-    /// The command could not start or did not succeed; the message holds the command to repeat.
+    /// If the command could not start or did not succeed; the message contains the command to
+    /// repeat.
     pub fn run(&self) -> Result<(), String> {
         let status = self
             .command()
@@ -75,10 +79,10 @@ impl Step {
         Err(format!("{status}; repeat it with:\n    {self}"))
     }
 
-    /// Runs the command and returns what it printed; its errors go where ours go.
+    /// Runs the command, and returns its output; its stderr is that of this process.
     ///
     /// # Errors
-    /// As for [`run`](Self::run), or the output is no text.
+    /// The errors of [`run`](Self::run), or if the output is not text.
     pub fn read(&self) -> Result<String, String> {
         let mut command = self.command();
         command.stdin(Stdio::null()).stderr(Stdio::inherit());
@@ -91,10 +95,10 @@ impl Step {
         String::from_utf8(output.stdout).map_err(|_| format!("`{self}` did not print text"))
     }
 
-    /// Runs the command and returns what it printed.
+    /// Runs the command, and returns its exit status, its output and its stderr.
     ///
     /// # Errors
-    /// The command could not start. A failing command is not an error here.
+    /// If the command could not start. A command that fails is not an error of this function.
     pub fn capture(&self) -> Result<Output, String> {
         self.command()
             .stdin(Stdio::null())
@@ -102,7 +106,8 @@ impl Step {
             .map_err(|error| format!("cannot start `{}`: {error}", self.program))
     }
 
-    /// Whether the command starts and succeeds, silently: the test for an optional tool.
+    /// Whether the command starts and succeeds; its output is discarded. It serves to look for an
+    /// optional tool.
     pub fn works(&self) -> bool {
         self.capture().is_ok_and(|output| output.status.success())
     }
@@ -137,12 +142,13 @@ impl fmt::Display for Step {
     }
 }
 
-/// Whether the output goes to a log rather than to a person: `CI` is set, and not to `false`.
+/// Whether the output goes to a log, not to a terminal: the variable `CI` is set, and not to
+/// `false`.
 pub fn plain_output() -> bool {
     env::var("CI").is_ok_and(|value| !value.is_empty() && value != "false")
 }
 
-/// The word as a POSIX shell must see it.
+/// The word with the quotes that a POSIX shell needs.
 fn quoted(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_=+./:,@%".contains(c);
     if !word.is_empty() && word.chars().all(plain) {

@@ -6,10 +6,10 @@
 //!                                    └──▶ worker ──▶ …
 //! ```
 //!
-//! `cargo test` runs one executable after the other. Many of ours block most of the time, for a
-//! second process or until a deadline, and others can run meanwhile. Only executables with cargo's
-//! test harness are run, each in the directory of its package as cargo does it. The output of each
-//! is printed whole, when it ends.
+//! `cargo test` runs one executable after the other. Many of this project's executables block most
+//! of the time, for a second process or until a deadline, so others can run meanwhile. Only
+//! executables with cargo's test harness are run, each in the directory of its package, as cargo
+//! does. The output of each is printed as a whole when the executable ends.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -18,16 +18,16 @@ use std::time::Instant;
 
 use crate::command::Step;
 
-/// Builds what `build` (a `cargo test` without `--no-run`) would run, and runs so many of it at
-/// once.
+/// Builds the executables of `step` (a `cargo test` without `--no-run`), and runs up to `at_once`
+/// of them at the same time.
 ///
 /// # Errors
-/// It does not build, cargo's answer is not understood, or a test failed; the message says how to
+/// If the build fails, cargo's answer is not understood, or a test failed; the message says how to
 /// repeat it.
 pub fn run(step: &Step, at_once: usize) -> Result<(), String> {
     let mut executables = build(step)?;
     let count = executables.len();
-    // False comes before true.
+    // The sort puts the long executables first, because false comes before true.
     executables.sort_by_key(|executable| !LONG.contains(&&*executable.name));
     let passed = AtomicUsize::new(0);
     each(executables, at_once, |executable| {
@@ -38,10 +38,10 @@ pub fn run(step: &Step, at_once: usize) -> Result<(), String> {
     Ok(())
 }
 
-/// Builds what `step` (a `cargo test` without `--no-run`) would run.
+/// Builds the executables that `step` (a `cargo test` without `--no-run`) would run.
 ///
 /// # Errors
-/// It does not build, cargo's answer is not understood, or there is nothing to run.
+/// If the build fails, cargo's answer is not understood, or there is no executable.
 pub fn build(step: &Step) -> Result<Vec<Executable>, String> {
     let messages = step.clone().args("--no-run --message-format=json-render-diagnostics").read()?;
     let tests = messages.lines().filter_map(|line| Executable::of(line).transpose());
@@ -52,23 +52,23 @@ pub fn build(step: &Step) -> Result<Vec<Executable>, String> {
     Ok(tests)
 }
 
-/// How [`Executable::is_called`] calls the unit tests of a library.
+/// The name by which [`Executable::is_called`] means the unit tests of a library.
 pub const LIBRARY: &str = "lib";
 
 /// A test executable that cargo has built.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Executable {
     path: String,
-    /// The name of its target: that of the test executable, or of the crate.
+    /// Name of the executable's target: that of the test executable, or of the crate.
     name: String,
-    /// Whether it holds the unit tests of a library.
+    /// Whether the executable has the unit tests of a library.
     is_library: bool,
-    /// The directory of its package.
+    /// The directory of the executable's package.
     directory: String,
 }
 
 impl Executable {
-    /// The executable that a line of cargo's messages describes, if it is a test.
+    /// The test executable that a line of cargo's messages describes, if it describes one.
     fn of(line: &str) -> Result<Option<Self>, String> {
         let is_test = line.contains(r#""reason":"compiler-artifact""#)
             && line.contains(r#""test":true},"features""#)
@@ -87,25 +87,25 @@ impl Executable {
         Ok(Some(Self { path: path.to_owned(), name: name.to_owned(), is_library, directory }))
     }
 
-    /// The directory of its package, without those above.
+    /// Name of the directory of the executable's package, without the directories above.
     pub fn package(&self) -> &str {
         self.directory.rsplit('/').next().unwrap_or_default()
     }
 
-    /// Whether it is the test executable `name`, or that of the library's unit tests for
-    /// [`LIBRARY`].
+    /// Whether this is the test executable `name`; for [`LIBRARY`], whether it has the library's
+    /// unit tests.
     pub fn is_called(&self, name: &str) -> bool {
         if name == LIBRARY { self.is_library } else { self.name == name }
     }
 
-    /// The command that runs it, in the directory where cargo would run it.
+    /// The command that runs the executable, in the directory where cargo would run it.
     pub fn step(&self) -> Step {
         Step::new(&self.path)
             .directory(&self.directory)
             .variable("CARGO_MANIFEST_DIR", &self.directory)
     }
 
-    /// Runs it, prints its output, and returns how many tests passed.
+    /// Runs the executable, prints its output, and returns how many tests passed.
     fn run(&self) -> Result<usize, String> {
         let start = Instant::now();
         let step = self.step();
@@ -126,14 +126,14 @@ impl Executable {
     }
 }
 
-/// The count in the line `test result: ok. 12 passed; 0 failed; …`.
+/// The number of passed tests in the line `test result: ok. 12 passed; 0 failed; …`.
 fn tests_passed(output: &str) -> usize {
     let result = output.lines().filter_map(|line| line.strip_prefix("test result: ok. "));
     result.filter_map(|rest| rest.split(' ').next()?.parse::<usize>().ok()).sum()
 }
 
-/// Calls `run` for each of `items` in their order, so many at once. After a failure no more begin,
-/// and those that run are waited for.
+/// Calls `run` for each of `items` in their order, for up to `at_once` at the same time. After a
+/// failure no further call begins, and this function waits for those that run.
 ///
 /// # Errors
 /// All failures, each on its own line.
@@ -167,14 +167,15 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The string under this key, if it has no escapes: our names and paths need none.
+/// The string under this key of a JSON object. Strings with escapes are not understood, because the
+/// names and paths of this project need none.
 fn text<'a>(object: &'a str, key: &str) -> Option<&'a str> {
     let (_, rest) = object.split_once(&format!(r#""{key}":""#))?;
     let (value, _) = rest.split_once('"')?;
     (!value.contains('\\')).then_some(value)
 }
 
-/// Executables that take longest. They begin first, so that none of them runs alone at the end.
+/// The executables that take longest. They begin first, so that none of them runs alone at the end.
 const LONG: [&str; 9] =
     ["hostile", "channels", "death", "sessions", "links", "files", "torture", "kill_sweep", "idle"];
 

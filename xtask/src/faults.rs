@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Takes one rule out of the code at a time and requires that a test notices.
+//! Takes one rule at a time out of the code, and requires that a test notices.
 //!
 //! ```text
 //! crates/ring/src/…:   if !seeded_fault("no_zero_next_slot") {
@@ -11,13 +11,14 @@
 //! ```
 //!
 //! To add a fault: guard the line as above, and add one row to [`REGISTRY`]. `tidy` reports a guard
-//! without a row, a row without a guard, and a place that does not exist. A failure elsewhere in
-//! the executable does not count. A test that hangs instead of failing is an error too: tests have
-//! deadlines. Of a loom model any failure counts: a model that finds a deadlock can end the process
-//! with it. Without a fault the same tests of the same executables have to pass.
+//! without a row, a row without a guard, and a place that does not exist. A failure of another test
+//! of the executable does not count. A test that hangs instead of failing is an error, too, because
+//! tests have deadlines. Of a loom model any failure counts: a model that finds a deadlock can end
+//! the process. Without a fault the same tests of the same executables have to pass.
 //!
-//! Guards exist only in the builds of `builds.rs`, and there `PARTYWALL_FAULT` chooses among them:
-//! one build serves for all. In any other build the compiler knows that no fault is chosen.
+//! Guards exist only in the builds of `builds.rs`, in which the variable `PARTYWALL_FAULT` chooses
+//! one fault: one build serves for all faults. In any other build the compiler knows that no fault
+//! is chosen.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -29,15 +30,15 @@ use crate::executables::{self, Executable, LIBRARY};
 
 /// One rule that can be taken out of the code.
 pub struct Fault {
-    /// The argument of its guards: `seeded_fault("…")`.
+    /// Name of the fault: the argument of its guards, `seeded_fault("…")`.
     pub name: &'static str,
-    /// The tests that must fail, each of them.
+    /// The tests of which each must notice the fault.
     pub caught_by: &'static [CaughtBy],
 }
 
-/// A place that must notice a fault.
+/// A test, or group of tests, that must notice a fault.
 pub enum CaughtBy {
-    /// A module of a test executable.
+    /// A test, or a module of tests, in a test executable.
     Test(Place),
     /// A unit test, or a module of them.
     Unit(Place),
@@ -45,23 +46,23 @@ pub enum CaughtBy {
     Model(Place),
     /// A unit test under shuttle, or a module of them (partywall only).
     Shuttle(Place),
-    /// `cargo xtask torture --faults`: the oracle of `torture`, within two minutes. It is not in
-    /// the stage, because a fault of a race may take most of that time.
+    /// The oracle of the torture of links, within two minutes: `cargo xtask torture --faults`. The
+    /// stage `faults` does not run it, because finding a race may take most of that time.
     Torture(Place),
 }
 
-/// Tests of one executable.
+/// Tests of one executable, named by package, executable and path.
 pub struct Place {
-    /// The directory below `crates`.
+    /// The directory of the package, below `crates`.
     pub package: &'static str,
     /// The name of the test executable, or [`LIBRARY`].
     pub executable: &'static str,
-    /// Whole segments of the tests' paths: a module, or a test. Empty for all tests.
+    /// The path of a module or of a test, in whole segments. Empty for all tests of the executable.
     pub path: &'static str,
 }
 
 impl Place {
-    /// Whether the test with this path lies here.
+    /// Whether the test with this path is one of these tests.
     fn holds(&self, test: &str) -> bool {
         let (test, path) = (format!("::{test}::"), format!("::{}::", self.path));
         self.path.is_empty() || test.contains(&path)
@@ -79,7 +80,7 @@ impl fmt::Display for Place {
 }
 
 impl CaughtBy {
-    /// Where the tests are.
+    /// The tests that must notice the fault.
     pub const fn place(&self) -> &Place {
         match self {
             Self::Test(place) | Self::Unit(place) | Self::Model(place) | Self::Shuttle(place) => {
@@ -89,7 +90,8 @@ impl CaughtBy {
         }
     }
 
-    /// Whether the test runs on this processor: it executes single steps on x86-64 only.
+    /// Whether the tests run on this processor: the sweep executes single steps, and does so on
+    /// x86-64 only.
     fn is_here(&self) -> bool {
         cfg!(target_arch = "x86_64") || self.place().executable != "kill_sweep"
     }
@@ -97,29 +99,33 @@ impl CaughtBy {
 
 /// All faults that can be chosen.
 pub const REGISTRY: &[Fault] = &[
-    // A record is published without a 0 in the slot after it: old payload there may read as a
-    // record.
+    // A record is published without a 0 in the slot after it: old payload in that slot may read as
+    // a record.
     fault("no_zero_next_slot", &[test("ring", "ring", "forged_words")]),
-    // The first word of a batch is stored at once: a batch not yet published shows, an aborted one
-    // comes alive.
+    // The first word of a batch is stored at once: the consumer reads batches that are not
+    // published, or were aborted.
     fault("early_first_word", &[test("ring", "ring", "forged_words"), model("ring")]),
-    // The id of a block is the same each time: a peer that releases it twice frees its next use.
+    // A block has the same id each time: a peer that releases it twice frees a later message in the
+    // block.
     fault("same_generation", &[test("ring", "ring", "double_release")]),
     // Release or acquire is missing: a word is visible before the bytes that it publishes.
     fault("relaxed_publish", &[model("ring"), model("release")]),
     fault("no_acquire_fence", &[model("ring"), model("release")]),
-    // A full fence of parking is missing: a sleeper and its peer overlook each other.
+    // A full fence of parking is missing: a wake-up is lost, because a sleeper and its waker
+    // overlook each other's store.
     fault("no_sleeper_fence", &[model("parking")]),
     fault("no_waker_fence", &[model("parking")]),
-    // The favoured thread checks its favour before its flag is visible: two threads are inside.
+    // The favoured thread checks that it is favoured before its flag is visible: two threads are
+    // inside the lock.
     fault("no_light_barrier", &[model("bias")]),
-    // The thread that revokes the favour skips the heavy barrier, or does not wait for the flag.
+    // The thread that revokes the bias skips the heavy barrier, or does not wait for the favoured
+    // thread's flag.
     fault("no_heavy_barrier", &[model("bias")]),
     fault("no_wait_for_vacancy", &[model("bias")]),
-    // All favoured threads share one flag: a late one clears the flag of another.
+    // All favoured threads share one flag: a late thread clears the flag of another.
     fault("one_slot_for_all", &[model("bias")]),
-    // A driver that finds space for a waiter that has not called yet polls for ever, and never
-    // wakes it.
+    // A driver does not check for a waiter that has not called yet: it polls for ever, and never
+    // wakes that waiter.
     fault(
         "no_look_for_uncalled",
         &[
@@ -127,77 +133,87 @@ pub const REGISTRY: &[Fault] = &[
             shuttle("races::waiter_for_room_is_woken"),
         ],
     ),
-    // The lock of the next incarnation is enough, although another owner has followed: two owners.
+    // The lock of the next incarnation is taken for enough, although another owner has followed: a
+    // link has two owners.
     fault("link_lock_is_enough", &[test("link", "owner", "")]),
-    // A lock that a dead owner's child keeps counts as the owner's life: no owner can follow.
+    // A lock that a dead owner's child keeps counts as a sign that the owner lives: no owner can
+    // follow.
     fault("link_lock_is_life", &[test("link", "owner", "")]),
     // A new owner changes the file before its record is on the disk: the closing of the owner before
     // is believed beside newer records.
     fault("link_owner_not_synced", &[POWER_LOSS]),
     // A file of another boot is believed like one of this boot.
     fault("link_other_boot_believed", &[POWER_LOSS]),
-    // The seal of an image is stored before its body: a kill between them leaves neither image.
+    // The seal of an image is stored before its body: a kill between the two stores leaves neither
+    // image valid.
     fault("link_seal_first", &[test("link", "files", "state_survives_kills"), SWEEP]),
-    // The consumed position of another record is still in place when the new record takes effect.
+    // The `since` word of another consumed record is still in the slot when the new record takes
+    // effect.
     fault("link_since_later", &[unit("link", "store::slots::tests")]),
-    // A word is read with the records, and may belong to the record that was in the slot before.
+    // A `since` word is read together with the records, and may belong to the record that was in
+    // the slot before.
     fault("link_since_early", &[unit("link", "store::slots::tests")]),
-    // A word is not checked against its record, and may belong to the next one in the slot.
+    // The seal is not read again after a `since` word, which may therefore belong to the next
+    // record in the slot.
     fault("link_seal_once", &[unit("link", "store::slots::tests")]),
-    // A damaged newest image is taken for an unfinished one: an older one comes back.
+    // A damaged newest image is taken for an interrupted update: an older image comes back.
     fault("link_rot_is_unfinished", &[test("layout", "layout", "link_files")]),
     // A half-written record stays where the next stream begins, and looks like a damaged one.
     fault("link_half_record_first", &[test("link", "files", "stream_survives_kills")]),
-    // A whole record of the former stream, where the next one begins, is taken for damage.
+    // A whole record of the former stream, where the next stream begins, is taken for damage.
     fault("link_former_is_damage", &[test("link", "files", "stream_survives_kills")]),
     // The bytes of a BLOB are not checked when a stream is recovered.
     fault("link_blob_unchecked", &[test("link", "files", "stream_survives_kills")]),
-    // A record without a prefix begins a ring: the peer refuses it, and so does the next owner.
+    // A compact record begins a ring: the peer refuses it, and so does the next owner.
     fault("link_compact_first", &[test("link", "files", "compact_records"), SIMULATION]),
-    // A reply's record has no prefix and so acknowledges nothing: an owner killed after it answers
-    // twice.
+    // A reply is a compact record, which acknowledges no request: an owner that is killed after
+    // sending it answers twice.
     fault("link_compact_of_reply", &[unit("link", "link_state::shm::compact"), SWEEP]),
-    // An answer to another connection is accepted: late bytes decide how a stream goes on.
+    // An answer to another connection is accepted: late bytes decide how a stream resumes.
     fault("link_echo_unchecked", &[SIMULATION]),
     // An acknowledgement is not stored: the next owner receives consumed messages.
     fault("link_consumed_now_and_then", &[TORTURE]),
-    // Messages are acknowledged on arrival: a receiver that is killed before it consumes one loses
-    // it.
+    // Messages are acknowledged on arrival: a receiver that is killed before it consumes a message
+    // loses that message.
     fault("link_ack_of_received", &[SIMULATION, TORTURE]),
-    // Acknowledgements wait for traffic back: consumed messages are kept for ever.
+    // Acknowledgements wait for messages in the other direction: the sender keeps consumed messages
+    // for ever.
     fault("link_ack_waits", &[TORTURE]),
-    // A connection resumes behind messages that the receiver has not got.
+    // A connection resumes after messages that the receiver has not received.
     fault("link_resume_at_tail", &[TORTURE]),
-    // Space is reused before the base that frees it is stored: an owner finds the middle of a
-    // record.
+    // Ring space is reused before the base that frees it is stored: the next owner finds the middle
+    // of a record.
     fault("link_base_not_committed", &[SIMULATION, SWEEP, TORTURE]),
-    // The next owner forgets what replies have acknowledged: requests are answered twice.
+    // The acknowledgements that replies carry are not stored: the next owner answers requests
+    // twice.
     fault("link_reply_commits_nothing", &[SIMULATION, TORTURE]),
     // A request is consumed before its answer is sent: an owner that is killed in between never
     // answers.
     fault("link_reply_in_two_steps", &[SWEEP, TORTURE]),
-    // A record that is here already is taken once more.
+    // A record that the receiver has already is received once more.
     fault("link_known_taken_again", &[TORTURE]),
     // Records of a batch are published one by one: half a batch survives.
     fault("link_batch_one_by_one", &[SWEEP, TORTURE]),
-    // The agreement of a connection is not stored before records flow.
+    // What both ends agreed when attaching is not stored before records flow.
     fault("link_attach_not_committed", &[TORTURE]),
-    // Messages from before another owner's decision stay, and come twice.
+    // Messages that arrived before another owner's decision stay in the inbox, and are delivered
+    // twice.
     fault("link_inbox_outlives_jump", &[TORTURE]),
-    // Each connection claims the number of the one before: the server takes none of them for newer.
+    // Each connection has the connection number of the one before: the server takes none of them
+    // for newer.
     fault("link_connection_number_kept", &[TORTURE]),
-    // An epoch drops the remaining messages without a report.
+    // A new epoch drops the remaining messages of the former one without a report.
     fault("link_epoch_unreported", &[SIMULATION, TORTURE]),
-    // Messages that are delivered again reset the attempts of those behind them.
+    // Messages that are delivered again reset the delivery counts of the messages after them.
     fault("link_attempts_fall", &[SIMULATION, TORTURE]),
-    // An attempt is stored only after the read: a message that kills its readers is new to each
+    // A delivery is counted only after the read: a message that kills its readers looks new to each
     // owner.
     fault("link_read_before_noted", &[test("link", "links", "read_in_place")]),
-    // A message is consumed although the application panicked over it.
+    // A message is consumed although the application panicked while it read the message.
     fault("link_panic_consumes", &[test("link", "links", "read_in_place")]),
     // A send reports success while the message is not published.
     fault("link_unpublished_now_and_then", &[TORTURE]),
-    // An ended session waits for space for ever: a peer that never reads keeps its driver.
+    // An ended session waits for space for ever: its driver never ends if the peer never reads.
     fault(
         "no_bound_on_leaving",
         &[unit(
@@ -205,20 +221,22 @@ pub const REGISTRY: &[Fault] = &[
             "driver::tests::peer_that_never_reads_is_not_waited_for_after_the_end",
         )],
     ),
-    // A waiter takes its snapshot after its attempt: space that came in between is overlooked.
+    // A waiter takes its snapshot after its attempt: it overlooks space that was freed in between.
     fault("late_snapshot", &[shuttle("races::waiter_for_room_is_woken")]),
-    // A driver does not wait until the sender of OPEN has registered the stream: the answer has no
-    // stream.
+    // A driver does not wait until the sender of OPEN has registered the stream: the answer finds
+    // no stream.
     fault("no_wait_for_open", &[shuttle("races::stream_answered_at_once_is_known")]),
-    // Credit for a message is taken before the outbox is locked: newer credit may go first.
+    // The credit that a message carries is computed before the outbox is locked: newer credit may
+    // be sent first.
     fault(
         "credit_before_lock",
         &[shuttle("races::credit_of_messages_is_never_older_than_reported")],
     ),
-    // A message is not checked again under the lock: it may follow END, on the next stream of its
-    // number.
+    // A message is not checked again under the lock: it may follow END, and so enter the next
+    // stream with the same number.
     fault("no_check_behind_end", &[shuttle("races::nothing_follows_end_of_stream")]),
-    // A stream is opened, or space awaited, just when the session has ended: it is not notified.
+    // The end of the session is not checked again after opening a stream or awaiting space: the
+    // stream is never notified of the end.
     fault("no_look_after_open", &[shuttle("ends::stream_opened_as_session_ends_reports_the_end")]),
     fault(
         "no_look_while_waiting",
@@ -226,11 +244,12 @@ pub const REGISTRY: &[Fault] = &[
     ),
 ];
 
-/// Two ends of a link and the network between them, in one thread.
+/// Images of link files that a power loss left.
 const POWER_LOSS: CaughtBy = unit("link", "link_state::shm::power_loss");
+/// Simulates two ends of a link, and the network between them, in one thread.
 const SIMULATION: CaughtBy = unit("link", "link_state::simulation");
 
-/// An end that dies at each instruction of what it does, in its short form.
+/// Kills an end at each instruction of each act, in the short form that the stage `test` runs.
 const SWEEP: CaughtBy = test("link", "kill_sweep", "");
 
 /// The oracle of the torture of links.
@@ -257,11 +276,12 @@ const fn shuttle(path: &'static str) -> CaughtBy {
     CaughtBy::Shuttle(Place { package: "partywall", executable: LIBRARY, path })
 }
 
-/// Runs every fault, and before them the same tests without a fault unless they `have_passed`.
+/// Runs every fault that the stage checks. Before that, the same tests run without a fault, unless
+/// they `have_passed`.
 ///
 /// # Errors
-/// A fault does not compile, is not noticed, hangs its test, or ends it without naming a failed
-/// test.
+/// If a fault does not compile, is not noticed, makes its test hang, or ends the test without
+/// naming a failed one.
 pub fn main(have_passed: bool) -> Result<(), String> {
     run(|by| !matches!(by, CaughtBy::Torture(_)), have_passed, FAULTS_AT_ONCE)
 }
@@ -269,12 +289,13 @@ pub fn main(have_passed: bool) -> Result<(), String> {
 /// Runs every fault that the torture of links must notice.
 ///
 /// # Errors
-/// As [`main`].
+/// The errors of [`main`].
 pub fn tortured() -> Result<(), String> {
     run(|by| matches!(by, CaughtBy::Torture(_)), false, 1)
 }
 
-/// A place, the command that runs its tests, and the fault to choose; none to show that they pass.
+/// The tests to run, the command that runs them, and the fault to choose; `None` to show that they
+/// pass without one.
 type Run = (&'static CaughtBy, Step, Option<&'static str>);
 
 fn run(is_chosen: fn(&CaughtBy) -> bool, have_passed: bool, at_once: usize) -> Result<(), String> {
@@ -307,16 +328,18 @@ fn run(is_chosen: fn(&CaughtBy) -> bool, have_passed: bool, at_once: usize) -> R
     })
 }
 
-/// Requires that the same tests pass while no fault is chosen: else their failure shows nothing.
+/// Requires that the same tests pass while no fault is chosen: otherwise their failure would not
+/// show that they notice the fault.
 fn pass_without(by: &CaughtBy, step: &Step) -> Result<(), String> {
     let step = match by {
         CaughtBy::Torture(_) => step.clone().variable("PARTYWALL_TORTURE_MINUTES", "1"),
-        // A few orders: the stages `loom` and `shuttle` explore them all.
+        // A few orders of threads suffice, because the stages `loom` and `shuttle` explore all of
+        // them.
         CaughtBy::Model(_) => step.clone().variable("LOOM_MAX_PREEMPTIONS", "1"),
         CaughtBy::Shuttle(_) => step.clone().variable("PARTYWALL_SHUTTLE_TIMES", "0.05"),
         CaughtBy::Test(_) | CaughtBy::Unit(_) => step.clone(),
     };
-    // The environment may have one chosen.
+    // The variable is emptied, because the environment of this process may choose a fault.
     let step = step.variable("PARTYWALL_FAULT", "");
     let ran = step.clone().within_seconds(RUN_SECONDS_MAX).capture()?;
     let output = String::from_utf8_lossy(&ran.stdout);
@@ -330,7 +353,7 @@ fn pass_without(by: &CaughtBy, step: &Step) -> Result<(), String> {
 }
 
 fn check(by: &CaughtBy, step: &Step) -> Result<(), String> {
-    // A test that kills at random instants may miss the one that matters.
+    // A test that kills at random instants may miss the instant at which the fault shows.
     let runs = if RANDOM.contains(&by.place().path) { CHANCES } else { 1 };
     let mut verdict = Ok(());
     for _ in 0..runs {
@@ -362,7 +385,7 @@ fn judge(by: &CaughtBy, status: Option<i32>, output: &str) -> Result<(), String>
     Err(format!("the run failed, but not in {}:\n{output}", by.place()))
 }
 
-/// The paths of the tests whose line ends with `verdict`.
+/// The paths of the tests whose line in `output` ends with `verdict`.
 fn results<'a>(output: &'a str, verdict: &'a str) -> impl Iterator<Item = &'a str> {
     output.lines().filter_map(move |line| {
         let rest = line.trim().strip_prefix("test ")?;
@@ -374,10 +397,10 @@ fn results<'a>(output: &'a str, verdict: &'a str) -> impl Iterator<Item = &'a st
     })
 }
 
-/// Builds the tests of this kind, with guards.
+/// The build of this kind of tests, with the guards of seeded faults.
 fn build(by: &CaughtBy) -> Result<Step, String> {
     match by {
-        // As in the stage `test`, so that nothing has to be built again.
+        // The arguments are those of the stage `test`, so that cargo reuses its executables.
         CaughtBy::Test(_) | CaughtBy::Unit(_) => {
             Ok(builds::tests()?.args("--lib --bins --tests --examples"))
         }
@@ -387,7 +410,7 @@ fn build(by: &CaughtBy) -> Result<Step, String> {
     }
 }
 
-/// Runs, of an executable, those tests that must fail.
+/// The command that runs only those tests of an executable that must fail.
 fn chosen(executable: Step, by: &CaughtBy) -> Step {
     match by {
         CaughtBy::Torture(_) => executable
@@ -399,16 +422,16 @@ fn chosen(executable: Step, by: &CaughtBy) -> Step {
     }
 }
 
-/// The test of the torture whose ends are killed.
+/// Name of the test in which the torture kills the ends of links.
 pub const KILLS: &str = "no_kill";
-/// So many runs at once: a few of them use two threads, most use one.
+/// Number of test runs at the same time: a few of them use two threads, most use one.
 const FAULTS_AT_ONCE: usize = 2;
-/// Tests that kill at random instants: one run in some fifty, of 150 kills each, misses a window of
-/// nanoseconds.
+/// Tests that kill at random instants. Of their runs of 150 kills each, one in about fifty misses a
+/// window of nanoseconds.
 const RANDOM: [&str; 2] = ["state_survives_kills", "stream_survives_kills"];
-/// They may run so often until they notice.
+/// How often a test of [`RANDOM`] may run until it notices the fault.
 const CHANCES: u32 = 3;
-/// For one run of the registered tests, without the build.
+/// Time limit in seconds for one run of the registered tests, without the build.
 const RUN_SECONDS_MAX: u32 = 180;
 
 #[cfg(test)]

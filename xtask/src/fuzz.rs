@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `cargo xtask fuzz`: runs the fuzz targets for a while each and says which found something.
+//! `cargo xtask fuzz`: runs each fuzz target for some minutes, and prints which targets found an
+//! input that fails.
 
 use std::time::Instant;
 
@@ -11,7 +12,7 @@ pub const MINUTES_DEFAULT: u64 = 10;
 /// Runs the targets that the arguments name, or all.
 ///
 /// # Errors
-/// The arguments are wrong, a tool is missing, or a target found something.
+/// If the arguments are wrong, a tool is missing, or a target found an input that fails.
 pub fn main(arguments: &[String]) -> Result<(), String> {
     let (minutes, mut targets) = parse(arguments)?;
     if !Step::cargo("+nightly --version").works() {
@@ -72,7 +73,7 @@ fn all_targets() -> Result<Vec<String>, String> {
     Ok(String::from_utf8_lossy(&output.stdout).lines().map(str::to_owned).collect())
 }
 
-/// A week, in minutes.
+/// Longest time that the arguments can choose for a target: a week, in minutes.
 const MINUTES_MAX: u64 = 7 * 24 * 60;
 
 #[cfg(test)]

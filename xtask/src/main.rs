@@ -10,8 +10,8 @@
 //!     └──▶ torture (faults)
 //! ```
 //!
-//! It has no dependencies, so that it compiles in a moment and its verdict depends on nothing but
-//! the tree and the toolchain. It installs nothing and downloads nothing by itself.
+//! This crate has no dependencies, so that it compiles in a moment, and its verdict depends only on
+//! the tree and the toolchain. It installs and downloads no tools.
 #![cfg_attr(not(test), warn(clippy::unwrap_used, clippy::cast_possible_truncation))]
 #![forbid(unsafe_code)]
 
@@ -64,7 +64,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// The directory above this crate, from cargo's environment; else the current one.
+/// The directory above this crate, from cargo's environment; without that, the current directory.
 fn repository_root() -> PathBuf {
     env::var_os("CARGO_MANIFEST_DIR")
         .map(PathBuf::from)

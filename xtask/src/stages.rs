@@ -14,16 +14,16 @@ use crate::{builds, executables, faults, tidy, vectors};
 /// The outcome of a stage that did not fail.
 #[derive(Debug, PartialEq, Eq)]
 enum Done {
-    /// Everything it checks holds.
+    /// The stage passed: everything that it checks holds.
     Passed,
-    /// It checked nothing, for this reason.
+    /// The stage checked nothing, for this reason.
     Skipped(String),
 }
 
 /// Runs the stages that the arguments choose.
 ///
 /// # Errors
-/// The arguments are wrong, or a stage failed; the message says how to repeat it.
+/// If the arguments are wrong, or a stage failed; the message says how to repeat it.
 pub fn main(arguments: &[String]) -> Result<(), String> {
     let chosen = choose(arguments)?;
     let start = Instant::now();
@@ -59,7 +59,7 @@ pub fn main(arguments: &[String]) -> Result<(), String> {
     failure.map_or(Ok(()), Err)
 }
 
-/// The names of the stages, all or only the quick ones.
+/// The names of all stages, or of only the quick ones.
 pub fn names(quick_only: bool) -> Vec<&'static str> {
     STAGES.iter().filter(|stage| stage.quick || !quick_only).map(|stage| stage.name).collect()
 }
@@ -67,7 +67,7 @@ pub fn names(quick_only: bool) -> Vec<&'static str> {
 struct Stage {
     name: &'static str,
     quick: bool,
-    /// Gets the stages that have passed before it in this run.
+    /// Runs the stage. Its argument lists the stages that have passed before in this run.
     run: fn(&[&str]) -> Result<Done, String>,
 }
 
@@ -125,7 +125,7 @@ fn passed(steps: &[Step]) -> Result<Done, String> {
     Ok(Done::Passed)
 }
 
-/// Builds what `step` would run, and runs so many of the executables at once.
+/// Builds the executables that `step` would run, and runs up to `at_once` of them at the same time.
 fn side_by_side(step: &Step, at_once: usize) -> Result<Done, String> {
     println!("$ {step}");
     executables::run(step, at_once)?;
@@ -144,7 +144,8 @@ fn tidy_and_vectors(_: &[&str]) -> Result<Done, String> {
     Ok(Done::Passed)
 }
 
-/// Checks code that only shuttle compiles, too: there, the test profile includes unit tests.
+/// Runs clippy on all code, and then on the code that is only compiled with shuttle. The test
+/// profile includes the unit tests of that code.
 fn clippy(_: &[&str]) -> Result<Done, String> {
     passed(&[
         Step::cargo("clippy --workspace --all-features --all-targets -- -D warnings"),
@@ -152,12 +153,12 @@ fn clippy(_: &[&str]) -> Result<Done, String> {
     ])
 }
 
-/// Every target but doctests, which the stage `doc` runs.
+/// Runs the tests of every target but doctests, which the stage `doc` runs.
 fn test(_: &[&str]) -> Result<Done, String> {
     side_by_side(&builds::tests()?.args("--lib --bins --tests --examples"), TESTS_AT_ONCE)
 }
 
-/// `cargo doc` with arguments, in which a warning (a broken link, say) is an error.
+/// `cargo doc` with arguments, in which a warning is an error, such as one for a broken link.
 fn deny_warnings(arguments: &str) -> Step {
     Step::cargo(arguments).variable("RUSTDOCFLAGS", "-D warnings")
 }
@@ -166,7 +167,8 @@ fn doc(_: &[&str]) -> Result<Done, String> {
     passed(&[
         builds::tests()?.args("--doc"),
         deny_warnings("doc --no-deps --workspace --all-features --exclude partywall-cli"),
-        // The command has the library's name, so its pages would overwrite the library's.
+        // The command has the library's name, so in the same directory its pages would overwrite
+        // those of the library.
         deny_warnings("doc --no-deps -p partywall-cli --bins --target-dir target/doc-cli"),
     ])
 }
@@ -183,7 +185,8 @@ fn loom(_: &[&str]) -> Result<Done, String> {
     side_by_side(&step, BUSY_AT_ONCE)
 }
 
-/// Threads of sessions in orders that shuttle chooses; without a single model nothing is shown.
+/// Runs the models of sessions, whose threads run in orders that shuttle chooses. If there is no
+/// model, the stage fails.
 fn shuttle(_: &[&str]) -> Result<Done, String> {
     passed(&[builds::orders()?.args("--no-run")])?;
     let step = builds::orders()?.arg(SHUTTLE_MODELS);
@@ -197,17 +200,17 @@ fn names_a_test(listed: &Output) -> bool {
     String::from_utf8_lossy(&listed.stdout).contains(": test")
 }
 
-/// Where the models of sessions are.
+/// Path of the module with the models of sessions.
 const SHUTTLE_MODELS: &str = "session::interleavings::";
 
-/// Takes out each registered rule, and expects that a test fails.
+/// Takes each registered rule out of the code, and expects that a test fails.
 fn take_out_rules(passed: &[&str]) -> Result<Done, String> {
     faults::main(["test", "loom", "shuttle"].iter().all(|stage| passed.contains(stage)))?;
     Ok(Done::Passed)
 }
 
-/// Exchanges with the published peers. Without Go the module's part of it is left out, and only
-/// that.
+/// Runs the exchanges with the published peers of shmipc. Without Go, those of shmipc-go are left
+/// out, and no others.
 fn conformance(_: &[&str]) -> Result<Done, String> {
     if !Step::new("go").args("version").works() {
         println!(
@@ -220,20 +223,22 @@ fn conformance(_: &[&str]) -> Result<Done, String> {
     side_by_side(&step.args("--lib --bins --tests"), BUSY_AT_ONCE)
 }
 
-/// Checks that the fuzz targets still compile; what they found earlier is replayed by `cargo test`.
+/// Checks that the fuzz targets still compile; `cargo test` replays the inputs that they found
+/// earlier.
 fn fuzz_smoke(_: &[&str]) -> Result<Done, String> {
     if !std::path::Path::new("fuzz/Cargo.toml").exists() {
         return Err("there is no fuzz/Cargo.toml: the parsers have no fuzz targets".into());
     }
-    if !Step::cargo("+nightly --version").works() {
-        return skipped("no nightly toolchain; `rustup toolchain install nightly` adds it");
-    }
-    passed(&[Step::cargo("+nightly check --manifest-path fuzz/Cargo.toml")
-        .args("--target-dir target/fuzz-check")])
+    // Nothing is linked, so libFuzzer, which is C++, is not built: any path stands for it. The
+    // directory is that of the stage `clippy`, with which most dependencies are shared.
+    let path = std::fs::canonicalize("fuzz/Cargo.toml");
+    let path = path.map_err(|error| format!("cannot find fuzz/Cargo.toml: {error}"))?;
+    passed(&[Step::cargo("check --manifest-path fuzz/Cargo.toml --target-dir target")
+        .variable("CUSTOM_LIBFUZZER_PATH", &path.to_string_lossy())])
 }
 
-/// The libraries compile with the oldest Rust that they promise. Looks for it and does not call it:
-/// rustup might fetch it.
+/// Checks that the libraries compile with the oldest Rust that they promise. The stage looks for
+/// that toolchain without calling it, because rustup might then download it.
 fn msrv(_: &[&str]) -> Result<Done, String> {
     let oldest = env!("CARGO_PKG_RUST_VERSION");
     let listed = Step::new("rustup").args("toolchain list").capture();
@@ -250,8 +255,8 @@ fn msrv(_: &[&str]) -> Result<Done, String> {
         .args("--all-features --target-dir target/msrv")])
 }
 
-/// The unit tests of the two pure crates, with fewer property cases: miri is about 1,000 times
-/// slower.
+/// Runs the tests of layout and ring under miri, with fewer property cases, because miri is about
+/// 1,000 times slower.
 fn miri(_: &[&str]) -> Result<Done, String> {
     if !Step::cargo("+nightly miri --version").works() {
         return skipped("no miri; `rustup +nightly component add miri` adds it");
@@ -287,12 +292,12 @@ fn skipped(reason: &str) -> Result<Done, String> {
     Ok(Done::Skipped(reason.to_owned()))
 }
 
-/// So many test executables run at once: they wait most of their time.
+/// Number of test executables that run at the same time: they wait most of their time.
 const TESTS_AT_ONCE: usize = 3;
-/// Of those that are busy most of theirs.
+/// Number of executables that run at the same time if they are busy most of their time.
 const BUSY_AT_ONCE: usize = 2;
 
-/// On two cores, everything included.
+/// Upper bound of the time of all stages together, on two cores.
 const TOTAL_MAX: Duration = Duration::from_secs(20 * 60);
 
 const STAGES: [Stage; 14] = [

@@ -22,7 +22,7 @@ use std::fmt;
 
 use crate::tree::Tree;
 
-/// One place that breaks a rule.
+/// A place in a file that breaks a rule.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Finding {
     path: String,
@@ -32,7 +32,7 @@ pub struct Finding {
 }
 
 impl Finding {
-    /// A finding in a line counted from 0.
+    /// A finding in the line with this `index`, which counts from 0.
     pub fn at(path: &str, index: usize, rule: &'static str, advice: impl Into<String>) -> Self {
         Finding { path: path.to_owned(), line: index + 1, rule, advice: advice.into() }
     }
@@ -47,7 +47,7 @@ impl fmt::Display for Finding {
 /// Checks the tree below the current directory and prints what it finds.
 ///
 /// # Errors
-/// An argument is wrong, the tree cannot be read, or it breaks a rule.
+/// If an argument is wrong, or the tree cannot be read or breaks a rule.
 pub fn main(arguments: &[String]) -> Result<(), String> {
     let tree = Tree::read()?;
     match arguments {
@@ -76,7 +76,7 @@ pub fn main(arguments: &[String]) -> Result<(), String> {
     }
 }
 
-/// The findings of every rule.
+/// The findings of all rules in the tree.
 fn check(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
     for rule in RULES {
@@ -87,7 +87,7 @@ fn check(tree: &Tree) -> Vec<Finding> {
     findings
 }
 
-/// One rule, or a few that read the same thing.
+/// A rule, or a few rules that read the same text.
 type Rule = fn(&Tree, &mut Vec<Finding>);
 
 const RULES: [Rule; 11] = [
@@ -104,7 +104,7 @@ const RULES: [Rule; 11] = [
     constants::check,
 ];
 
-/// Runs one rule over samples and returns the findings as printed.
+/// Runs one rule over sample files (path and text), and returns the findings as they are printed.
 #[cfg(test)]
 fn findings_of(rule: Rule, samples: &[(&str, &str)]) -> Vec<String> {
     let mut findings = Vec::new();

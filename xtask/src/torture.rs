@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `cargo xtask torture`: the tests that are violent to links, for longer than a run of all tests
-//! allows, and with seeded faults.
+//! `cargo xtask torture`: tests that kill and cut links, for longer than a run of all tests allows,
+//! and with seeded faults.
 //!
 //! ```text
 //!   torture                  20,000 kills, then the figures
@@ -13,8 +13,8 @@
 //!   torture --idle           10,000 idle links: memory, wake-ups, and the cost of ten active ones
 //! ```
 //!
-//! The build is that of the stage `test`, with assertions. A faster one would not help, because
-//! most of the time goes into starting and ending processes.
+//! The build is that of the stage `test`, with assertions. A faster build would not help, because
+//! starting and ending processes takes most of the time.
 
 use crate::builds;
 use crate::command::Step;
@@ -23,7 +23,8 @@ use crate::faults;
 /// Runs the torture that the arguments choose.
 ///
 /// # Errors
-/// The arguments are wrong, or something was violated; the message says how to repeat it.
+/// If the arguments are wrong, or an end violated a promise of links; the message says how to
+/// repeat the run.
 pub fn main(arguments: &[String]) -> Result<(), String> {
     let chosen = parse(arguments)?;
     let mut step = match chosen.what {
@@ -57,7 +58,7 @@ pub fn main(arguments: &[String]) -> Result<(), String> {
     step.args("-- --nocapture --test-threads=1").run()
 }
 
-/// Tests of the build of the stage `test`.
+/// The command that runs these tests, from the build of the stage `test`.
 fn step(tests: &str) -> Result<Step, String> {
     Ok(builds::tests()?.args(tests))
 }
@@ -70,7 +71,7 @@ struct Chosen {
     minutes: Option<u64>,
 }
 
-/// Which of the tests.
+/// Which of the torture's tests the arguments choose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum What {
     Kills,
@@ -117,9 +118,10 @@ fn parse(arguments: &[String]) -> Result<Chosen, String> {
     Ok(chosen)
 }
 
-/// Kills that a release requires.
+/// Number of kills that a release requires.
 pub const KILLS_DEFAULT: u64 = 20_000;
-/// Real kills for each act of the sweep. It judges every other instruction by the file alone.
+/// Number of real kills for each act of the sweep. For all other instructions the sweep only judges
+/// the file's content.
 const SWEEP_KILLS_DEFAULT: u64 = 100;
 const IDLE_LINKS: u64 = 10_000;
 

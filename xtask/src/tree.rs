@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The files of the repository, read once: everything git knows or would add.
+//! The files of the repository, read once: all files that git tracks or would add.
 //!
-//! Without git (an unpacked archive) the directory is walked instead, leaving out what the build
-//! makes.
+//! Without git, as in an unpacked archive, the directory is walked instead, without the directories
+//! that the build writes.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -14,17 +14,17 @@ use crate::tidy::source::Source;
 
 /// A text file of the repository.
 pub struct File {
-    /// Relative to the root, with `/` between the parts.
+    /// Path of the file relative to the repository, with `/` between the parts.
     pub path: String,
-    /// Its text from the first to the last line.
+    /// Text of the file.
     pub text: String,
-    /// Whether its owner may execute it.
+    /// Whether the owner of the file may execute it.
     pub executable: bool,
-    /// The scanned text, for Rust files.
+    /// The text split into code and comments, for Rust files.
     pub source: Option<Source>,
 }
 
-/// All files; those that are not text are known by name only.
+/// All files of the repository; those that are not text are known by name only.
 pub struct Tree {
     /// The text files, in order of their paths.
     pub files: Vec<File>,
@@ -35,11 +35,11 @@ impl Tree {
     /// Reads the tree below the current directory.
     ///
     /// # Errors
-    /// The current directory cannot be read.
+    /// If the current directory cannot be read.
     pub fn read() -> Result<Self, String> {
         let mut tree = Tree { files: Vec::new(), names: BTreeSet::new() };
         for path in paths()? {
-            // A file that is deleted but still in the index is not part of the tree any more.
+            // A file that is deleted, but still in git's index, is not part of the tree any more.
             let Ok(metadata) = fs::symlink_metadata(&path) else { continue };
             if !metadata.is_file() {
                 continue;
@@ -57,7 +57,7 @@ impl Tree {
         Ok(tree)
     }
 
-    /// Whether this file, or a file in this directory, is in the tree.
+    /// Whether the tree has a file with this path, or a file in a directory with this path.
     pub fn has(&self, path: &str) -> bool {
         self.names.contains(path.trim_end_matches('/'))
     }
@@ -72,12 +72,12 @@ impl Tree {
         self.files.iter().find(|file| file.path == path)
     }
 
-    /// The Rust files with their scanned text.
+    /// Path and scanned text of each Rust file.
     pub fn rust(&self) -> impl Iterator<Item = (&str, &Source)> {
         self.files.iter().filter_map(|file| Some((file.path.as_str(), file.source.as_ref()?)))
     }
 
-    /// A tree from samples, for the tests of the rules.
+    /// A tree from sample files (path and text), for the tests of the rules.
     #[cfg(test)]
     pub fn of(samples: &[(&str, &str)]) -> Self {
         let mut tree = Tree { files: Vec::new(), names: BTreeSet::new() };
@@ -136,10 +136,10 @@ fn walk(directory: &Path, found: &mut Vec<String>) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Larger files are data, not text.
+/// Size in bytes above which a file counts as data, not as text.
 const TEXT_BYTES_MAX: u64 = 1 << 20;
 
-/// Directories that hold what the build, the bench or the fuzzer makes (the same as in .gitignore).
+/// Directories that the build, the benchmarks or the fuzzer write, as listed in .gitignore.
 const MADE: [&str; 6] =
     [".git", "target", "bench-report", "fuzz/corpus", "fuzz/artifacts", "fuzz/coverage"];
 

@@ -5,9 +5,10 @@
 //! ```text
 //! cargo run -p partywall-layout --example vectors -- target/vectors
 //! target/vectors/**  ── gen ──▶  spec/vectors/**      (gen --check: compare only)
+//!                               spec/sessions/**     with the argument --sessions
 //! ```
-//! The directory `spec/vectors` belongs to the generator: a file it does not make is reported, or
-//! removed.
+//! The two directories belong to the generator: a file that the generator does not make is
+//! reported, or removed.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -16,10 +17,10 @@ use std::path::{Path, PathBuf};
 
 use crate::command::Step;
 
-/// Regenerates the vectors, or with `--check` compares them.
+/// Writes the vectors again, or with `--check` compares them with the generator's.
 ///
 /// # Errors
-/// The generator is missing or fails, or `--check` finds a difference.
+/// If the generator is missing or fails, or `--check` finds a difference.
 pub fn main(arguments: &[String]) -> Result<(), String> {
     let check = match arguments {
         [] => false,
@@ -29,28 +30,40 @@ pub fn main(arguments: &[String]) -> Result<(), String> {
     if !exist() {
         return Err(format!("there is no generator yet: it belongs in {EXAMPLE}"));
     }
-    let cannot = |error: io::Error| format!("cannot compare {FRESH} with {COMMITTED}: {error}");
+    SETS.iter().try_for_each(|set| generate(set, check))
+}
+
+/// Regenerates or compares one directory.
+fn generate(set: &Set, check: bool) -> Result<(), String> {
+    let committed_path = set.committed;
+    let cannot =
+        |error: io::Error| format!("cannot compare {FRESH} with {committed_path}: {error}");
     if Path::new(FRESH).exists() {
         fs::remove_dir_all(FRESH).map_err(cannot)?;
     }
     fs::create_dir_all(FRESH).map_err(cannot)?;
-    Step::cargo("run -q -p partywall-layout --example vectors --").arg(FRESH).run()?;
+    let mut step = Step::cargo("run -q -p partywall-layout --example vectors --");
+    if let Some(flag) = set.flag {
+        step = step.arg(flag);
+    }
+    step.arg(FRESH).run()?;
     let fresh = contents(Path::new(FRESH)).map_err(cannot)?;
     if fresh.is_empty() {
         return Err(format!("the generator wrote nothing to {FRESH}"));
     }
-    let mut committed = contents(Path::new(COMMITTED)).map_err(cannot)?;
-    committed.remove(Path::new("README.md")); // the one file there that people write
+    let mut committed = contents(Path::new(committed_path)).map_err(cannot)?;
+    committed.remove(Path::new("README.md")); // the only file written by hand
     let differences = differences(&fresh, &committed);
     if check {
-        return report(&differences);
+        return report(committed_path, &differences);
     }
-    write(&fresh, &differences).map_err(|error| format!("cannot write {COMMITTED}: {error}"))?;
-    println!("{COMMITTED}: {} files, {} changed", fresh.len(), differences.len());
+    write(committed_path, &fresh, &differences)
+        .map_err(|error| format!("cannot write {committed_path}: {error}"))?;
+    println!("{committed_path}: {} files, {} changed", fresh.len(), differences.len());
     Ok(())
 }
 
-/// Whether the generator has been written.
+/// Whether the generator of the vectors exists.
 pub fn exist() -> bool {
     Path::new(EXAMPLE).exists()
 }
@@ -78,14 +91,14 @@ fn differences(fresh: &Contents, committed: &Contents) -> Vec<Difference> {
     found
 }
 
-fn report(differences: &[Difference]) -> Result<(), String> {
+fn report(committed: &str, differences: &[Difference]) -> Result<(), String> {
     for difference in differences {
         let (path, what) = match difference {
             Difference::Missing(path) => (path, "is not committed"),
             Difference::Changed(path) => (path, "differs from what the generator makes"),
             Difference::Unknown(path) => (path, "is not made by the generator"),
         };
-        println!("{COMMITTED}/{}:1: generated: {what}", path.display());
+        println!("{committed}/{}:1: generated: {what}", path.display());
     }
     if differences.is_empty() {
         return Ok(());
@@ -97,23 +110,23 @@ fn report(differences: &[Difference]) -> Result<(), String> {
     ))
 }
 
-fn write(fresh: &Contents, differences: &[Difference]) -> io::Result<()> {
+fn write(committed: &str, fresh: &Contents, differences: &[Difference]) -> io::Result<()> {
     for difference in differences {
         match difference {
             Difference::Missing(path) | Difference::Changed(path) => {
-                let target = Path::new(COMMITTED).join(path);
+                let target = Path::new(committed).join(path);
                 if let Some(parent) = target.parent() {
                     fs::create_dir_all(parent)?;
                 }
                 fs::write(target, &fresh[path])?;
             }
-            Difference::Unknown(path) => fs::remove_file(Path::new(COMMITTED).join(path))?,
+            Difference::Unknown(path) => fs::remove_file(Path::new(committed).join(path))?,
         }
     }
     Ok(())
 }
 
-/// All files below a directory, by relative path; none if there is no such directory.
+/// Content of all files below a directory, by relative path; empty if there is no such directory.
 fn contents(root: &Path) -> io::Result<Contents> {
     let mut all = Contents::new();
     let mut open = vec![root.to_path_buf()];
@@ -138,7 +151,18 @@ fn contents(root: &Path) -> io::Result<Contents> {
 
 const EXAMPLE: &str = "crates/layout/examples/vectors.rs";
 const FRESH: &str = "target/vectors";
-const COMMITTED: &str = "spec/vectors";
+
+/// A directory of the specification that belongs to the generator.
+struct Set {
+    committed: &'static str,
+    /// The generator's argument for it.
+    flag: Option<&'static str>,
+}
+
+const SETS: [Set; 2] = [
+    Set { committed: "spec/vectors", flag: None },
+    Set { committed: "spec/sessions", flag: Some("--sessions") },
+];
 
 #[cfg(test)]
 mod tests {
@@ -151,7 +175,7 @@ mod tests {
     #[test]
     fn equal_vectors_pass() {
         let vectors = of(&[("record.bin", &[1, 2])]);
-        assert!(report(&differences(&vectors, &vectors)).is_ok());
+        assert!(report("spec", &differences(&vectors, &vectors)).is_ok());
     }
 
     #[test]
@@ -165,7 +189,7 @@ mod tests {
             Difference::Unknown("old".into()),
         ];
         assert_eq!(found, expected);
-        assert!(report(&found).is_err());
+        assert!(report("spec", &found).is_err());
     }
 
     #[test]

@@ -2,8 +2,8 @@
 //! One cell as one JSON object: a line of `--json`.
 //!
 //! The keys are those of `partywall bench --json`. They are followed by time per operation, rounds
-//! and processes, also for `ping`; then by failures, messages that left shared memory, and the
-//! ratio to the reference of the scenario.
+//! and processes, also for `ping`. The last keys are failures, messages that left shared memory,
+//! and the ratio to the reference of the scenario.
 
 use partywall_bench::figure::spread::Spread;
 use partywall_bench::harness::cell::Scenario;

@@ -126,7 +126,7 @@ fn ours(exchange: &Exchange) -> Result<Arc<Shmipc>> {
         .share_memory_buffer_cap(1 << 20)
         .buffer_slice_sizes(classes)
         .queue_cap(QUEUE_CAP)
-        .files_of_strangers(exchange.transport == Transport::TcpFile)
+        .files_without_credentials(exchange.transport == Transport::TcpFile)
         .mem_map_type(mapping);
     Ok(Arc::new(Shmipc::new(config).context("settings")?))
 }

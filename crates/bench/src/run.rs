@@ -28,11 +28,11 @@ use crate::table::Transports;
 
 /// A program that measures; parent and child process are the same program.
 pub struct Program {
-    /// The prefix of its error messages and of the names of its files.
+    /// The prefix of the program's error messages and of the names of its files.
     pub name: &'static str,
     /// The argument with which the parent starts the child process.
     pub child_command: &'static str,
-    /// The transports that it can measure.
+    /// The transports that the program can measure.
     pub transports: Transports,
 }
 

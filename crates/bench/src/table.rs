@@ -29,9 +29,9 @@ pub struct Row {
     pub help: &'static str,
     /// The scenarios that run on the transport.
     pub scenarios: &'static [Scenario],
-    /// The runner of its blocking channels, if it has any.
+    /// The runner for the transport's blocking channels; `None` if it has none.
     pub channels: Option<Runner>,
-    /// The runner of its asynchronous streams, for `parallel`, if it has any.
+    /// The runner of `parallel` for the transport's asynchronous streams; `None` if it has none.
     pub streams: Option<Runner>,
     /// Maximum message size of `duplex` in bytes: with longer messages both ends would block on
     /// sending.

@@ -83,13 +83,13 @@ fn main() -> ExitCode {
     }
 }
 
-/// Prints the help, the version or an error of usage; returns the exit code.
+/// Prints the help, the version, or an error in the usage of the command; returns the exit code.
 fn explain(error: &clap::Error) -> ExitCode {
-    // A closed stderr leaves no place for a further error.
+    // The error is ignored: if stderr is closed, there is no place to report it.
     let _ = error.print();
     match error.use_stderr() {
         false => ExitCode::SUCCESS,
-        // Code 1 of these commands is a finding.
+        // Exit code 1 of the inspecting commands is a finding, so wrong usage has another code.
         true if has_answers() => report::UNREADABLE.into(),
         true => ExitCode::FAILURE,
     }

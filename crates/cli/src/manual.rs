@@ -31,14 +31,14 @@ pub struct ManArguments {
     out: Option<PathBuf>,
 }
 
-/// Prints the completion script of a shell.
+/// Prints the completion script for a shell.
 pub fn completions(arguments: &CompletionArguments) -> Result<ExitCode> {
     let mut script = Vec::new();
     clap_complete::generate(arguments.shell, &mut visible(), NAME, &mut script);
     print(&script)
 }
 
-/// Prints one page, or writes all to a directory.
+/// Prints one manual page, or writes the pages of all commands to a directory.
 pub fn man(arguments: &ManArguments) -> Result<ExitCode> {
     let mut root = visible();
     root.build();
@@ -69,14 +69,14 @@ fn write_pages(command: &Command, name: &str, directory: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The page of one command.
+/// The manual page of one command.
 fn page(command: &Command) -> Result<Vec<u8>> {
     let mut text = Vec::new();
     Man::new(command.clone()).render(&mut text).context("making the page failed")?;
     Ok(text)
 }
 
-/// The command without hidden subcommands, which the generators would include.
+/// The command without its hidden subcommands: the generators would include those.
 fn visible() -> Command {
     let all = crate::Arguments::command();
     let visible: Vec<Command> =
@@ -94,7 +94,7 @@ fn visible() -> Command {
 fn print(bytes: &[u8]) -> Result<ExitCode> {
     match io::stdout().write_all(bytes) {
         Ok(()) => Ok(ExitCode::SUCCESS),
-        // The reader of `partywall man | head` closes the pipe early.
+        // A reader may close the pipe early, as in `partywall man | head`.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(ExitCode::SUCCESS),
         Err(error) => Err(error).context("writing to stdout failed"),
     }

@@ -5,6 +5,7 @@
 //! ```text
 //! DIR                  the golden vectors
 //! --hostile DIR        the hostile images
+//! --sessions DIR       record sequences of sessions, good and bad
 //! --links DIR          files of links, good and bad
 //! --link-frames DIR    frames of links, good and bad
 //! --link-records DIR   records of links, good and bad
@@ -17,7 +18,7 @@ mod vectors;
 
 use std::path::Path;
 use std::process::ExitCode;
-use vectors::{golden, hostile, index, link_frames, link_records, links};
+use vectors::{golden, hostile, index, link_frames, link_records, links, sessions};
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -25,6 +26,9 @@ fn main() -> ExitCode {
     let written = match arguments[..] {
         ["--hostile", directory] => {
             index::write(Path::new(directory), hostile::PREFACE, &hostile::images())
+        }
+        ["--sessions", directory] => {
+            index::write(Path::new(directory), sessions::PREFACE, &sessions::images())
         }
         ["--links", directory] => {
             index::write(Path::new(directory), links::PREFACE, &links::images())
@@ -40,7 +44,9 @@ fn main() -> ExitCode {
             index::write(Path::new(directory), golden::PREFACE, &golden::images())
         }
         _ => {
-            eprintln!("usage: vectors [--hostile | --links | --link-frames | --link-records] DIR");
+            eprintln!(
+                "usage: vectors [--hostile | --sessions | --links | --link-frames | --link-records] DIR"
+            );
             return ExitCode::FAILURE;
         }
     };

@@ -1,19 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The frames of the handshake, and the messages of the control socket (SPEC 2).
+//! The frames of the handshake (SPEC 2).
 //!
 //! ```text
 //!  connector                             acceptor
-//!  HELLO + credentials + pidfd  ───────▶
-//!                               ◀───────  HELLO + credentials + pidfd
-//!                               ◀───────  OFFER + region (+ doorbells)
-//!  OFFER + region (+ doorbells) ───────▶
+//!  HELLO, OFFER + descriptors   ───────▶
+//!                               ◀───────  HELLO, OFFER, READY + descriptors
 //!  READY                        ───────▶
-//!                               ◀───────  READY
 //!  Either may send REJECT with a code and a text in place of any frame, and close.
 //! ```
 //!
 //! Every frame starts with a tag of eight bytes, so the first bytes of a connection distinguish
-//! Partywall from any other protocol. The first 16 bytes of HELLO are the same in all versions.
+//! Partywall from any other protocol. The first 16 bytes of HELLO are the same in all versions. A
+//! frame may be longer than its fields, and lists the descriptors that it brings, by kind.
 //! This file encodes and decodes frames; the handshake checks their order.
 
 use crate::check::Violation;
@@ -30,9 +28,9 @@ pub const READY_TAG: [u8; 8] = *b"PWREADY\0";
 pub const REJECT_TAG: [u8; 8] = *b"PWREJECT";
 
 /// The oldest protocol version that this crate implements.
-pub const VERSION_MIN: u16 = 1;
+pub const VERSION_MIN: u16 = 2;
 /// The newest protocol version that this crate implements.
-pub const VERSION_MAX: u16 = 1;
+pub const VERSION_MAX: u16 = 2;
 
 /// Size in bytes of the part that begins every frame: tag, two small numbers, length of the frame.
 pub const PREAMBLE_BYTES: usize = 16;
@@ -63,15 +61,23 @@ pub const TRANSPORT_SHM: u32 = 1;
 /// Value of [`Offer::transport`] and [`Ready::transport`]: the socket carries the records.
 pub const TRANSPORT_SOCKET: u32 = 2;
 
-/// Bit of [`Offer::flags`]: the descriptors of two eventfds, the doorbells, follow the region's.
-pub const OFFER_DOORBELLS: u32 = 1;
+/// Bit of [`Ready::flags`]: the eventfds of both sides are the doorbells. Only a connector sets it.
+pub const READY_DOORBELLS: u32 = 1;
 
-/// Message of the control socket, one byte: a doorbell, so the peer checks the shared memory (SPEC
-/// 6.6).
-pub const CONTROL_DOORBELL: u8 = 1;
-/// Message of the control socket: this byte, then four bytes of segment number, with the segment's
-/// descriptor attached (SPEC 5.4).
-pub const CONTROL_SEGMENT: u8 = 2;
+/// Kind of a descriptor: the sender's process, with HELLO.
+pub const DESCRIPTOR_PIDFD: u8 = 1;
+/// Kind of a descriptor: the sender's region, with OFFER.
+pub const DESCRIPTOR_REGION: u8 = 2;
+/// Kind of a descriptor: the doorbell on which the sender waits for records, with OFFER.
+pub const DESCRIPTOR_RECORDS: u8 = 3;
+/// Kind of a descriptor: the doorbell on which the sender waits for room, with OFFER.
+pub const DESCRIPTOR_ROOM: u8 = 4;
+/// Most descriptors that one frame brings.
+pub const DESCRIPTORS_MAX: usize = 7;
+/// The descriptors of an OFFER without doorbells.
+pub static REGION_ALONE: &[u8] = &[DESCRIPTOR_REGION];
+/// The descriptors of an OFFER with doorbells.
+pub static REGION_AND_DOORBELLS: &[u8] = &[DESCRIPTOR_REGION, DESCRIPTOR_RECORDS, DESCRIPTOR_ROOM];
 
 /// HELLO, the first frame that each side sends: identity and features of its sender.
 ///
@@ -79,7 +85,8 @@ pub const CONTROL_SEGMENT: u8 = 2;
 ///  0   "PARTYWAL"   8  version min  10 version max  12 length
 ///  16  features     24 service      28 fallback     32 map max     40 message max
 ///  48  peer blocks max              56 segments max 60 pid         64 nonce (16)
-///  80  stream window                88 streams max  92 zero (36)   128
+///  80  stream window                88 streams max  92 zero        96 descriptors (8)
+///  104 zero (24)                    128
 /// ```
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
@@ -110,7 +117,7 @@ pub struct Hello {
     pub segments_max: U32,
     /// The sender's process id in its own namespace; for an operator, never acted on.
     pub pid: U32,
-    /// Random; the acceptor's nonce becomes the session id.
+    /// Random; the connector's nonce becomes the session id.
     pub nonce: [u8; 16],
     /// In a session: the credit in bytes with which the sender of the frame begins each stream; in
     /// other services 0.
@@ -119,14 +126,18 @@ pub struct Hello {
     /// services 0.
     pub streams_max: U32,
     /// A reserved field, always 0.
-    pub zero: [u8; 36],
+    pub zero0: U32,
+    /// The descriptors that come with this frame.
+    pub descriptors: Descriptors,
+    /// A reserved field, always 0.
+    pub zero1: [u8; 24],
 }
 
 /// OFFER, the second frame that each side sends: the transport that its sender offers.
 ///
 /// ```text
-///  0  "PWOFFER\0"  8 zero  12 length  16 transport  20 reason  24 flags  28 zero  32 region size
-///  40 zero (24)                                                                  64
+///  0  "PWOFFER\0"  8 zero  12 length  16 transport  20 reason  24 zero (8)  32 region size
+///  40 descriptors (8)               48 zero (16)                                 64
 /// ```
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
@@ -143,20 +154,21 @@ pub struct Offer {
     pub transport: U32,
     /// Why the sender does not offer shared memory: a number of SPEC 2.6, or 0 if it does.
     pub reason: U32,
-    /// A union of `OFFER_…` bits.
-    pub flags: U32,
     /// A reserved field, always 0.
-    pub zero1: U32,
-    /// Size of the region in bytes; 0 if the frame offers no region.
+    pub zero1: [u8; 8],
+    /// Size of the region in bytes; 0 without one.
     pub region_size: U64,
+    /// The descriptors that come with this frame.
+    pub descriptors: Descriptors,
     /// A reserved field, always 0.
-    pub zero2: [u8; 24],
+    pub zero2: [u8; 16],
 }
 
 /// READY, the third frame that each side sends: it has accepted the peer's OFFER.
 ///
 /// ```text
-///  0  "PWREADY\0"  8 zero  12 length  16 transport  20 reason  24 zero (8)  32
+///  0  "PWREADY\0"  8 zero  12 length  16 transport  20 reason  24 flags  28 zero
+///  32 descriptors (8)                                                      40
 /// ```
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
@@ -173,8 +185,28 @@ pub struct Ready {
     pub transport: U32,
     /// Why the sender does not choose shared memory: a number of SPEC 2.6, or 0 if it does.
     pub reason: U32,
+    /// A union of `READY_…` bits.
+    pub flags: U32,
     /// A reserved field, always 0.
-    pub zero1: [u8; 8],
+    pub zero1: U32,
+    /// The descriptors that come with this frame: none in this version.
+    pub descriptors: Descriptors,
+}
+
+/// The list of the descriptors that a frame brings, in their order.
+///
+/// ```text
+///  0  count   1 kind, kind, … (7)   8
+/// ```
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
+)]
+#[repr(C)]
+pub struct Descriptors {
+    /// How many there are, at most [`DESCRIPTORS_MAX`].
+    pub count: u8,
+    /// What each of them is: `DESCRIPTOR_…`. A receiver closes those of other kinds.
+    pub kinds: [u8; DESCRIPTORS_MAX],
 }
 
 /// REJECT, a refusal, without the text that follows it.
@@ -215,26 +247,30 @@ const _: () = {
     assert!(core::mem::offset_of!(Hello, nonce) == 64);
     assert!(core::mem::offset_of!(Hello, stream_window) == 80);
     assert!(core::mem::offset_of!(Hello, streams_max) == 88);
-    assert!(core::mem::offset_of!(Hello, zero) == 92);
+    assert!(core::mem::offset_of!(Hello, descriptors) == 96);
+    assert!(size_of::<Descriptors>() == 8);
+    assert!(core::mem::offset_of!(Descriptors, kinds) == 1);
     assert!(size_of::<Offer>() == 64);
     assert!(core::mem::offset_of!(Offer, length) == 12);
     assert!(core::mem::offset_of!(Offer, transport) == 16);
     assert!(core::mem::offset_of!(Offer, reason) == 20);
-    assert!(core::mem::offset_of!(Offer, flags) == 24);
     assert!(core::mem::offset_of!(Offer, region_size) == 32);
-    assert!(size_of::<Ready>() == 32);
+    assert!(core::mem::offset_of!(Offer, descriptors) == 40);
+    assert!(size_of::<Ready>() == 40);
     assert!(core::mem::offset_of!(Ready, transport) == 16);
     assert!(core::mem::offset_of!(Ready, reason) == 20);
+    assert!(core::mem::offset_of!(Ready, flags) == 24);
+    assert!(core::mem::offset_of!(Ready, descriptors) == 32);
     assert!(size_of::<RejectHead>() == 24);
     assert!(core::mem::offset_of!(RejectHead, code) == 16);
     assert!(core::mem::offset_of!(RejectHead, text_length) == 20);
 };
 
-/// Length of HELLO in version 1, in bytes.
+/// Length of HELLO without what later versions append, in bytes.
 pub const HELLO_BYTES: usize = size_of::<Hello>();
-/// Length of OFFER, in bytes.
+/// Length of OFFER, likewise.
 pub const OFFER_BYTES: usize = size_of::<Offer>();
-/// Length of READY, in bytes.
+/// Length of READY, likewise.
 pub const READY_BYTES: usize = size_of::<Ready>();
 /// Length of REJECT without its text, in bytes.
 pub const REJECT_HEAD_BYTES: usize = size_of::<RejectHead>();
@@ -294,14 +330,16 @@ pub fn parse(bytes: &[u8]) -> Result<Frame<'_>, Violation> {
         return parse_hello(bytes);
     }
     if preamble.starts_with(&OFFER_TAG) {
-        let offer: Offer = exactly(bytes, "OFFER length")?;
+        let offer: Offer = beginning(bytes, "OFFER length")?;
+        offer.descriptors.check()?;
         return match offer.transport.get() {
             TRANSPORT_SHM | TRANSPORT_SOCKET => Ok(Frame::Offer(offer)),
             other => Err(Violation::Frame { what: "OFFER transport", found: other.into() }),
         };
     }
     if preamble.starts_with(&READY_TAG) {
-        let ready: Ready = exactly(bytes, "READY length")?;
+        let ready: Ready = beginning(bytes, "READY length")?;
+        ready.descriptors.check()?;
         return match ready.transport.get() {
             TRANSPORT_SHM | TRANSPORT_SOCKET => Ok(Frame::Ready(ready)),
             other => Err(Violation::Frame { what: "READY transport", found: other.into() }),
@@ -328,19 +366,21 @@ fn parse_hello(bytes: &[u8]) -> Result<Frame<'_>, Violation> {
     if version_min > VERSION_MAX || version_max < VERSION_MIN {
         return Ok(Frame::OtherVersion(version_min, version_max));
     }
-    // A newer peer that also implements version 1 may append fields; the fields of version 1 come
-    // first.
-    let Ok((hello, _newer)) = Hello::read_from_prefix(bytes) else {
-        return Err(Violation::Frame { what: "HELLO length", found: bytes.len() as u64 });
-    };
+    let hello: Hello = beginning(bytes, "HELLO length")?;
+    hello.descriptors.check()?;
+    // A service that this side does not know is refused by name, which is no violation.
     match hello.service.get() {
-        SERVICE_CHANNEL | SERVICE_SESSION | SERVICE_LINK => Ok(Frame::Hello(hello)),
-        other => Err(Violation::Frame { what: "HELLO service", found: other.into() }),
+        0 => Err(Violation::Frame { what: "HELLO service", found: 0 }),
+        _ => Ok(Frame::Hello(hello)),
     }
 }
 
-fn exactly<T: FromBytes>(bytes: &[u8], what: &'static str) -> Result<T, Violation> {
-    T::read_from_bytes(bytes).map_err(|_| Violation::Frame { what, found: bytes.len() as u64 })
+/// The known fields of a frame. A newer peer may append others, which mean nothing here.
+fn beginning<T: FromBytes>(bytes: &[u8], what: &'static str) -> Result<T, Violation> {
+    let Ok((frame, _newer)) = T::read_from_prefix(bytes) else {
+        return Err(Violation::Frame { what, found: bytes.len() as u64 });
+    };
+    Ok(frame)
 }
 
 /// Size of the frame type `T`, as the value of its own length field.
@@ -369,7 +409,9 @@ impl Hello {
             nonce: [0; 16],
             stream_window: U64::new(0),
             streams_max: U32::new(0),
-            zero: [0; 36],
+            zero0: U32::new(0),
+            descriptors: Descriptors::none(),
+            zero1: [0; 24],
         }
     }
 }
@@ -381,21 +423,73 @@ impl Default for Hello {
 }
 
 impl Offer {
-    /// An OFFER of `transport`. If that is not shared memory, `region_size` is 0 and `reason` says
-    /// why.
+    /// An OFFER of a region of `region_size` bytes, with these descriptors.
     #[must_use]
-    pub const fn new(transport: u32, reason: u32, flags: u32, region_size: u64) -> Self {
+    pub const fn shm(region_size: u64, kinds: &[u8]) -> Self {
+        let descriptors = Descriptors::of(kinds);
+        Self { region_size: U64::new(region_size), descriptors, ..Self::of(TRANSPORT_SHM, 0) }
+    }
+
+    /// An OFFER of the socket, for this reason.
+    #[must_use]
+    pub const fn socket(reason: u32) -> Self {
+        Self::of(TRANSPORT_SOCKET, reason)
+    }
+
+    const fn of(transport: u32, reason: u32) -> Self {
         Self {
             tag: OFFER_TAG,
             zero0: U32::new(0),
             length: length_of::<Self>(),
             transport: U32::new(transport),
             reason: U32::new(reason),
-            flags: U32::new(flags),
-            zero1: U32::new(0),
-            region_size: U64::new(region_size),
-            zero2: [0; 24],
+            zero1: [0; 8],
+            region_size: U64::new(0),
+            descriptors: Descriptors::none(),
+            zero2: [0; 16],
         }
+    }
+}
+
+impl Descriptors {
+    /// No descriptors.
+    #[must_use]
+    pub const fn none() -> Self {
+        Self { count: 0, kinds: [0; DESCRIPTORS_MAX] }
+    }
+
+    /// One descriptor of each of these kinds, in this order; at most [`DESCRIPTORS_MAX`].
+    #[must_use]
+    pub const fn of(kinds: &[u8]) -> Self {
+        let mut list = Self::none();
+        let mut index = 0;
+        while index < kinds.len() && index < DESCRIPTORS_MAX {
+            list.kinds[index] = kinds[index];
+            index += 1;
+        }
+        #[expect(clippy::cast_possible_truncation, reason = "at most DESCRIPTORS_MAX")]
+        let count = index as u8;
+        list.count = count;
+        list
+    }
+
+    /// The kinds, one for each descriptor.
+    #[must_use]
+    pub fn kinds(&self) -> &[u8] {
+        &self.kinds[..usize::from(self.count).min(DESCRIPTORS_MAX)]
+    }
+
+    /// Checks that the list is possible: not too long, and no known kind twice.
+    fn check(&self) -> Result<(), Violation> {
+        if usize::from(self.count) > DESCRIPTORS_MAX {
+            return Err(Violation::Frame { what: "descriptor count", found: self.count.into() });
+        }
+        for kind in [DESCRIPTOR_PIDFD, DESCRIPTOR_REGION, DESCRIPTOR_RECORDS, DESCRIPTOR_ROOM] {
+            if self.kinds().iter().filter(|found| **found == kind).count() > 1 {
+                return Err(Violation::Frame { what: "kinds of descriptors", found: kind.into() });
+            }
+        }
+        Ok(())
     }
 }
 
@@ -409,8 +503,16 @@ impl Ready {
             length: length_of::<Self>(),
             transport: U32::new(transport),
             reason: U32::new(reason),
-            zero1: [0; 8],
+            flags: U32::new(0),
+            zero1: U32::new(0),
+            descriptors: Descriptors::none(),
         }
+    }
+
+    /// The same, with the eventfds of both sides as doorbells.
+    #[must_use]
+    pub const fn with_doorbells(self) -> Self {
+        Self { flags: U32::new(READY_DOORBELLS), ..self }
     }
 }
 

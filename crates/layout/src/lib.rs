@@ -4,7 +4,8 @@
 //! ```text
 //!  segment.rs      the region: header page, control page, positions of ring, release ring and slab
 //!  record_ring.rs  positions and slots, the 16-byte record header, the kinds and their bodies
-//!  hello.rs        the frames of the handshake and the messages of the control socket
+//!  hello.rs        the frames of the handshake
+//!  control.rs      doorbells and frames of the control socket
 //!  reason.rs       why a connection fell back to the socket or was refused: numbers, sentences
 //!  link.rs         a link's file: header, owner, state, consumed position; and a link's records
 //!  fnv.rs          the hash of layouts and names
@@ -23,6 +24,7 @@
 #![forbid(unsafe_code)]
 
 pub mod check;
+pub mod control;
 mod fnv;
 pub mod hello;
 pub mod link;

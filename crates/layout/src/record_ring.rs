@@ -138,10 +138,11 @@ pub const KIND_MASK: u64 = 0x3e;
 pub enum Kind {
     /// A whole message, whose bytes are the payload of the record.
     Data = 1,
-    /// The first part of a message for which the sender has no memory: total length, then bytes.
+    /// A whole message in slab memory; the record's payload is a [`BlobBody`]. On a socket the
+    /// message's bytes follow the record, and positions do not count them.
     Blob = 2,
-    /// The first part of a message for which no block and no single record is large enough: total
-    /// length, then bytes.
+    /// The first part of a message in fragments, for which the sender has no memory: total length,
+    /// then bytes.
     FragmentFirst = 3,
     /// A middle part of a message in fragments.
     FragmentMid = 4,
@@ -153,7 +154,7 @@ pub enum Kind {
     Segment = 7,
     /// The sender will not use a segment again; the payload is a [`SegmentBody`].
     SegmentRetire = 8,
-    /// A stream opens (sessions).
+    /// The sender of the record opens a stream (sessions).
     Open = 9,
     /// The sender will send no more on this stream; on a channel, no more at all.
     CloseWrite = 10,

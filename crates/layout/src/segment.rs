@@ -26,6 +26,9 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 /// The first eight bytes of a region.
 pub const REGION_MAGIC: [u8; 8] = *b"PWHALF\x00\x01";
 
+/// [`RegionHeader::kind`]: the memory of one side of a connection, which one peer reads.
+pub const REGION_CONNECTION: u32 = 1;
+
 /// The version of the memory format that this crate describes.
 pub const FORMAT_VERSION: u32 = 1;
 
@@ -140,7 +143,8 @@ pub const LAYOUT_HASH: u64 = {
 ///  0   magic              8   version   12  header size   16  layout hash
 ///  24  region size        32  ring offset                 40  ring size
 ///  48  release offset     56  peer blocks max             64  slab offset   72  slab size
-///  80  session id (16)    96  owner pid 100 role          104 zero (24)
+///  80  session id (16)    96  owner pid 100 role          104 kind
+///  108 zero (20)
 /// ```
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
@@ -175,8 +179,10 @@ pub struct RegionHeader {
     pub owner_pid: U32,
     /// 0 for the connector, 1 for the acceptor.
     pub role: U32,
+    /// The kind of the region: [`REGION_CONNECTION`].
+    pub kind: U32,
     /// A reserved field, always 0.
-    pub zero: [u8; 24],
+    pub zero: [u8; 20],
 }
 
 const _: () = {
@@ -194,7 +200,8 @@ const _: () = {
     assert!(core::mem::offset_of!(RegionHeader, session_id) == 80);
     assert!(core::mem::offset_of!(RegionHeader, owner_pid) == 96);
     assert!(core::mem::offset_of!(RegionHeader, role) == 100);
-    assert!(core::mem::offset_of!(RegionHeader, zero) == 104);
+    assert!(core::mem::offset_of!(RegionHeader, kind) == 104);
+    assert!(core::mem::offset_of!(RegionHeader, zero) == 108);
 };
 
 /// The offsets and sizes of a region's parts, in bytes from the region's start. Every value has
@@ -274,7 +281,8 @@ impl Geometry {
             session_id,
             owner_pid: U32::new(owner_pid),
             role: U32::new(role),
-            zero: [0; 24],
+            kind: U32::new(REGION_CONNECTION),
+            zero: [0; 20],
         }
     }
 
@@ -310,6 +318,9 @@ impl Geometry {
         }
         if header.role.get() != role {
             return Err(bad("role", header.role.get().into()));
+        }
+        if header.kind.get() != REGION_CONNECTION {
+            return Err(bad("kind", header.kind.get().into()));
         }
         let ring_bytes = header.ring_size.get();
         let Some(ring) = RingSize::new(ring_bytes) else {

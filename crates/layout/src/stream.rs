@@ -3,9 +3,10 @@
 //! (SPEC 11).
 //!
 //! ```text
+//!  OPEN      0 content (u16)   2 zero (6)              8 metadata
 //!  RESET     0 code (u32)      4 directions (u32)      8
 //!  CREDIT    0 credited (u64)                          8
-//!  GO_AWAY   0 code (u32)      4 zero (u32)            8
+//!  GO_AWAY   0 code (u32)      4 flags (u32)           8 reason, only with CLOSING
 //!  PING      0 answer (u64)    8 token (u64)          16
 //! ```
 //!
@@ -13,11 +14,23 @@
 
 use crate::check::Violation;
 use crate::record_ring::RecordHeader;
-use zerocopy::little_endian::{U32, U64};
+use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// Length of the longest metadata of an OPEN record in bytes: it fits the smallest ring.
-pub const METADATA_BYTES_MAX: usize = 1008;
+/// Length of the longest metadata of an OPEN record in bytes: with its head, OPEN fits the smallest
+/// ring.
+pub const METADATA_BYTES_MAX: usize = 1000;
+/// [`OpenHead::content`]: the opener does not say what the stream carries.
+pub const CONTENT_APPLICATION: u16 = 0;
+/// [`OpenHead::content`]: bytes, as of SPEC 11.8.
+pub const CONTENT_BYTES: u16 = 1;
+/// [`OpenHead::content`]: calls, as of CALLS.md.
+pub const CONTENT_CALLS: u16 = 2;
+
+/// Bit of [`GoAwayBody::flags`]: the sender closes the session, and a reason may follow.
+pub const CLOSING: u32 = 1;
+/// Length of the longest reason of a GO_AWAY with [`CLOSING`], in bytes.
+pub const REASON_BYTES_MAX: usize = 255;
 
 /// The stream number of the session itself.
 pub const SESSION: u32 = 0;
@@ -60,6 +73,18 @@ pub const fn index(number: u32) -> Option<(u32, bool)> {
 /// How many streams one side can open at most: each needs a number of 32 bits.
 pub const STREAMS_MAX: u32 = (u32::MAX - 1) / 2;
 
+/// The first bytes of the payload of an OPEN record (SPEC 11.2).
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
+)]
+#[repr(C)]
+pub struct OpenHead {
+    /// What the stream carries: `CONTENT_…`. For tools; a receiver never decides by it.
+    pub content: U16,
+    /// A reserved field, always 0.
+    pub zero: [u8; 6],
+}
+
 /// The body of a RESET record (SPEC 11.3).
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
@@ -90,8 +115,8 @@ pub struct CreditBody {
 pub struct GoAwayBody {
     /// The reason for the GO_AWAY, chosen by the application.
     pub code: U32,
-    /// A reserved field, always 0.
-    pub zero: U32,
+    /// A union of bits: [`CLOSING`]. Others are 0, and ignored on receipt.
+    pub flags: U32,
 }
 
 /// The body of a PING record (SPEC 11.6).
@@ -107,17 +132,33 @@ pub struct PingBody {
 }
 
 const _: () = {
+    assert!(size_of::<OpenHead>() == 8);
     assert!(size_of::<ResetBody>() == 8);
     assert!(core::mem::offset_of!(ResetBody, directions) == 4);
     assert!(size_of::<CreditBody>() == 8);
     assert!(size_of::<GoAwayBody>() == 8);
-    assert!(core::mem::offset_of!(GoAwayBody, zero) == 4);
+    assert!(core::mem::offset_of!(GoAwayBody, flags) == 4);
     assert!(size_of::<PingBody>() == 16);
     assert!(core::mem::offset_of!(PingBody, token) == 8);
 };
 
 /// The longest body of RESET, CREDIT, GO_AWAY and PING, in bytes.
 pub const BODY_BYTES_MAX: usize = size_of::<PingBody>();
+
+impl OpenHead {
+    /// The head of a stream whose opener does not say what it carries.
+    pub const APPLICATION: Self = Self { content: U16::new(CONTENT_APPLICATION), zero: [0; 6] };
+
+    /// Checks the length of `record`, an OPEN. Returns the length of its metadata in bytes.
+    ///
+    /// # Errors
+    /// [`Violation::Body`] if the record is shorter than its head, or its metadata too long.
+    pub fn metadata_len(record: &RecordHeader) -> Result<usize, Violation> {
+        let len = (record.len as usize).checked_sub(size_of::<Self>());
+        len.filter(|len| *len <= METADATA_BYTES_MAX)
+            .ok_or_else(|| bad(record, "length of OPEN", record.len.into()))
+    }
+}
 
 impl ResetBody {
     /// Reads and checks the body of `record`, a RESET, from `bytes`.
@@ -144,12 +185,25 @@ impl CreditBody {
 }
 
 impl GoAwayBody {
-    /// Reads and checks the body of `record`, a GO_AWAY, from `bytes`.
+    /// Reads and checks the body of `record`, a GO_AWAY, from `bytes`. Returns it with the reason,
+    /// which is for people and need not be UTF-8.
     ///
     /// # Errors
     /// [`Violation::Body`] if the length of the body is invalid.
-    pub fn read(record: &RecordHeader, bytes: &[u8]) -> Result<Self, Violation> {
-        exactly(record, bytes)
+    pub fn read<'a>(record: &RecordHeader, bytes: &'a [u8]) -> Result<(Self, &'a [u8]), Violation> {
+        let long = || bad(record, "body length", record.len.into());
+        let (body, reason) = Self::read_from_prefix(bytes).map_err(|_| long())?;
+        let reason_max = if body.is_closing() { REASON_BYTES_MAX } else { 0 };
+        if reason.len() > reason_max {
+            return Err(long());
+        }
+        Ok((body, reason))
+    }
+
+    /// Whether the sender of the GO_AWAY closes the session.
+    #[must_use]
+    pub const fn is_closing(&self) -> bool {
+        self.flags.get() & CLOSING != 0
     }
 }
 
@@ -201,6 +255,34 @@ mod tests {
             let body = ResetBody { code: U32::new(7), directions: U32::new(directions) };
             let read = ResetBody::read(&record(Kind::Reset, 8), body.as_bytes());
             assert_eq!(read.is_ok(), is_fine, "{directions}");
+        }
+    }
+
+    #[test]
+    fn open_has_a_head_and_bounded_metadata() {
+        for (len, metadata) in
+            [(8, Some(0)), (1008, Some(1000)), (7, None), (0, None), (1009, None)]
+        {
+            let found = OpenHead::metadata_len(&record(Kind::Open, len)).ok();
+            assert_eq!(found, metadata, "{len}");
+        }
+        assert_eq!(OpenHead::APPLICATION.as_bytes(), [0; 8]);
+    }
+
+    #[test]
+    fn reason_comes_only_with_closing() {
+        for (flags, len, is_fine) in [
+            (0, 8, true),
+            (0, 9, false),
+            (1, 8, true),
+            (1, 263, true),
+            (1, 264, false),
+            (2, 9, false),
+        ] {
+            let mut bytes = [0; 264];
+            bytes[4] = flags;
+            let read = GoAwayBody::read(&record(Kind::GoAway, len), &bytes[..len as usize]);
+            assert_eq!(read.is_ok(), is_fine, "flags {flags}, {len} bytes");
         }
     }
 

@@ -21,12 +21,12 @@ use partywall_wait::Wait;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum Delivery {
-    /// When the application acknowledges it. A message that was not acknowledged is received again,
-    /// with a higher [`attempt`](super::Message::attempt).
+    /// At the time when the application acknowledges it. A message that was not acknowledged is
+    /// received again, with a higher [`attempt`](super::Message::attempt).
     #[default]
     AtLeastOnce,
-    /// When the application receives it. If the process is killed while it handles the message, the
-    /// message is not received again.
+    /// At the time when the application receives it. If the process is killed while it handles the
+    /// message, the message is not received again.
     AtMostOnce,
 }
 
@@ -152,14 +152,14 @@ impl Config {
     }
 
     /// Wait strategy of a thread that blocks on the link, as in `send` and `recv`. For a link,
-    /// [`Wait::Poll`] is the same as [`Wait::Park`]. The default is [`Wait::Adaptive`].
+    /// `Wait::Poll` is the same as `Wait::Park`. The default is `Wait::Adaptive`.
     #[must_use]
     pub const fn wait(mut self, wait: Wait) -> Self {
         self.wait = wait;
         self
     }
 
-    /// The longest time for which [`Wait::Adaptive`] spins before it sleeps. The default is 50 µs.
+    /// The longest time for which `Wait::Adaptive` spins before it sleeps. The default is 50 µs.
     #[must_use]
     pub const fn spin_budget(mut self, budget: Duration) -> Self {
         self.spin_budget = budget;

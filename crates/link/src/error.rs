@@ -87,7 +87,7 @@ pub enum TrySendError {
     Never(#[from] SendError),
 }
 
-/// Reason why no message was received.
+/// Reason why no message was received. A peer that is gone is no reason: the link waits for it.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RecvError {
@@ -282,7 +282,7 @@ impl From<io::Error> for BindError {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AcceptError {
-    /// No new link was attached before the deadline.
+    /// No new link was attached before the deadline, or none now for `try_accept`.
     #[error("no link was attached before the deadline")]
     TimedOut,
     /// The system call on which the thread blocks failed.

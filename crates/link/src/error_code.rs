@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! One number for every error of a link, the same in every language (SPEC 17).
+//! The error code of every error of a link: a number that is the same in every language (SPEC 17).
 //!
-//! Numbers of links are 500 to 699; what links share with channels has the number of channels.
+//! Codes of links are 500 to 699. An error that channels have too keeps the code of channels.
 
 use partywall::ErrorCode;
 
@@ -205,11 +205,11 @@ impl ErrorCode for RepairError {
     }
 }
 
-/// The object belongs to the parent process.
+/// Code for an object that belongs to the parent of this forked process.
 const FORKED: u32 = 1;
-/// A system call failed that does not fail in normal operation.
+/// Code for a system call that failed, although it does not fail in normal operation.
 const SYSTEM: u32 = 2;
-/// The deadline passed.
+/// Code for an operation whose deadline passed.
 const TIMED_OUT: u32 = 4;
 
 #[cfg(test)]

@@ -17,7 +17,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use super::drive::{Before, Monitor, MonitorGuard, Reactor};
+use super::drive::{Before, Entered, Monitor, MonitorGuard, Reactor};
 use partywall_wait::has_passed;
 use partywall_wait::{SpinOutcome, Spinner, Wait};
 
@@ -73,6 +73,8 @@ struct EventList {
     /// Whether a thread found the list empty because other threads had taken it.
     has_missed: bool,
 }
+
+impl Entered for EventList {}
 
 impl Group {
     /// Makes a group without links, whose threads wait adaptively in [`poll`](Self::poll).

@@ -2,6 +2,51 @@
 //! Links: pairs of named streams of messages that outlive connections and, when kept in files,
 //! processes.
 //!
+//! A [`Client`] opens a link by name, and a [`Server`] serves links at an address. Each end keeps a
+//! message that it sends until the peer acknowledges it, across lost connections and restarts.
+//!
+//! ```
+//! # let directory = tempfile::tempdir()?;
+//! # let address = format!("unix:{}/links.sock", directory.path().display());
+//! use partywall_link::{Client, Config, Server, Storage};
+//! use std::time::{Duration, Instant};
+//!
+//! // The client sends before a server runs, and ends.
+//! let files = Storage::directory(directory.path());
+//! let client = Client::new(files.clone(), "alice", Config::default())?;
+//! client.connect(&address, "bob", "orders")?.send(b"buy 5")?;
+//!
+//! // The server, usually in another process, receives until the client finishes.
+//! let server = Server::bind(&address, files, "bob", Config::default())?;
+//! let bob = std::thread::spawn(move || {
+//!     let link = server.accept()?;
+//!     while let Some(message) = link.recv()? {
+//!         println!("{} bytes, attempt {}", message.len(), message.attempt());
+//!         message.ack()?;
+//!     }
+//!     link.close(Instant::now() + Duration::from_secs(5))?;
+//!     Ok::<_, Box<dyn std::error::Error + Send + Sync>>(())
+//! });
+//!
+//! // The client starts again: the link of the same names still has the first message.
+//! let link = client.connect(&address, "bob", "orders")?;
+//! let mut batch = link.batch();
+//! batch.send(b"buy 6").send(b"sell 7");
+//! batch.commit()?;
+//! let soon = Instant::now() + Duration::from_secs(5);
+//! link.wait_acked(soon)?;
+//! link.close(soon)?;
+//! # bob.join().unwrap().map_err(|error| error.to_string())?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! A lost connection is no error: [`SendError`] and [`RecvError`] have no variant for it, and the
+//! link waits for the peer. [`Link::recv`] returns `None` when the peer has closed its end. The
+//! settings `Wait`, `TransportPolicy` and `Admission`, and `Address`, are types of the crate
+//! `partywall`. The feature `tokio` adds the same types as futures, in `partywall_link::tokio`.
+//!
+//! # Files
+//!
 //! ```text
 //!  directory (of this user alone)
 //!   ├─ 3f2a…c1.link    alice ▶ bob, orders     ◀── written by alice's process alone
@@ -12,6 +57,8 @@
 //! Each end of a link owns one file. Ring and slab hold the messages that this end sends, until the
 //! peer has acknowledged them (SPEC 14). The file remains intact if either process, or both, are
 //! killed at any instant. It does not survive a power failure of the machine.
+//!
+//! # Parts of the source
 //!
 //! ```text
 //!   Server  Client         handle/server.rs client.rs    storage.rs: files or memory
@@ -30,7 +77,7 @@
 //! `tokio/` offers the same types with futures. Its task drives a group as any external event loop
 //! would.
 //!
-//! [`Link`] describes what a link does, and the guide shows how to use it. [`inspect()`] and
+//! [`Link`] describes what a link does, and `docs/guide` shows how to use it. [`inspect()`] and
 //! [`inspect_link`] read link files without changing them.
 //!
 //! # Invariants

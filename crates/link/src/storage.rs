@@ -14,8 +14,9 @@ pub enum Storage {
     /// In the memory of this process. The link survives broken connections, but not its process.
     Memory,
     /// In files in the named directory, which must exist, belong to this user, and be writable for
-    /// no other user. The link survives that its processes are killed. After another boot it goes
-    /// on if it was [closed](crate::Link::close) before; else the file is refused, unless
+    /// no other user. The two ends may use the same directory or different ones. The link survives
+    /// that its processes are killed. After another boot it goes on if it was
+    /// [closed](crate::Link::close) before; otherwise the file is refused, unless
     /// [`Config::after_reboot`](crate::Config::after_reboot) says otherwise.
     Directory(PathBuf),
 }

@@ -194,6 +194,7 @@ impl ErrorCode for SessionError {
     fn code(&self) -> u32 {
         match self {
             Self::ClosedHere { .. } => 401,
+            Self::ClosedByPeer { .. } => 411,
             Self::Closed(closed) => closed.code(),
             Self::Fault(fault) => fault.code(),
             Self::Unsupported { .. } => 402,
@@ -478,6 +479,7 @@ mod tests {
         let metadata = OpenError::MetadataTooLong { len: 2, max: 1 };
         walk_variants!(table, ErrorCode::code, SessionError {
             ClosedHere = SessionError::closed_here() => "session closed here",
+            ClosedByPeer = SessionError::ClosedByPeer { code: 7, reason: "".into() } => "session closed by the peer",
             Closed = SessionError::Closed(Closed::Finished) => "finished",
             Fault = SessionError::from(Fault::Forked) => "forked",
             Unsupported = over() => "unsupported",

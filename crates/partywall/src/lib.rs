@@ -23,7 +23,72 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! # Where to look
+//! # What to use
+//!
+//! | | calls | opened by |
+//! |---|---|---|
+//! | [`Channel`]: two directions, the lowest latency | blocking | [`connect`], [`Listener`] |
+//! | session: many streams over one connection | blocking | [`blocking`] |
+//! | the same sessions, as futures | async | `partywall::tokio`, with the feature `tokio` |
+//! | link: messages are kept until acknowledged | both | the crate `partywall-link` |
+//!
+//! The two sides of a connection use the same row, or two rows of sessions: a listener of channels
+//! refuses sessions, and the reverse. The crate `partywall-extras` has requests and responses, and
+//! log records that may be dropped.
+//!
+//! Every address is text such as `unix:/run/app.sock`; [`Address`] lists the forms. A Unix address
+//! allows shared memory, TCP does not. [`Config`] has the settings of one side.
+//!
+//! # Errors
+//!
+//! Each operation has its own error enum. Waiting, a deadline and the end of the peer are variants:
+//!
+//! | error | would block | deadline passed | peer is gone |
+//! |---|---|---|---|
+//! | [`SendError`] | `Full` | `TimedOut` | `Closed` |
+//! | [`TrySendError`] | `Full`, `Busy` | | `Closed` |
+//! | [`RecvError`] | | `TimedOut` | `Disconnected` |
+//! | [`TryRecvError`] | `Empty` | | `Disconnected` |
+//! | [`StreamSendError`] | `Full` | `TimedOut` | `Stopped`, `Session` |
+//! | [`StreamRecvError`] | `Empty` | `TimedOut` | `Reset`, `Session` |
+//! | [`OpenError`] | `WouldBlock` | `TimedOut` | `GoingAway`, `Session` |
+//! | [`WaitError`] | `WouldBlock` | `TimedOut` | `Session` |
+//! | [`AcceptError`] | `TimedOut` | `TimedOut` | |
+//!
+//! A peer that finishes in good order causes no error of `recv`, which returns `None`. `Session`
+//! contains a [`SessionError`]: `Closed` and `ClosedByPeer` mean the peer, `ClosedHere` this side.
+//! Futures take no deadline: a caller wraps them in `tokio::time::timeout`.
+//!
+//! ```
+//! # let directory = tempfile::tempdir()?;
+//! # let address = format!("unix:{}/app.sock", directory.path().display());
+//! # let mut listener = partywall::Listener::bind(&address)?;
+//! # let client = std::thread::spawn(move || partywall::connect(&address).map(drop));
+//! # let mut channel = listener.accept()?;
+//! use partywall::RecvError;
+//! use std::time::{Duration, Instant};
+//!
+//! match channel.recv_deadline(Instant::now() + Duration::from_secs(1)) {
+//!     Ok(Some(message)) => println!("{} bytes", message.len()),
+//!     Ok(None) => println!("the peer has finished"),
+//!     Err(RecvError::TimedOut) => println!("nothing came in time"),
+//!     Err(RecvError::Disconnected) => println!("the peer died"),
+//!     Err(error) => return Err(error.into()),
+//! }
+//! # client.join().unwrap()?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # Features
+//!
+//! None is on by default.
+//!
+//! - `tokio`: sessions and streams as futures, in `partywall::tokio`.
+//! - `serde`: values of serde types as messages, by `send_value` and `recv_value`.
+//! - `zerocopy`: plain structs as messages, by `send_plain` and `recv_plain`.
+//! - `hyper`, `axum`, `tonic`: HTTP and gRPC over streams, in the modules of the same names.
+//!
+//! # Folders of the source
 //!
 //! ```text
 //!  base/        configuration, errors, peers, messages    protocol/    traits of other protocols
@@ -84,7 +149,7 @@ pub use message::Message;
 pub use partywall_layout::{FallbackReason, Refusal, Violation};
 pub use partywall_sys::Credentials;
 pub use partywall_wait::Wait;
-pub use peer::{Admission, Peer, Trust};
+pub use peer::{Admission, Distrust, Peer, Trust};
 pub use session::{
     DROPPED, METADATA_BYTES_MAX, OpenError, REFUSED, ReplyError, SessionError, StreamRecvError,
     StreamSendError, WaitError,

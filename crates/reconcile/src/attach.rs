@@ -32,8 +32,8 @@ pub enum PeerOrder {
     Newer,
     /// The peer has another store, so its former store was lost.
     Stranger,
-    /// The peer is an earlier owner of the store than the known one, whose incarnation is given:
-    /// the earlier owner was replaced, or its file is an older copy.
+    /// The peer is an earlier owner of the store than the known one, whose incarnation is given.
+    /// The earlier owner was replaced, or its file is an older copy.
     Older(Incarnation),
 }
 

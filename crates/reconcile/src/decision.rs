@@ -109,16 +109,17 @@ fn gap(
 /// How one direction resumes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Decision {
-    /// At this position, up to which the receiver had consumed.
+    /// The direction resumes at this position, up to which the receiver had consumed.
     Resume(Position),
-    /// At the end of this range: the sender no longer has the records of the range.
+    /// The direction resumes at the end of this range, because the sender no longer has its
+    /// records.
     Gap {
         /// The positions that the receiver will not get.
         range: Range,
         /// The digest at the end of the range.
         digest: RecordDigest,
     },
-    /// With another stream, because the sender's store was lost.
+    /// The direction resumes with another stream, because the sender's store was lost.
     Lost {
         /// The stream that the receiver consumed before.
         of: StreamId,
@@ -129,9 +130,9 @@ pub enum Decision {
         /// The digest at `resume`.
         digest: RecordDigest,
     },
-    /// Not at all: the two views contradict each other.
+    /// The direction cannot resume: the two views contradict each other.
     Impossible(Impossible),
-    /// Not yet: the side with the lower epoch adopts this epoch first.
+    /// The direction does not resume yet: the side with the lower epoch adopts this epoch first.
     NewEpoch(Epoch),
 }
 

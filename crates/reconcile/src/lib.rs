@@ -34,7 +34,7 @@ pub use epoch::{Past, ReceivedPast, SentPast};
 pub use identity::{ConnectionNumber, Epoch, Identity, Incarnation, StoreId, StreamId};
 pub use position::{
     AckUnfit, AckedOffset, Arrival, Incoming, OutOfOrder, Outgoing, Position, Prepared, Range,
-    RecordDigest, is_ack_due, recover,
+    RecordDigest, ack_due_at, is_ack_due, recover,
 };
 pub use report::{Cause, Direction, Impossible, Report, Reports, Span};
 pub use skip::Skip;

@@ -202,6 +202,21 @@ pub const fn is_ack_due(window: u64, acked: Position, consumed: Position, draine
     unacked > 0 && (drained || unacked >= window / QUARTER)
 }
 
+/// The consumed position from which on an ACK [is due](is_ack_due), although more is left to
+/// consume.
+///
+/// ```
+/// use partywall_reconcile::{Position, ack_due_at, is_ack_due};
+/// let due = ack_due_at(4096, Position(64));
+/// assert!(is_ack_due(4096, Position(64), due, false));
+/// assert!(!is_ack_due(4096, Position(64), Position(due.0 - 1), false));
+/// ```
+#[must_use]
+pub const fn ack_due_at(window: u64, acked: Position) -> Position {
+    let quarter = window / QUARTER;
+    Position(acked.0.saturating_add(if quarter == 0 { 1 } else { quarter }))
+}
+
 /// The watermarks of a stream at its sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Outgoing {
@@ -405,6 +420,6 @@ pub struct OutOfOrder;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NotReceived;
 
-/// The denominator of the window's part after which an ACK is due, even if messages are left to
+/// An ACK is due after this fraction of the window (one in so many), even if messages are left to
 /// consume.
 const QUARTER: u64 = 4;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Shared memory as values: [`OwnMem`], which only this process writes, and [`PeerMem`], which it
-//! only reads.
+//! Shared memory as values: `OwnMem`, which only this process writes, and `PeerMem`, which this
+//! process only reads.
 //!
 //! ```text
 //!   own region                                     peer's region

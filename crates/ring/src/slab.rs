@@ -58,7 +58,7 @@ struct Segment {
 #[derive(Debug)]
 struct Ticket {
     generation: u32,
-    /// The chunk in flight, or `NONE`.
+    /// The chunk of the block in flight, or `NONE`.
     chunk: u32,
 }
 

@@ -76,7 +76,7 @@ pub struct Config {
     pub(crate) fallback_unread_max: u64,
     pub(crate) fallback_message_max: u32,
     pub(crate) guards_truncation: bool,
-    pub(crate) files_of_strangers: bool,
+    pub(crate) files_without_credentials: bool,
 }
 
 /// A class of slices of one size.
@@ -125,7 +125,7 @@ impl Default for Config {
             fallback_unread_max: 64 << 20,
             fallback_message_max: PAYLOAD_BYTES_MAX,
             guards_truncation: true,
-            files_of_strangers: false,
+            files_without_credentials: false,
         }
     }
 }
@@ -267,8 +267,8 @@ impl Config {
     /// So the server does not remove these files at the end, unlike those of a client with
     /// credentials. Default: `false`; a Unix socket provides credentials.
     #[must_use]
-    pub const fn files_of_strangers(mut self, opens: bool) -> Self {
-        self.files_of_strangers = opens;
+    pub const fn files_without_credentials(mut self, opens: bool) -> Self {
+        self.files_without_credentials = opens;
         self
     }
 

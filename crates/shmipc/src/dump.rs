@@ -100,7 +100,7 @@ pub struct QueueReport {
     pub rings: [RingReport; 2],
 }
 
-/// Content of a ring.
+/// Content of a ring: one direction of a queue region.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RingReport {

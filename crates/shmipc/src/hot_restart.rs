@@ -236,7 +236,7 @@ impl Handover {
 #[derive(Debug, Default)]
 pub struct Migrator {
     epoch: u64,
-    /// Sessions that are to be replaced, by number.
+    /// Sessions that the pool has to replace, by number.
     moves: BTreeMap<u64, Move>,
     /// Numbers of replaced sessions, which stay open for their streams in use.
     replaced: BTreeSet<u64>,
@@ -249,7 +249,7 @@ struct Move {
     again: Option<Instant>,
 }
 
-/// What the pool must do after a `HotRestart` message.
+/// The reaction of a pool to a `HotRestart` message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RestartAction {
     /// Connect to the same address, then call [`moved`](Migrator::moved) or

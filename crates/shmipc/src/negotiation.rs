@@ -260,7 +260,7 @@ impl Negotiation for ServerNegotiation {
                     }
                     Step::MapPaths { .. } if !self.may_open_files => {
                         let what = "nobody says who this client is, so the files that it names are not \
-                                    opened: use a Unix socket, or Config::files_of_strangers(true)";
+                                    opened: use a Unix socket, or Config::files_without_credentials(true)";
                         return Err(ProtocolError::Refused { what: what.to_owned() });
                     }
                     Step::MapPaths { queue, buffer } => {
@@ -302,7 +302,7 @@ impl ServerNegotiation {
             machine: ServerHandshake::new(HandshakeLimits::default()),
             allowed,
             queue_entries_max: config.queue_entries_max,
-            may_open_files: handshake.credentials.is_some() || config.files_of_strangers,
+            may_open_files: handshake.credentials.is_some() || config.files_without_credentials,
             descriptors: Vec::new(),
             mapped: None,
             socket: HandshakeSocket::new(handshake, config, observer),

@@ -29,6 +29,8 @@ use crate::socket::FDS_MAX;
 pub(crate) struct Ancillary {
     pub(crate) fds: Vec<OwnedFd>,
     pub(crate) credentials: Option<Credentials>,
+    /// A pidfd of the sender's process, if the socket asks for one and the kernel supports that.
+    pub(crate) process: Option<OwnedFd>,
     /// Whether the sender attached more than [`FDS_MAX`] descriptors; the excess has been closed.
     pub(crate) excess: bool,
 }
@@ -60,6 +62,13 @@ impl Ancillary {
     fn take(&mut self, message: Message<'_>) {
         match message {
             Message::Credentials(credentials) => self.credentials = Some(credentials),
+            // A negative number is the error that kept the kernel from making the descriptor.
+            Message::Process(number) if number < 0 => {}
+            Message::Process(number) => {
+                // SAFETY: the kernel has just installed this descriptor for this process, and no
+                // other code knows its number.
+                self.process = Some(unsafe { OwnedFd::from_raw_fd(number) });
+            }
             Message::Rights(data) => {
                 for number in data.chunks_exact(FD_SIZE) {
                     // SAFETY: the kernel has just installed this descriptor for this process, and
@@ -81,6 +90,7 @@ impl Ancillary {
 enum Message<'a> {
     Rights(&'a [u8]),
     Credentials(Credentials),
+    Process(i32),
 }
 
 /// Iterates over the control messages in a buffer, up to its end or the first message of an
@@ -101,6 +111,9 @@ fn messages(mut rest: &[u8]) -> impl Iterator<Item = Message<'_>> {
                         uid: unsigned(&message[4..8]),
                         gid: unsigned(&message[8..12]),
                     }));
+                }
+                (SOL_SOCKET, SCM_PIDFD) if message.len() >= FD_SIZE => {
+                    return Some(Message::Process(int(message)));
                 }
                 _ => continue, // another kind: a time stamp, a security label
             }
@@ -127,9 +140,10 @@ const HEADER_SIZE: usize = size_of::<usize>() + 8;
 const FD_SIZE: usize = 4;
 const CREDENTIALS_SIZE: usize = 12;
 
-/// Size in bytes of a buffer for the sender's credentials and [`FDS_MAX`] descriptors. The kernel
-/// drops what does not fit and sets `MSG_CTRUNC`.
+/// Room for the sender's credentials, its pidfd and [`FDS_MAX`] descriptors. The kernel drops what
+/// does not fit and sets `MSG_CTRUNC`.
 const SPACE_SIZE: usize = (HEADER_SIZE + CREDENTIALS_SIZE).next_multiple_of(ALIGNMENT)
+    + (HEADER_SIZE + FD_SIZE).next_multiple_of(ALIGNMENT)
     + (HEADER_SIZE + FD_SIZE * FDS_MAX).next_multiple_of(ALIGNMENT);
 
 // The numbers of <linux/socket.h> and <asm-generic/socket.h>. MIPS, PA-RISC, SPARC and Alpha have
@@ -137,6 +151,7 @@ const SPACE_SIZE: usize = (HEADER_SIZE + CREDENTIALS_SIZE).next_multiple_of(ALIG
 const SOL_SOCKET: i32 = 1;
 const SCM_RIGHTS: i32 = 1;
 const SCM_CREDENTIALS: i32 = 2;
+const SCM_PIDFD: i32 = 4;
 
 #[cfg(any(target_arch = "mips", target_arch = "mips64", target_arch = "sparc64"))]
 compile_error!("SOL_SOCKET has another number on this architecture");
@@ -165,6 +180,17 @@ mod tests {
         let found: Vec<_> = messages(&buffer).collect();
         let sender = Credentials { pid: 0, uid: 65534, gid: 7 };
         assert_eq!(found, [Message::Credentials(sender), Message::Rights(&[1, 0, 0, 0])]);
+    }
+
+    #[test]
+    fn process_that_the_kernel_cannot_name_is_none() {
+        let mut buffer = message(SCM_PIDFD, &(-3i32).to_ne_bytes());
+        buffer.extend(message(SCM_PIDFD, &[1]));
+        let found: Vec<_> = messages(&buffer).collect();
+        assert_eq!(found, [Message::Process(-3)]);
+        let mut ancillary = Ancillary::default();
+        found.into_iter().for_each(|message| ancillary.take(message));
+        assert!(ancillary.process.is_none());
     }
 
     #[test]

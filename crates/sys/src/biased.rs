@@ -342,7 +342,7 @@ pub fn locking_nothing<R>(act: impl FnOnce() -> R) -> R {
     act()
 }
 
-/// Restores the thread's number when dropped.
+/// The saved number of a thread; dropping the value gives the thread its number back.
 struct Restored(u64);
 
 impl Drop for Restored {

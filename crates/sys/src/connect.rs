@@ -49,7 +49,7 @@ pub fn connect_unix_path(
     let path = path.as_ref();
     let to = format!("unix:{}", path.display());
     let address = SocketAddrUnix::new(path).map_err(|e| explain(&to, e))?;
-    connect_unix(&address, deadline).map_err(|errno| match other_file(path) {
+    connect_unix(&address, &to, deadline).map_err(|errno| match other_file(path) {
         // The kernel reports a file that is not a socket as a refused connection.
         Some(kind) if errno == Errno::CONNREFUSED => ConnectError::NotASocket { to, kind },
         _ => explain(&to, errno),
@@ -68,7 +68,7 @@ pub fn connect_unix_abstract(
     let to = format!("unix:@{name}");
     let address =
         SocketAddrUnix::new_abstract_name(name.as_bytes()).map_err(|e| explain(&to, e))?;
-    connect_unix(&address, deadline).map_err(|e| explain(&to, e))
+    connect_unix(&address, &to, deadline).map_err(|e| explain(&to, e))
 }
 
 /// Connects to `address` over TCP. Without a deadline the call blocks while the kernel retries,
@@ -80,7 +80,7 @@ pub fn connect_unix_abstract(
 pub fn connect_tcp(address: SocketAddr, deadline: Option<Instant>) -> Result<Socket, ConnectError> {
     let to = format!("tcp:{address}");
     let connected = connect_tcp_fd(address, deadline).map_err(|e| explain(&to, e))?;
-    Ok(Socket::new(connected, Family::Tcp))
+    Ok(Socket::labelled(connected, Family::Tcp, &to))
 }
 
 /// Begins to connect to the Unix socket at `path`, without blocking.
@@ -93,7 +93,7 @@ pub fn begin_unix_path(path: impl AsRef<Path>) -> Result<Begun, ConnectError> {
     let path = path.as_ref();
     let to = format!("unix:{}", path.display());
     let address = SocketAddrUnix::new(path).map_err(|e| explain(&to, e))?;
-    begin_unix(&address).map_err(|errno| match other_file(path) {
+    begin_unix(&address, &to).map_err(|errno| match other_file(path) {
         Some(kind) if errno == Errno::CONNREFUSED => ConnectError::NotASocket { to, kind },
         _ => explain(&to, errno),
     })
@@ -108,7 +108,7 @@ pub fn begin_unix_abstract(name: &str) -> Result<Begun, ConnectError> {
     let to = format!("unix:@{name}");
     let address =
         SocketAddrUnix::new_abstract_name(name.as_bytes()).map_err(|e| explain(&to, e))?;
-    begin_unix(&address).map_err(|e| explain(&to, e))
+    begin_unix(&address, &to).map_err(|e| explain(&to, e))
 }
 
 /// Begins to connect to `address` over TCP, without blocking.
@@ -128,7 +128,7 @@ pub fn begin_tcp(address: SocketAddr) -> Result<Begun, ConnectError> {
         }
     };
     let (fd, is_connected) = begun().map_err(|e| explain(&to, e))?;
-    Ok(Begun { socket: Socket::new(fd, Family::Tcp), to, is_connected })
+    Ok(Begun { socket: Socket::labelled(fd, Family::Tcp, &to), to, is_connected })
 }
 
 /// A connection that may not be established yet.
@@ -178,7 +178,7 @@ impl AsFd for Begun {
     }
 }
 
-fn begin_unix(address: &SocketAddrUnix) -> Result<Begun, Errno> {
+fn begin_unix(address: &SocketAddrUnix, to: &str) -> Result<Begun, Errno> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let fd = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
     sockopt::set_socket_passcred(&fd, true)?;
@@ -188,10 +188,15 @@ fn begin_unix(address: &SocketAddrUnix) -> Result<Begun, Errno> {
         Err(Errno::AGAIN) => return Err(Errno::TIMEDOUT),
         Err(errno) => return Err(errno),
     }
-    Ok(Begun { socket: Socket::new(fd, Family::Unix), to: String::new(), is_connected: true })
+    let socket = Socket::labelled(fd, Family::Unix, to);
+    Ok(Begun { socket, to: to.to_owned(), is_connected: true })
 }
 
-fn connect_unix(address: &SocketAddrUnix, deadline: Option<Instant>) -> Result<Socket, Errno> {
+fn connect_unix(
+    address: &SocketAddrUnix,
+    to: &str,
+    deadline: Option<Instant>,
+) -> Result<Socket, Errno> {
     let fd = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
     sockopt::set_socket_passcred(&fd, true)?;
     loop {
@@ -211,7 +216,7 @@ fn connect_unix(address: &SocketAddrUnix, deadline: Option<Instant>) -> Result<S
     if deadline.is_some() {
         sockopt::set_socket_timeout(&fd, Timeout::Send, None)?;
     }
-    Ok(Socket::new(fd, Family::Unix))
+    Ok(Socket::labelled(fd, Family::Unix, to))
 }
 
 fn connect_tcp_fd(address: SocketAddr, deadline: Option<Instant>) -> Result<OwnedFd, Errno> {

@@ -17,7 +17,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::event::{EventfdFlags, eventfd};
-use rustix::fs::{OFlags, fcntl_getfl};
+use rustix::fs::OFlags;
 use rustix::io::{Errno, read, retry_on_intr, write};
 
 use crate::procfs;
@@ -62,9 +62,7 @@ impl Doorbell {
         if procfs::field(&info, "eventfd-semaphore").is_some_and(|value| value != "0") {
             return Err(DoorbellError::Semaphore);
         }
-        let flags =
-            fcntl_getfl(&fd).map_err(|e| DoorbellError::Unverifiable { source: e.into() })?;
-        if !flags.contains(OFlags::NONBLOCK) {
+        if !procfs::flags(&info).is_some_and(|flags| flags.contains(OFlags::NONBLOCK)) {
             return Err(DoorbellError::Blocking);
         }
         Ok(Doorbell { fd })

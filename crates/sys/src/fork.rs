@@ -51,7 +51,7 @@ impl ForkGuard {
     pub fn current() -> ForkGuard {
         let word = *WORD.get_or_init(|| wiped_page().unwrap_or(&NEVER_WIPED));
         if ptr::eq(word, &NEVER_WIPED) {
-            return ForkGuard { word, value: own_pid() };
+            return ForkGuard { word, value: asked_pid() };
         }
         // ORDER: Relaxed, here and in `is_child`: the word guards no other memory. Within one
         // process the word changes only from 0, before the first guard exists; across fork() the
@@ -73,7 +73,7 @@ impl ForkGuard {
     /// True in a process that was forked, directly or not, from the process that took this guard.
     #[inline]
     pub fn is_child(&self) -> bool {
-        // ORDER: Relaxed, see `current`.
+        // ORDER: Relaxed, as in `current`: the word guards no other memory.
         self.word.load(Ordering::Relaxed) != self.value && self.is_child_slow()
     }
 
@@ -103,8 +103,18 @@ impl ForkGuard {
     fn is_child_slow(&self) -> bool {
         // Without the page, `word` is `NEVER_WIPED`, which stays 0 and equals no pid. So every
         // check comes to this line.
-        !ptr::eq(self.word, &NEVER_WIPED) || own_pid() != self.value
+        !ptr::eq(self.word, &NEVER_WIPED) || asked_pid() != self.value
     }
+}
+
+/// The id of the calling process, without a system call once a guard was taken.
+pub fn own_pid() -> u32 {
+    let guard = ForkGuard::current();
+    if ptr::eq(guard.word, &NEVER_WIPED) {
+        return std::process::id();
+    }
+    // The upper half of a word is the id of the process that wrote it (see `generation`).
+    u32::try_from(guard.value >> u32::BITS).unwrap_or_else(|_| std::process::id())
 }
 
 /// Maps the page that the kernel wipes in a child; `None` if the kernel does not support that.
@@ -133,10 +143,11 @@ fn wiped_page() -> Option<&'static AtomicU64> {
 fn generation() -> u64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let micros = now.as_secs().wrapping_mul(1_000_000) + u64::from(now.subsec_micros());
-    own_pid() << 32 | micros & u64::from(u32::MAX)
+    asked_pid() << 32 | micros & u64::from(u32::MAX)
 }
 
-fn own_pid() -> u64 {
+/// The process id of this process, by a system call.
+fn asked_pid() -> u64 {
     u64::from(std::process::id())
 }
 
@@ -154,10 +165,15 @@ mod tests {
 
     #[test]
     fn guard_without_page_compares_pid() {
-        let own = ForkGuard { word: &NEVER_WIPED, value: own_pid() };
-        let other = ForkGuard { word: &NEVER_WIPED, value: own_pid() + 1 };
+        let own = ForkGuard { word: &NEVER_WIPED, value: asked_pid() };
+        let other = ForkGuard { word: &NEVER_WIPED, value: asked_pid() + 1 };
         assert!(own.is_owner());
         assert!(other.is_child());
+    }
+
+    #[test]
+    fn own_pid_is_the_one_that_the_system_reports() {
+        assert_eq!(u64::from(own_pid()), asked_pid());
     }
 
     #[test]

@@ -28,7 +28,7 @@ use crate::procfs;
 /// The numbers that identify one process, across restarts of its machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Instance {
-    /// Process id of the instance.
+    /// Process id of the process.
     pub pid: u32,
     /// Start time of the process, in clock ticks since boot.
     pub start_ticks: u64,

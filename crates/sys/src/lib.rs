@@ -8,8 +8,8 @@
 //!  files       persistent_file.rs  outlive their process    byte_lock.rs  their locks
 //!  doorbells   eventfd.rs   poll.rs   epoll.rs   timer.rs
 //!  faults      sigbus.rs  survives the truncation of a mapped file
-//!  sockets     socket.rs  bytes, descriptors, credentials (over ancillary.rs)
-//!              connect.rs   listener.rs   socket_path.rs
+//!  sockets     socket.rs  bytes, descriptors, identity (over ancillary.rs, pass_pidfd.rs)
+//!              connect.rs   listener.rs   socket_path.rs   activation.rs
 //!  peers       peer.rs  credentials, pidfd, namespaces    fork.rs  detects a forked child
 //!              instance.rs  identity of a process, and whether that process is dead
 //!  threads     biased.rs  a mutex biased towards one thread
@@ -34,6 +34,8 @@
 #![deny(unsafe_code)]
 #![cfg(target_os = "linux")]
 
+#[allow(unsafe_code)] // borrows descriptors by number, as the environment names them
+pub mod activation;
 #[allow(unsafe_code)] // reads what recvmsg stored, and takes over the descriptors
 mod ancillary;
 #[allow(unsafe_code)] // references to the value that the mutex protects
@@ -44,6 +46,8 @@ pub mod byte_lock;
 pub mod fork;
 #[allow(unsafe_code)] // mmap, madvise, munmap, and slices over mapped memory
 mod mapping;
+#[allow(unsafe_code)] // one socket option, which rustix lacks
+mod pass_pidfd;
 #[allow(unsafe_code)] // one ioctl
 mod send_queue;
 #[allow(unsafe_code)] // atomics and slices over memory that two processes write

@@ -16,12 +16,13 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
+use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
-use rustix::net::{accept_with, bind, getsockname, listen, socket_with, sockopt};
+use rustix::net::{acceptfrom_with, bind, getsockname, listen, socket_with, sockopt};
 
 use crate::connect::internet_family;
-use crate::socket::{Family, Socket, label};
+use crate::socket::{Family, Socket, is_given_by_kernel, label};
 use crate::socket_path::SocketPath;
 
 /// A listening socket, whose calls never block.
@@ -43,6 +44,10 @@ pub struct Listener {
     path: Option<SocketPath>,
     fd: OwnedFd,
     family: Family,
+    /// Whether connections may be older than the options that this module sets on the socket.
+    is_adopted: bool,
+    /// The address that the socket is bound to, in readable form.
+    label: Option<String>,
 }
 
 impl Listener {
@@ -62,7 +67,7 @@ impl Listener {
         let path = path.as_ref();
         let fd = unix_socket().map_err(|e| BindError::explain(&unix_label(path), e))?;
         let path = SocketPath::listen(&fd, path, mode, backlog)?;
-        Ok(Listener { path: Some(path), fd, family: Family::Unix })
+        Ok(Listener::new(Some(path), fd, Family::Unix))
     }
 
     /// Listens on the abstract name `name` (without the leading zero byte). An abstract name has no
@@ -77,7 +82,7 @@ impl Listener {
         let fd = unix_socket().map_err(fail)?;
         bind(&fd, &address).map_err(fail)?;
         listen(&fd, backlog).map_err(fail)?;
-        Ok(Listener { path: None, fd, family: Family::Unix })
+        Ok(Listener::new(None, fd, Family::Unix))
     }
 
     /// Listens on `address` over TCP. Port 0 picks a free port, which [`Listener::local_addr`]
@@ -95,7 +100,41 @@ impl Listener {
         sockopt::set_socket_reuseaddr(&fd, true).map_err(fail)?;
         bind(&fd, &address).map_err(fail)?;
         listen(&fd, backlog).map_err(fail)?;
-        Ok(Listener { path: None, fd, family: Family::Tcp })
+        Ok(Listener::new(None, fd, Family::Tcp))
+    }
+
+    fn new(path: Option<SocketPath>, fd: OwnedFd, family: Family) -> Listener {
+        let label = getsockname(&fd).ok().and_then(label);
+        Listener { path, fd, family, is_adopted: false, label }
+    }
+
+    /// Takes over a listening socket that another process made. Its socket file, if it has one,
+    /// stays in place.
+    ///
+    /// # Errors
+    ///
+    /// [`BindError::Other`] if the descriptor is no listening stream socket, Unix or TCP.
+    pub fn adopt(fd: OwnedFd) -> Result<Listener, BindError> {
+        let fail = |errno: Errno| BindError::explain("the descriptor", errno);
+        let is_listening = sockopt::socket_acceptconn(&fd).map_err(fail)?;
+        let is_stream = sockopt::socket_type(&fd).map_err(fail)? == SocketType::STREAM;
+        let family = match sockopt::socket_domain(&fd).map_err(fail)? {
+            AddressFamily::UNIX => Family::Unix,
+            AddressFamily::INET | AddressFamily::INET6 => Family::Tcp,
+            _ => return Err(fail(Errno::AFNOSUPPORT)),
+        };
+        if !is_listening || !is_stream {
+            return Err(fail(Errno::INVAL));
+        }
+        // Another process may take a connection before this one does.
+        let flags = fcntl_getfl(&fd).map_err(fail)?;
+        fcntl_setfl(&fd, flags | OFlags::NONBLOCK).map_err(fail)?;
+        if family == Family::Unix {
+            sockopt::set_socket_passcred(&fd, true).map_err(fail)?;
+        }
+        let mut listener = Listener::new(None, fd, family);
+        listener.is_adopted = true;
+        Ok(listener)
     }
 
     /// Takes a pending connection, whose socket is in blocking mode. Returns `None` if no
@@ -108,9 +147,15 @@ impl Listener {
     /// the next attempt.
     pub fn accept(&self) -> Result<Option<Socket>, AcceptError> {
         for _ in 0..ACCEPT_ATTEMPTS_MAX {
-            match accept_with(&self.fd, SocketFlags::CLOEXEC) {
-                Ok(fd) => {
-                    let socket = Socket::new(fd, self.family);
+            match acceptfrom_with(&self.fd, SocketFlags::CLOEXEC) {
+                Ok((fd, address)) => {
+                    let label = self.label_of_peer(address.and_then(label));
+                    let socket = Socket::labelled(fd, self.family, &label);
+                    if self.is_adopted && self.family == Family::Unix {
+                        // A connection that was made before `adopt` has not inherited it.
+                        sockopt::set_socket_passcred(&socket, true)
+                            .map_err(|errno| AcceptError::Other { source: errno.into() })?;
+                    }
                     // Setting TCP_NODELAY fails only if the peer has gone, which the first read
                     // will report.
                     let _ = socket.set_nodelay(true);
@@ -130,6 +175,12 @@ impl Listener {
         Ok(None)
     }
 
+    /// A peer that connected from the address `name`. Clients of a Unix listener have none.
+    fn label_of_peer(&self, name: Option<String>) -> String {
+        let named = name.filter(|name| !is_given_by_kernel(name));
+        named.unwrap_or_else(|| format!("client of {}", self.label()))
+    }
+
     /// The family of the accepted connections.
     pub fn family(&self) -> Family {
         self.family
@@ -146,7 +197,7 @@ impl Listener {
 
     /// The bound address in readable form, such as `unix:/run/app.sock`.
     pub fn label(&self) -> String {
-        getsockname(&self.fd).ok().and_then(label).unwrap_or_else(|| "unnamed".to_owned())
+        self.label.clone().unwrap_or_else(|| "unnamed".to_owned())
     }
 
     /// Removes the socket file now, if the listener has one and the path still names it. New

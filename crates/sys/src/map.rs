@@ -154,7 +154,7 @@ pub enum MapError {
     /// The memory is not on tmpfs: it may consist of huge pages, for instance.
     #[error("the peer's memory is on a file system of type {filesystem:#x}, not tmpfs (0x1021994)")]
     NotTmpfs {
-        /// The `f_type` that statfs returned.
+        /// The number of the memory's file system, as statfs returned it.
         filesystem: u64,
     },
     /// The announced size exceeds the largest size that this process accepts.

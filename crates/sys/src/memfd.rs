@@ -22,6 +22,7 @@ use core::cell::UnsafeCell;
 use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 
 use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags};
 use rustix::fs::{fallocate, fcntl_add_seals, ftruncate, memfd_create};
@@ -45,7 +46,7 @@ use crate::{cgroup, limits};
 pub struct OwnMap {
     // The mapping is dropped before the descriptor; the kernel allows either order.
     mapping: Mapping,
-    fd: OwnedFd,
+    fd: Arc<OwnedFd>,
 }
 
 impl OwnMap {
@@ -66,7 +67,7 @@ impl OwnMap {
         let mapping = Mapping::writable(fd.as_fd(), size).map_err(|e| explain("mmap", size, e))?;
         fcntl_add_seals(&fd, REQUIRED_SEALS)
             .map_err(|e| explain("F_ADD_SEALS with F_SEAL_FUTURE_WRITE", size, e))?;
-        Ok(OwnMap { mapping, fd })
+        Ok(OwnMap { mapping, fd: Arc::new(fd) })
     }
 
     /// The bytes of the region, to be initialised before the descriptor is sent to the peer.
@@ -97,6 +98,11 @@ impl OwnMap {
     /// The sealed descriptor of the region, to be sent to the peer.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
+    }
+
+    /// The sealed descriptor, shared with the code that sends it later.
+    pub(crate) fn shared_fd(&self) -> Arc<OwnedFd> {
+        Arc::clone(&self.fd)
     }
 
     /// Whether the calling process was forked from the process that created the region: in such a

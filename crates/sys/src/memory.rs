@@ -13,16 +13,15 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 /// Creates sealed memory of `bytes` bytes, which this process writes. Returns the memory, and the
-/// descriptor to send to the peer.
+/// descriptor to send to the peer, which stays open with the memory.
 ///
 /// # Errors
 /// Fails for one of the reasons in [`MemfdError`]: the size is refused, or memory or descriptors
 /// are exhausted.
-pub fn create_memory(name: &str, bytes: u64) -> Result<(OwnMem, OwnedFd), MemfdError> {
+pub fn create_memory(name: &str, bytes: u64) -> Result<(OwnMem, Arc<OwnedFd>), MemfdError> {
     let size = usize::try_from(bytes).unwrap_or(usize::MAX);
     let map = OwnMap::create(name, size)?;
-    let descriptor =
-        map.fd().try_clone_to_owned().map_err(|source| MemfdError::DescriptorLimit { source })?;
+    let descriptor = map.shared_fd();
     Ok((OwnMem::new(Box::new(OwnPages(map))), descriptor))
 }
 

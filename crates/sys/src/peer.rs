@@ -12,12 +12,13 @@
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::OnceLock;
 use std::time::Instant;
 
 use rustix::event::{PollFd, PollFlags};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
-use crate::{poll, procfs};
+use crate::{fork, poll, procfs};
 
 /// The sender of a message, as the kernel verified it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,8 +37,7 @@ pub struct Credentials {
 impl Credentials {
     /// The credentials that this process sends: its pid and its effective user and group.
     pub fn of_self() -> Credentials {
-        let pid = rustix::process::getpid().as_raw_pid();
-        Credentials { pid, uid: own_euid(), gid: own_egid() }
+        Credentials { pid: own_pid(), uid: own_euid(), gid: own_egid() }
     }
 
     /// Whether the sender's process has a number in the pid namespace of this process.
@@ -61,7 +61,7 @@ impl PidFd {
     /// `ENOSYS` before Linux 5.3, `EPERM` in some sandboxes, `EMFILE` or `ENFILE` if no descriptor
     /// is left.
     pub fn of_self() -> io::Result<PidFd> {
-        PidFd::of_pid(rustix::process::getpid().as_raw_pid())
+        PidFd::of_pid(own_pid())
     }
 
     /// Opens a descriptor of a process by number. It is reliable only for child processes that have
@@ -89,6 +89,11 @@ impl PidFd {
         let info = procfs::fdinfo(&fd).map_err(|source| PidFdError::Unverifiable { source })?;
         check_fdinfo(&info, expected_pid)?;
         Ok(PidFd { fd })
+    }
+
+    /// Takes over the descriptor that the kernel made of a message's sender (`SCM_PIDFD`).
+    pub(crate) fn from_kernel(fd: OwnedFd) -> PidFd {
+        PidFd { fd }
     }
 
     /// Whether the process has died. The call never blocks, and returns false if the kernel cannot
@@ -162,26 +167,49 @@ impl PidFdError {
     }
 }
 
-/// Whether process `pid` certainly lives in the user namespace and in the pid namespace of this
-/// process.
+/// The namespaces of a process, compared with those of the calling process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Namespaces {
+    /// The process lives in the user namespace and in the pid namespace of the calling process.
+    Same,
+    /// The process lives in another pid namespace. It may also live in another user namespace,
+    /// which is unknown if the process is not visible to the calling process.
+    OtherPid,
+    /// The process lives in another user namespace.
+    OtherUser,
+    /// The namespaces cannot be read: the process has ended, `/proc` is that of another pid
+    /// namespace, or access is denied.
+    Unknown,
+}
+
+/// Where process `pid` lives; 0 means a process that is not visible in the caller's pid namespace.
 ///
-/// The check is by number, so the caller must hold a [`PidFd`] of that process and check that the
-/// process still lives *after* this call.
-pub fn same_namespaces(pid: i32) -> bool {
-    pid > 0
-        && procfs::is_our_own()
-        && ["user", "pid"].iter().all(|kind| {
-            let own = std::fs::read_link(format!("/proc/thread-self/ns/{kind}"));
-            let peer = std::fs::read_link(format!("/proc/{pid}/ns/{kind}"));
-            matches!((own, peer), (Ok(own), Ok(peer)) if own == peer)
-        })
+/// The check is by number, so the caller must hold a [`PidFd`] of that process and check that it
+/// still lives *after* this call.
+pub fn namespaces(pid: i32) -> Namespaces {
+    if pid == 0 {
+        return Namespaces::OtherPid;
+    }
+    if pid < 0 || !procfs::is_our_own() {
+        return Namespaces::Unknown;
+    }
+    match (procfs::own_namespaces(), procfs::namespaces(&pid.to_string())) {
+        (Some(own), Some(theirs)) if own == theirs => Namespaces::Same,
+        (Some([own, _]), Some([theirs, _])) if own != theirs => Namespaces::OtherUser,
+        (Some(_), Some(_)) => Namespaces::OtherPid,
+        _ => Namespaces::Unknown,
+    }
 }
 
 /// The uid that stands for a user without a number in this process's user namespace; 65534 unless
-/// an administrator changed it.
+/// an administrator changed it. It is read once: a change takes effect in processes that start
+/// later.
 pub fn overflow_uid() -> u32 {
-    let number = procfs::read_number("/proc/sys/kernel/overflowuid");
-    number.and_then(|n| u32::try_from(n).ok()).unwrap_or(OVERFLOW_UID_DEFAULT)
+    static READ: OnceLock<u32> = OnceLock::new();
+    *READ.get_or_init(|| {
+        let number = procfs::read_number("/proc/sys/kernel/overflowuid");
+        number.and_then(|n| u32::try_from(n).ok()).unwrap_or(OVERFLOW_UID_DEFAULT)
+    })
 }
 
 /// Converts a pid that must name one process. Some system calls take 0 and negative numbers for
@@ -189,6 +217,12 @@ pub fn overflow_uid() -> u32 {
 pub(crate) fn one_process(pid: i32) -> io::Result<Pid> {
     let pid = if pid > 0 { Pid::from_raw(pid) } else { None };
     pid.ok_or_else(|| io::ErrorKind::InvalidInput.into())
+}
+
+/// Process id of this process, in the type that system calls take.
+pub(crate) fn own_pid() -> i32 {
+    // The conversion cannot fail, because process ids are below 2^22.
+    i32::try_from(fork::own_pid()).unwrap_or(i32::MAX)
 }
 
 /// Effective user id of this process.

@@ -20,6 +20,7 @@
 //! - No existing file is replaced, and no mode is changed.
 
 use core::cell::UnsafeCell;
+use core::sync::atomic::AtomicBool;
 use std::fmt;
 use std::fs::File;
 use std::io;
@@ -34,7 +35,7 @@ use rustix::io::Errno;
 use crate::map::is_tmpfs;
 use crate::mapping::Mapping;
 use crate::memfd::{MemfdError, allocate, check_available, check_file_size, explain};
-use crate::sigbus::{Guarded, TableFull};
+use crate::sigbus::{Guarded, TableFull, UNDAMAGED};
 
 /// An open directory, which holds persistent files.
 #[derive(Debug)]
@@ -333,6 +334,12 @@ impl FileView {
     #[inline]
     pub fn is_damaged(&self) -> bool {
         self.guard.as_ref().is_some_and(Guarded::is_damaged)
+    }
+
+    /// The flag that [`is_damaged`](Self::is_damaged) loads, with Acquire. It belongs to this view
+    /// as long as the view lives. For a path on which even a call is too much.
+    pub fn damage(&self) -> &'static AtomicBool {
+        self.guard.as_ref().map_or(&UNDAMAGED, Guarded::damage)
     }
 
     /// The mapped bytes. The file's owner may change any of them at any time.

@@ -6,7 +6,12 @@
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::{AsFd, AsRawFd};
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::RwLock;
+
+use rustix::fs::OFlags;
+
+use crate::fork::{ForkGuard, own_pid};
 
 /// Reads up to [`TEXT_SIZE_MAX`] bytes of the file `path`, which the kernel generates.
 pub(crate) fn read_text(path: impl AsRef<Path>) -> io::Result<String> {
@@ -25,7 +30,35 @@ pub(crate) fn read_number(path: impl AsRef<Path>) -> Option<u64> {
 /// The path goes through `thread-self`: `self` is the first thread, which may have ended or have a
 /// descriptor table of its own.
 pub(crate) fn fdinfo(fd: impl AsFd) -> io::Result<String> {
-    read_text(format!("/proc/thread-self/fdinfo/{}", fd.as_fd().as_raw_fd()))
+    let path = format!("/proc/thread-self/fdinfo/{}", fd.as_fd().as_raw_fd());
+    let mut file = File::open(&path)?;
+    let mut text = [0; FDINFO_SIZE];
+    // The kernel generates such a file in one piece, so a read that does not fill the buffer has
+    // all of it.
+    let size = file.read(&mut text)?;
+    if size == FDINFO_SIZE {
+        return read_text(path);
+    }
+    Ok(String::from_utf8_lossy(&text[..size]).into_owned())
+}
+
+/// The status flags in a text that [`fdinfo`] returned.
+pub(crate) fn flags(info: &str) -> Option<OFlags> {
+    let flags = u32::from_str_radix(field(info, "flags")?, 8).ok()?;
+    Some(OFlags::from_bits_retain(flags))
+}
+
+/// The user and the pid namespace of a process, by the name of its directory in `/proc`; `None` if
+/// they cannot be read.
+pub(crate) fn namespaces(process: &str) -> Option<[PathBuf; 2]> {
+    let of_kind = |kind| std::fs::read_link(format!("/proc/{process}/ns/{kind}")).ok();
+    Some([of_kind("user")?, of_kind("pid")?])
+}
+
+/// The user and pid namespace of this process, which are read once: a process moves to another user
+/// namespace before it connects, or not at all.
+pub(crate) fn own_namespaces() -> Option<[PathBuf; 2]> {
+    OWN.get(|own| own.namespaces.clone(), |own| own.namespaces = namespaces("thread-self"))
 }
 
 /// The value of the first line of `text` that reads `name:<spaces>value`.
@@ -37,11 +70,65 @@ pub(crate) fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
 }
 
 /// Whether `/proc` is that of this process's pid namespace; another `/proc` would show other
-/// processes.
+/// processes. A `/proc` that was found to be right is not checked again.
 pub(crate) fn is_our_own() -> bool {
-    let own = std::process::id().to_string();
-    std::fs::read_link("/proc/self").is_ok_and(|target| target.as_os_str() == own.as_str())
+    let shows_us = || {
+        let own = own_pid().to_string();
+        let target = std::fs::read_link("/proc/self").ok()?;
+        (target.as_os_str() == own.as_str()).then_some(())
+    };
+    OWN.get(|own| own.has_own_proc, |own| own.has_own_proc = shows_us()).is_some()
 }
+
+/// The values that `/proc` has for one process, and the fork guard's word of that process: a forked
+/// child has another word, and reads the values for itself.
+#[derive(Debug, Default)]
+struct OwnProcess {
+    word: u64,
+    has_own_proc: Option<()>,
+    namespaces: Option<[PathBuf; 2]>,
+}
+
+/// The values that this process has read. A child may be forked while another thread holds the
+/// lock, so no thread ever blocks on the lock: it reads the value again instead.
+struct OwnValues(RwLock<OwnProcess>);
+
+static OWN: OwnValues =
+    OwnValues(RwLock::new(OwnProcess { word: 0, has_own_proc: None, namespaces: None }));
+
+impl OwnValues {
+    /// The value that `known` has, or else that `find` reads, which is then kept unless it is
+    /// `None`.
+    fn get<T>(
+        &self,
+        known: impl Fn(&OwnProcess) -> Option<T>,
+        find: impl FnOnce(&mut OwnProcess),
+    ) -> Option<T> {
+        let word = ForkGuard::current().value();
+        if let Ok(own) = self.0.try_read() {
+            if own.word == word {
+                if let Some(value) = known(&own) {
+                    return Some(value);
+                }
+            }
+        }
+        let mut found = OwnProcess { word, ..OwnProcess::default() };
+        find(&mut found);
+        let value = known(&found);
+        if let Ok(mut own) = self.0.try_write() {
+            if own.word != word {
+                *own = found;
+            } else {
+                own.has_own_proc = own.has_own_proc.or(found.has_own_proc);
+                own.namespaces = own.namespaces.take().or(found.namespaces);
+            }
+        }
+        value
+    }
+}
+
+/// Size of a buffer in bytes: more than the description of a pidfd or an eventfd has.
+const FDINFO_SIZE: usize = 1024;
 
 /// Upper bound of the bytes read of one file: more than `/proc/PID/maps` of a large process has.
 const TEXT_SIZE_MAX: u64 = 64 << 20;

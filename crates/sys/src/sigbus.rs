@@ -61,6 +61,12 @@ impl Guarded {
         Err(TableFull { source: None })
     }
 
+    /// The flag that is set once a fault occurred in the range. It belongs to this range as long as
+    /// the value lives. For a path on which even a call is too much.
+    pub(crate) fn damage(&self) -> &'static AtomicBool {
+        &TABLE[self.entry].is_damaged
+    }
+
     /// Whether a fault occurred in the range, and zeros replaced it.
     #[inline]
     pub(crate) fn is_damaged(&self) -> bool {
@@ -111,6 +117,9 @@ const FREE: Entry = Entry {
 };
 
 static TABLE: [Entry; RANGES_MAX] = [FREE; RANGES_MAX];
+
+/// The flag of a mapping that is not guarded; never set.
+pub(crate) static UNDAMAGED: AtomicBool = AtomicBool::new(false);
 
 /// The previous handler of SIGBUS; it is set before this file's handler can run for a registered
 /// range.

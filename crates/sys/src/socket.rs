@@ -21,6 +21,7 @@ use std::fmt;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::cmsg_space;
@@ -28,17 +29,19 @@ use rustix::io::retry_on_intr;
 use rustix::net::{AddressFamily, SocketAddrAny, SocketAddrUnix, SocketFlags, SocketType};
 use rustix::net::{RecvFlags, ReturnFlags, SendFlags, Shutdown, UCred};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, sockopt};
-use rustix::process::{getegid, geteuid, getpid};
+use rustix::process::{getegid, geteuid};
 
 use crate::ancillary;
-use crate::peer::Credentials;
-use crate::send_queue;
+use crate::peer::{Credentials, PidFd, one_process, own_pid};
+use crate::{pass_pidfd, send_queue};
 
 /// A connected stream socket.
 #[derive(Debug)]
 pub struct Socket {
     fd: OwnedFd,
     family: Family,
+    /// Label of the peer, if the call that made the socket knew it.
+    label: Option<Arc<str>>,
 }
 
 /// The address family of a socket.
@@ -61,6 +64,9 @@ pub struct Received {
     pub fds: Vec<OwnedFd>,
     /// The credentials of the sender, as the kernel verified them; `None` over TCP.
     pub credentials: Option<Credentials>,
+    /// A pidfd of the process that the credentials name, made by the kernel; only while
+    /// [`Socket::set_pass_pidfd`] is on.
+    pub process: Option<PidFd>,
     /// Whether descriptors were lost: because of this process's descriptor limit, a security
     /// module, or more than [`FDS_MAX`] descriptors.
     pub truncated: bool,
@@ -81,7 +87,12 @@ impl Socket {
     }
 
     pub(crate) fn new(fd: OwnedFd, family: Family) -> Socket {
-        Socket { fd, family }
+        Socket { fd, family, label: None }
+    }
+
+    /// Like `new`, for a peer whose label is known, so that no system call has to find it.
+    pub(crate) fn labelled(fd: OwnedFd, family: Family, label: &str) -> Socket {
+        Socket { fd, family, label: Some(label.into()) }
     }
 
     /// The family of this socket.
@@ -131,8 +142,19 @@ impl Socket {
             bytes: message.bytes,
             fds: control.fds,
             credentials: control.credentials,
+            process: control.process.map(PidFd::from_kernel),
             truncated: message.flags.contains(ReturnFlags::CTRUNC) || control.excess,
         })
+    }
+
+    /// Sets whether each [`receive`](Self::receive) returns a descriptor of the sender's process.
+    /// The setting applies to bytes that were sent before, too.
+    ///
+    /// # Errors
+    ///
+    /// `ENOPROTOOPT` before Linux 6.5; `EOPNOTSUPP` over TCP.
+    pub fn set_pass_pidfd(&self, is_on: bool) -> io::Result<()> {
+        pass_pidfd::set(self.fd.as_fd(), is_on)
     }
 
     /// Credentials of the process that called `listen`, if this process connected. `None` over TCP.
@@ -175,7 +197,10 @@ impl Socket {
         let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(FDS_MAX), ScmCredentials(1))];
         let mut control = SendAncillaryBuffer::new(&mut space);
         if credentials {
-            let own = UCred { pid: getpid(), uid: geteuid(), gid: getegid() };
+            // User and group may change at any time, so they are read each time; the process id
+            // does not change.
+            let pid = one_process(own_pid())?;
+            let own = UCred { pid, uid: geteuid(), gid: getegid() };
             let fits = control.push(SendAncillaryMessage::ScmCredentials(own));
             assert!(fits); // the buffer above has space for credentials
         }
@@ -286,6 +311,9 @@ impl Socket {
     /// `tcp:10.0.0.7:4000`. A client of a Unix listener has no address of its own; its label is
     /// made from the listener's.
     pub fn peer_label(&self) -> String {
+        if let Some(label) = &self.label {
+            return label.to_string();
+        }
         let peer = rustix::net::getpeername(&self.fd).ok().flatten().and_then(label);
         if let Some(name) = peer.filter(|name| !is_given_by_kernel(name)) {
             return name;
@@ -303,10 +331,11 @@ impl Socket {
     ///
     /// `EMFILE`: no descriptor left.
     pub fn try_clone(&self) -> io::Result<Socket> {
-        Ok(Socket { fd: self.fd.try_clone()?, family: self.family })
+        let (family, label) = (self.family, self.label.clone());
+        Ok(Socket { fd: self.fd.try_clone()?, family, label })
     }
 
-    /// Releases the descriptor.
+    /// Converts the socket into its descriptor.
     pub fn into_fd(self) -> OwnedFd {
         self.fd
     }
@@ -353,7 +382,7 @@ pub(crate) fn label(address: SocketAddrAny) -> Option<String> {
 
 /// Whether the kernel chose the name in `label`: for a client with SO_PASSCRED that did not bind,
 /// it assigns an abstract name of five hexadecimal digits.
-fn is_given_by_kernel(label: &str) -> bool {
+pub(crate) fn is_given_by_kernel(label: &str) -> bool {
     label.strip_prefix("unix:@").is_some_and(|name| {
         name.len() == 5 && name.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b))
     })

@@ -121,7 +121,7 @@ fn bind_or_replace(
     Err(BindError::AddressInUse { to: to() })
 }
 
-/// What occupies a path to which the socket could not be bound.
+/// The kind of file or socket at a path to which the new socket could not be bound.
 enum Occupant {
     Nobody,
     Listener,

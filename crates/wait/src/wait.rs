@@ -72,8 +72,8 @@ const SKIP_MAX: u32 = 256;
 const POLLS_PER_CLOCK_READ_MAX: u32 = 32;
 /// Number of polls between two reads of the clock, per microsecond of the budget.
 ///
-/// A poll of shared memory takes about 60 ns and one of a socket about 500 ns, so the polls between
-/// two reads take an eighth of the budget, or at most all of it.
+/// A poll of shared memory takes about 60 ns, and one of a socket about 500 ns. So the polls
+/// between two reads take an eighth of the budget, or at most all of it.
 const POLLS_PER_BUDGET_US: u32 = 2;
 
 impl Spinner {

@@ -9,9 +9,9 @@
 //!           in it is one node; the folder's own
 //!           module (mod.rs, lib.rs) is left out
 //! ```
-//! A circle is a strongly connected component: each of its members reaches each other one. The
-//! imports are those of `imports.rs`. `cargo xtask tidy --circles` prints every component and its
-//! edges.
+//! A circle is a strongly connected component: imports lead from each of its members to every other
+//! one. The imports are those of `imports.rs`. `cargo xtask tidy --circles` prints every component
+//! and its edges.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -36,7 +36,7 @@ pub fn check(tree: &Tree, findings: &mut Vec<Finding>) {
     }
 }
 
-/// Prints every circle with its edges, those that are too large first marked.
+/// The text of every circle with its edges; circles that are too large are marked.
 pub fn report(tree: &Tree) -> String {
     let mut text = String::new();
     for circle in of_crates(tree) {
@@ -55,9 +55,9 @@ pub fn report(tree: &Tree) -> String {
     text
 }
 
-/// One strongly connected component of at least two nodes.
+/// A strongly connected component of at least two nodes.
 struct Circle {
-    /// The kind of its nodes.
+    /// The kind of the nodes: crates, folders or files.
     of: &'static str,
     /// The folder that holds the nodes.
     folder: String,
@@ -87,7 +87,7 @@ impl Circle {
     }
 }
 
-/// The circles between the folders of a crate, then those within each folder.
+/// The circles between the folders of a crate, then the circles within each folder.
 fn circles(imports: &Imports) -> Vec<Circle> {
     let mut found = Vec::new();
     let folders: BTreeSet<&str> =
@@ -100,25 +100,26 @@ fn circles(imports: &Imports) -> Vec<Circle> {
     found
 }
 
-/// The folders that hold a file, each with a slash at its end; that of the crate is empty.
+/// The folders that contain a file, each with a slash at its end; the folder of the crate itself is
+/// the empty text.
 fn folders_above(file: &str) -> impl Iterator<Item = &str> {
     file.match_indices('/').map(|(at, _)| &file[..=at]).chain([""])
 }
 
-/// The folder that a file belongs to: `a.rs` beside the folder `a` is the module of that folder.
+/// The folder that a file belongs to: `a.rs` next to the folder `a` is the module of that folder.
 fn folder_of(folders: &BTreeSet<&str>, file: &str) -> String {
     let own = format!("{}/", file.trim_end_matches(".rs"));
     let above = file.rfind('/').map_or("", |end| &file[..=end]);
     if folders.contains(own.as_str()) { own } else { above.to_owned() }
 }
 
-/// The file or folder right in `folder` that holds `file`; none for the module of the folder
+/// The direct child of `folder` that is or contains `file`; `None` for the module of the folder
 /// itself.
 fn child_of(folder: &str, file: &str) -> Option<String> {
     let rest = file.strip_prefix(folder)?;
     let child = rest.split('/').next()?;
     let is_own = rest == child && ["mod.rs", "lib.rs", "main.rs"].contains(&child);
-    // `a.rs` beside the folder `a` is the module of that folder, and one node with it.
+    // `a.rs` next to the folder `a` is the module of that folder, and one node with it.
     (!is_own).then(|| child.trim_end_matches(".rs").to_owned())
 }
 
@@ -153,13 +154,15 @@ fn collect(
     }
 }
 
-/// The circles of crates that their manifests make; development dependencies do not count.
+/// The circles of crates, by the dependencies in their manifests; development dependencies do not
+/// count.
 fn of_crates(tree: &Tree) -> Vec<Vec<String>> {
     let graph = dependencies_of_crates(tree);
     components(&graph).into_iter().map(|circle| circle.into_iter().collect()).collect()
 }
 
-/// The strongly connected components of at least two nodes, in their order.
+/// The strongly connected components of `graph` with at least two nodes, in the order of their
+/// first nodes.
 fn components(graph: &BTreeMap<String, BTreeSet<String>>) -> Vec<BTreeSet<String>> {
     let reached: BTreeMap<&str, BTreeSet<&str>> =
         graph.keys().map(|node| (node.as_str(), reached(graph, node))).collect();
@@ -175,7 +178,7 @@ fn components(graph: &BTreeMap<String, BTreeSet<String>>) -> Vec<BTreeSet<String
     found.into_iter().collect()
 }
 
-/// All nodes that paths of at least one edge lead to.
+/// All nodes that can be reached from `start` by at least one edge.
 fn reached<'a>(graph: &'a BTreeMap<String, BTreeSet<String>>, start: &str) -> BTreeSet<&'a str> {
     let mut found = BTreeSet::new();
     let mut left: Vec<&str> = graph.get(start).into_iter().flatten().map(String::as_str).collect();
@@ -187,7 +190,7 @@ fn reached<'a>(graph: &'a BTreeMap<String, BTreeSet<String>>, start: &str) -> BT
     found
 }
 
-/// Nodes in one circle.
+/// Upper bound of the nodes in one circle.
 const CIRCLE_MAX: usize = 3;
 
 #[cfg(test)]

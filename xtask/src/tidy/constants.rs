@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `spec/constants.tsv`: the fields and constants of the specification, for programs to read.
+//! The rule for `spec/constants.tsv`, the table of the specification's fields and constants that
+//! other languages generate code from.
 //!
 //! ```text
 //! spec/constants.tsv ─┬─ constants, fields, kinds ─▶ crates/layout: each value equals the code's
@@ -15,7 +16,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::Finding;
 use crate::tree::{File, Tree};
 
-/// Reports rows that differ from the code or the specification, and what has no row.
+/// Reports rows that differ from the code or the specification, and constants, fields and numbers
+/// without a row.
 pub fn check(tree: &Tree, findings: &mut Vec<Finding>) {
     let Some(table) = tree.get(TABLE) else { return };
     let Some(spec) = tree.get(SPEC) else { return };
@@ -72,7 +74,8 @@ pub fn check(tree: &Tree, findings: &mut Vec<Finding>) {
     }
 }
 
-/// The constants, structures and kinds of the layout crate, by path: `hello::Hello.service`.
+/// The constants, structures and kinds of the layout crate, each by a path such as
+/// `hello::Hello.service`.
 struct Code {
     constants: BTreeMap<String, (String, String)>,
     structs: BTreeMap<String, Vec<(String, String)>>,
@@ -93,7 +96,7 @@ impl Code {
         let path = file.path.trim_start_matches(LAYOUT).trim_end_matches(".rs");
         let module = path.replace('/', "::");
         let mut scope = module.clone();
-        // Unit tests come last in each file.
+        // The rest of the file is ignored, because unit tests come last.
         let text = file.text.split("#[cfg(test)]\nmod tests").next().unwrap_or_default();
         let mut lines = text.lines();
         let mut is_wire = false;
@@ -102,10 +105,7 @@ impl Code {
                 scope = format!("{module}::{name}");
             } else if line == "}" {
                 scope.clone_from(&module);
-            } else if let Some(rest) = line.trim_start().strip_prefix("pub const ")
-                && let Some((name, rest)) = rest.split_once(": ")
-                && is_constant(name)
-            {
+            } else if let Some((name, rest)) = constant(line) {
                 let mut text = rest.to_owned();
                 while !text.ends_with(';') && !text.ends_with('{') {
                     let Some(more) = lines.next() else { break };
@@ -139,14 +139,16 @@ impl Code {
         }
     }
 
-    /// The paths of everything that needs a row.
+    /// The paths of all constants, fields and kinds that need a row.
     fn places(&self) -> impl Iterator<Item = String> {
         let fields = self.structs.iter().flat_map(|(path, fields)| {
             fields.iter().map(move |(field, _)| format!("{path}.{field}"))
         });
         let constants = self.constants.iter();
-        // A list of texts and a hash over rules are no numbers that a text rule can compute.
-        let constants = constants.filter(|(_, (of, value))| !of.contains("str") && value != "{");
+        // Texts, structures and a hash over rules are left out, because this textual rule cannot
+        // compute their values.
+        let is_number = |of: &str, value: &str| !of.contains("str") && of != "Self" && value != "{";
+        let constants = constants.filter(move |(_, (of, value))| is_number(of, value));
         constants.map(|(path, _)| path.clone()).chain(fields).chain(self.kinds.keys().cloned())
     }
 
@@ -195,7 +197,7 @@ impl Code {
         fields.iter().map(|(_, of)| self.size_of(of)).sum()
     }
 
-    /// The number that a name means at a place.
+    /// The number that `name` means in the code of `place`.
     fn number(&self, name: &str, place: &str) -> Option<u64> {
         match name {
             "u64::MAX" => return Some(u64::MAX),
@@ -216,7 +218,8 @@ impl Code {
     }
 }
 
-/// An expression of constants: numbers, names, sizes of structures, `+ - * / <<` and parentheses.
+/// Evaluates an expression of constants: numbers, names, sizes of structures, `+ - * / <<` and
+/// parentheses.
 struct Expression<'a> {
     code: &'a Code,
     place: &'a str,
@@ -291,12 +294,18 @@ impl Expression<'_> {
     }
 }
 
-/// The lines up to the closing brace that `read` understands.
+/// Applies `read` to the lines up to the closing brace; keeps the results that it returns.
 fn body<'a, T>(
     lines: &mut impl Iterator<Item = &'a str>,
     read: impl Fn(&str) -> Option<T>,
 ) -> Vec<T> {
     lines.take_while(|line| *line != "}").filter_map(|line| read(line.trim())).collect()
+}
+
+/// The name and the rest of a line that begins a public constant.
+fn constant(line: &str) -> Option<(&str, &str)> {
+    let rest = line.trim_start().strip_prefix("pub const ")?;
+    rest.split_once(": ").filter(|(name, _)| is_constant(name))
 }
 
 fn name_of_braced(line: &str) -> Option<&str> {
@@ -325,7 +334,8 @@ fn hex(text: &str) -> Option<String> {
     Some(digits)
 }
 
-/// The numbered rows of the sections that list codes: section → name → number.
+/// The numbers in the specification's sections that list codes: a map from section to name to
+/// number.
 fn numbers_of(spec: &str) -> BTreeMap<String, BTreeMap<String, String>> {
     let mut numbers: BTreeMap<String, BTreeMap<String, String>> = BTreeMap::new();
     let mut section = "";
@@ -342,9 +352,8 @@ fn numbers_of(spec: &str) -> BTreeMap<String, BTreeMap<String, String>> {
         }
         let cells: Vec<&str> = line.trim_matches('|').split('|').map(str::trim).collect();
         for pair in cells.windows(2) {
-            if let [number, name] = pair
-                && number.parse::<u32>().is_ok()
-            {
+            let [number, name] = pair else { continue };
+            if number.parse::<u32>().is_ok() {
                 let rows = numbers.entry(section.to_owned()).or_default();
                 rows.insert((*name).to_owned(), (*number).to_owned());
             }
@@ -360,11 +369,11 @@ fn has_section(spec: &str, section: &str) -> bool {
     })
 }
 
-/// The table.
+/// Path of the table of fields and constants.
 const TABLE: &str = "spec/constants.tsv";
-/// The specification.
+/// Path of the specification.
 const SPEC: &str = "spec/SPEC.md";
-/// The sources that hold the constants.
+/// Directory of the sources that define the constants.
 const LAYOUT: &str = "crates/layout/src/";
 /// The sections of the specification that list numbers with names.
 const LISTS: [&str; 4] = ["2.5", "2.6", "9.3", "17"];

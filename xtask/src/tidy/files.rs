@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Rule 1, one object, one home: what a file is named, and where the methods of a type are.
+//! Rule 1, one object, one home: the names of files, and the files that may hold the methods of a
+//! type.
 //!
 //! ```text
 //! file name     names an object: no utils, no participle (waiting.rs)
@@ -17,7 +18,8 @@ use super::imports::Definitions;
 use super::source::{Source, has_word};
 use crate::tree::Tree;
 
-/// Reports names that say nothing, and objects without one home.
+/// Reports file names that do not name an object, types whose methods are spread, and crates that
+/// are too large.
 pub fn check(tree: &Tree, findings: &mut Vec<Finding>) {
     check_forbidden(tree, findings);
     check_participles(tree, findings);
@@ -46,7 +48,8 @@ fn stem(part: &str) -> &str {
     Path::new(part).file_stem().and_then(|stem| stem.to_str()).unwrap_or(part)
 }
 
-/// Whether the file is shipped code: tests are named by object, condition and result.
+/// Whether the file is shipped code. Test files are exempt, because they are named by object,
+/// condition and result.
 fn is_source(path: &str) -> bool {
     path.ends_with(".rs") && (path.starts_with("src/") || path.contains("/src/"))
 }
@@ -71,7 +74,7 @@ fn check_participles(tree: &Tree, findings: &mut Vec<Finding>) {
 fn check_small(path: &str, source: &Source, findings: &mut Vec<Finding>) {
     let name = path.rsplit('/').next().unwrap_or(path);
     let is_root = ["mod.rs", "lib.rs", "main.rs"].contains(&name) || path.contains("/bin/");
-    // There, a file is a mechanism of the system (ARCHITECTURE.md).
+    // In `crates/sys/src` a file is named after a mechanism of the system (ARCHITECTURE.md).
     if !is_source(path) || is_root || path.starts_with("crates/sys/src/") {
         return;
     }
@@ -105,7 +108,8 @@ fn check_methods(tree: &Tree, findings: &mut Vec<Finding>) {
         for (path, source) in tree.rust() {
             let Some(file) = path.strip_prefix(definitions.root()) else { continue };
             for name in inherent_impls(source) {
-                // In a file that only tests compile, methods are of tests.
+                // A type without a home is defined in a file that only tests compile, so its
+                // methods do not count.
                 let Some(home) = definitions.home_of(file, &name) else { continue };
                 files.entry((home, name)).or_default().insert(file.to_owned());
             }
@@ -126,7 +130,7 @@ fn check_methods(tree: &Tree, findings: &mut Vec<Finding>) {
     }
 }
 
-/// The names of the types that shipped code of a file adds inherent methods to.
+/// The names of the types to which the shipped code of a file adds inherent methods.
 fn inherent_impls(source: &Source) -> Vec<String> {
     let mut found = Vec::new();
     let mut lines = source.shipped().map(|(_, line)| line.code.as_str());
@@ -154,7 +158,7 @@ fn inherent_impls(source: &Source) -> Vec<String> {
     found
 }
 
-/// The text without what stands between `<` and `>`.
+/// The text without the parts between `<` and `>`.
 fn without_generics(text: &str) -> String {
     let mut depth = 0_usize;
     let mut before = ' ';
@@ -186,7 +190,8 @@ fn check_hidden(tree: &Tree, findings: &mut Vec<Finding>) {
     }
 }
 
-/// Reports a crate that is too much of the whole, and links inside the crate that knows none.
+/// Reports a crate that has too large a part of all lines, and code of links in the crate
+/// `partywall`.
 fn check_crates(tree: &Tree, findings: &mut Vec<Finding>) {
     let mut lines: BTreeMap<&str, usize> = BTreeMap::new();
     for (path, source) in tree.rust() {
@@ -205,7 +210,7 @@ fn check_crates(tree: &Tree, findings: &mut Vec<Finding>) {
     }
     let total: usize = lines.values().sum();
     for (name, count) in lines {
-        // Samples of other rules are of one crate.
+        // A tree of samples for other rules has a single crate, so a small total is not judged.
         if total > CRATE_TOTAL_MIN && count * 100 > total * CRATE_PERCENT_MAX {
             let advice =
                 format!("{count} of {total} lines, at most {CRATE_PERCENT_MAX} %: cut a crate out");
@@ -222,7 +227,7 @@ fn check_crates(tree: &Tree, findings: &mut Vec<Finding>) {
 const FORBIDDEN: [&str; 9] =
     ["util", "utils", "common", "helper", "helpers", "manager", "managers", "misc", "stuff"];
 
-/// Words that end as participles do, and name an object.
+/// Words that end like participles, but name an object.
 const NOUNS: [(&str, &str); 14] = [
     ("ring", "the data structure"),
     ("string", "text"),
@@ -240,11 +245,11 @@ const NOUNS: [(&str, &str); 14] = [
     ("serving", "the calls that a server runs"),
 ];
 
-/// Types that may have methods in more files, and the page that says why.
+/// Types that may have methods in more files, each with the decision page that says why.
 const METHODS: [(&str, &str); 0] = [];
 
 const METHOD_FILES_MAX: usize = 2;
-/// A file of one function is small below so many code lines.
+/// Number of code lines below which a file with a single function counts as small.
 const SMALL_FILE_LINES: usize = 25;
 const COMMENT_COLUMNS_MAX: usize = 100;
 const HIDDEN_MAX: usize = 1;

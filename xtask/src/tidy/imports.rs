@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Which file of a crate names items of which other file.
+//! The imports of a crate: which of its files names items of which other file.
 //!
 //! ```text
 //! transport/mod.rs   pub use shm::Sender;               a re-export
 //! channel.rs         use crate::transport::Sender;      channel.rs ──▶ transport/shm.rs
 //! ```
-//! It reads whole use-trees (nested braces, globs, renames, `crate::`, `self::`, `super::`) and the
-//! paths written in code. A path ends at the file that defines its item, behind all re-exports. A
-//! module that only passes an item on gets no edge. Code that only tests compile is left out. It
-//! knows neither types nor macros: a method call names no file.
+//! This file reads whole use-trees (nested braces, globs, renames, `crate::`, `self::`, `super::`)
+//! and the paths written in code. A path is followed through all re-exports to the file that
+//! defines its item. A module that only re-exports an item gets no edge. Code that only tests
+//! compile is left out. Types and macros are not understood: a method call names no file.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,12 +17,12 @@ use crate::tree::Tree;
 
 /// The modules of one crate's sources, and which file imports from which.
 pub struct Imports {
-    /// Directory of the crate's sources, as `crates/ring/src/`.
+    /// Directory of the crate's sources, such as `crates/ring/src/`.
     pub root: String,
     /// Files of the crate, relative to `root`, without those that only tests compile.
     pub files: Vec<String>,
-    /// From file to file, with the line (from 0) and the path that is the first reason for the
-    /// edge.
+    /// For each pair of an importing and an imported file, the first reason: the line (counted from
+    /// 0) and the imported path.
     pub edges: BTreeMap<(String, String), (usize, String)>,
 }
 
@@ -31,7 +31,7 @@ pub fn of_all(tree: &Tree) -> Vec<Imports> {
     Definitions::of_all(tree).iter().map(|definitions| definitions.0.imports()).collect()
 }
 
-/// Where the items of one crate are defined.
+/// The files in which the items of one crate are defined.
 pub struct Definitions(Crate);
 
 impl Definitions {
@@ -40,12 +40,12 @@ impl Definitions {
         roots(tree).iter().map(|root| Self(Crate::read(tree, root))).collect()
     }
 
-    /// Directory of the crate's sources, as `crates/ring/src/`.
+    /// Directory of the crate's sources, such as `crates/ring/src/`.
     pub fn root(&self) -> &str {
         &self.0.root
     }
 
-    /// The file that defines the item which `file` names so; none for a file of tests.
+    /// The file that defines the item which `file` calls `name`; `None` if that is a file of tests.
     pub fn home_of(&self, file: &str, name: &str) -> Option<String> {
         let module = module_of(file);
         self.0.modules.contains_key(&module).then_some(())?;
@@ -71,23 +71,23 @@ fn roots(tree: &Tree) -> BTreeSet<String> {
 
 type Path = Vec<String>;
 
-/// One name that a `use` brings into a module.
+/// A name that a `use` brings into a module.
 #[derive(Clone, Debug)]
 struct Import {
     path: Path,
-    /// `None` for a glob.
+    /// The name in the module; `None` for a glob.
     alias: Option<String>,
     line: usize,
 }
 
-/// One module; inline modules belong to the file that holds them.
+/// A module of the crate; an inline module belongs to the file that contains it.
 #[derive(Debug, Default)]
 struct Module {
     file: String,
     imports: Vec<Import>,
-    /// Paths in code, and their lines.
+    /// Paths written in the module's code, each with its line.
     paths: Vec<(Path, usize)>,
-    /// Items that the file defines in this module.
+    /// Names of the items that the file defines in this module.
     items: BTreeSet<String>,
 }
 
@@ -122,7 +122,8 @@ impl Crate {
                 };
                 let file = match &target {
                     Target::Item(file) => file,
-                    // The uses of an imported module show which of its items are taken.
+                    // Importing a module makes no edge: the paths that use the module show which
+                    // items are taken.
                     Target::Module(_) if is_import => continue,
                     Target::Module(target) => &self.modules[target].file,
                 };
@@ -136,7 +137,7 @@ impl Crate {
         Imports { root: self.root.clone(), files: files.into_iter().collect(), edges }
     }
 
-    /// The module of an item that no definition shows: a macro makes it.
+    /// The module of an item for which no definition is found, because a macro defines it.
     fn defined_by_macro(&self, module: &[String], path: &[String]) -> Option<Target> {
         if !["crate", "self", "super"].contains(&path.first()?.as_str()) {
             return None;
@@ -147,7 +148,7 @@ impl Crate {
         }
     }
 
-    /// Where a path leads that is written in `module`; `None` outside this crate.
+    /// The target of a path that is written in `module`; `None` if it is outside this crate.
     fn resolve(&self, module: &[String], path: &[String], depth: usize) -> Option<Target> {
         let depth = depth.checked_sub(1)?;
         let (first, rest) = path.split_first()?;
@@ -200,11 +201,11 @@ impl Crate {
 
 enum Target {
     Module(Path),
-    /// An item, by the file that defines it.
+    /// An item, represented by the file that defines it.
     Item(String),
 }
 
-/// The module that a file is: `a/mod.rs` and `a.rs` are `a`.
+/// The path of the module that a file is: `a/mod.rs` and `a.rs` both are `a`.
 fn module_of(file: &str) -> Path {
     let mut parts: Path = file.trim_end_matches(".rs").split('/').map(str::to_owned).collect();
     let is_root = parts.last().is_some_and(|last| last == "mod")
@@ -221,7 +222,7 @@ struct Token {
     line: usize,
 }
 
-/// Words, `::`, and all other marks one by one.
+/// Splits code into tokens: words, `::`, and single other marks.
 fn tokens(lines: &[Line]) -> Vec<Token> {
     let mut found = Vec::new();
     for (line, text) in lines.iter().enumerate() {
@@ -237,7 +238,8 @@ fn tokens(lines: &[Line]) -> Vec<Token> {
             };
             let token: String = chars[at..end].iter().collect();
             if !c.is_whitespace() {
-                // `r#type` is read as `r`, `#`, `type`; no module of ours has such a name.
+                // A name such as `r#type` would be split into `r`, `#` and `type`; no module of
+                // this project has such a name.
                 found.push(Token { text: token, line });
             }
             at = end;
@@ -250,13 +252,13 @@ fn is_word(c: char) -> bool {
     c.is_alphanumeric() || c == '_'
 }
 
-/// Reads the modules of one file.
+/// A reader that collects the modules of one file.
 struct Reader<'a> {
     tokens: &'a [Token],
     at: usize,
     file: &'a str,
     found: &'a mut Crate,
-    /// Modules that only tests compile.
+    /// Paths of the modules that only tests compile.
     tests: &'a mut Vec<Path>,
 }
 
@@ -269,7 +271,7 @@ impl Reader<'_> {
         self.text(ahead).chars().next().is_some_and(|c| c.is_alphabetic() || c == '_')
     }
 
-    /// Reads up to the brace that ends the module, or the end of the file.
+    /// Reads tokens up to the brace that ends the module, or to the end of the file.
     fn module(&mut self, path: &[String]) {
         let mut module = Module { file: self.file.to_owned(), ..Module::default() };
         let mut depth = 0_usize;
@@ -306,7 +308,7 @@ impl Reader<'_> {
         self.found.modules.insert(path.to_vec(), module);
     }
 
-    /// A word outside of `use`: a definition, a path, or nothing of interest.
+    /// Reads a word outside of `use`: it begins a definition or a path, or is of no interest.
     fn name(&mut self, module: &mut Module, depth: usize) {
         if depth == 0 && DEFINES.contains(&self.text(0)) && self.is_name(1) {
             module.items.insert(self.text(1).to_owned());
@@ -326,11 +328,11 @@ impl Reader<'_> {
         }
     }
 
-    /// A `use`, up to its semicolon.
+    /// Reads a `use`, up to its semicolon.
     fn import(&mut self, module: &mut Module) {
         self.at += 1;
         if self.text(0) == "<" {
-            return; // `impl Trait + use<'a>`
+            return; // not an import: `impl Trait + use<'a>`
         }
         self.tree(&[], module);
         while !["", ";"].contains(&self.text(0)) {
@@ -383,7 +385,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Whether `#[cfg(…)]` with `test`, and not with its negation, begins here.
+    /// Whether the next tokens are `#[cfg(…)]` with `test`, and not with `not(test)`.
     fn is_test_attribute(&self) -> bool {
         if self.text(1) != "[" || self.text(2) != "cfg" {
             return false;
@@ -409,7 +411,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Passes over an item; a module among them is noted as one of tests.
+    /// Skips an item that only tests compile; if it is a module, its path is added to `tests`.
     fn skip_item(&mut self, path: &[String]) {
         let mut braces = 0_usize;
         let mut nesting = 0_usize;
@@ -421,7 +423,7 @@ impl Reader<'_> {
                     self.tests.push(module);
                 }
                 "(" | "[" => nesting += 1,
-                ")" | "]" if nesting == 0 && braces == 0 => return, // an argument or element
+                ")" | "]" if nesting == 0 && braces == 0 => return, // an argument or an element
                 ")" | "]" => nesting = nesting.saturating_sub(1),
                 "{" => braces += 1,
                 "}" if braces == 0 => return,
@@ -444,7 +446,7 @@ impl Reader<'_> {
 const DEFINES: [&str; 9] =
     ["struct", "enum", "union", "trait", "fn", "type", "const", "static", "macro"];
 
-/// Re-exports behind re-exports that are followed.
+/// Upper bound of the re-exports that are followed one after the other.
 const DEPTH_MAX: usize = 16;
 
 #[cfg(test)]

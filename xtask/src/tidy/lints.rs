@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Rules 4, 11 and 22: how long a function may be, where `unsafe` may stand, and that every `allow`
-//! gives its reason.
+//! Rules 4, 12 and 25: functions have a maximum length, `unsafe` may only be in certain files, and
+//! every `allow` gives its reason.
 
 use super::Finding;
 use super::source::{Source, has_word};
@@ -87,12 +87,13 @@ fn check_allows(path: &str, source: &Source, findings: &mut Vec<Finding>) {
 
 const FUNCTION_LINES_MAX: usize = 70;
 
-/// Where unsafe code may stand: the one file of the ring that touches memory, and the system calls.
+/// Files that may have unsafe code: the one file of the ring that accesses shared memory, and the
+/// files with system calls.
 const UNSAFE_FILES: [&str; 4] = [
     "crates/ring/src/mem.rs",
     "crates/sys/src/",
     "crates/sys/tests/",
-    // There is no safe way to fork.
+    // Forking needs unsafe code.
     "crates/testkit/src/fork.rs",
 ];
 

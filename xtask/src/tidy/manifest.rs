@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Rule 20: which crate may depend on which, and on what from outside.
+//! Rule 23: which crate may depend on which other crate, and on which crates from outside.
 //!
 //! ```text
 //! cli ──▶ bench
@@ -13,9 +13,9 @@
 //!                     └────▶ sys ──▶ ring
 //! testkit ──▶ any of them, for tests alone
 //! ```
-//! The table below is the decision; a Cargo.toml that goes beyond it is a finding. Widening the
-//! table needs a page in docs/decisions. The reader of Cargo.toml knows sections and keys, which is
-//! all it needs.
+//! The table `TABLE` is the decision; a Cargo.toml with more dependencies is a finding. Widening
+//! the table needs a page in docs/decisions. The reader of Cargo.toml understands only sections and
+//! keys, which is enough.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -30,7 +30,7 @@ pub fn check(tree: &Tree, findings: &mut Vec<Finding>) {
         }
         let Some(directory) = file.path.strip_suffix("/Cargo.toml") else { continue };
         if directory.starts_with("bench/") || directory.starts_with("conformance/") {
-            continue; // workspaces of their own, in which anything goes
+            continue; // separate workspaces, in which anything goes
         }
         let Some(row) = TABLE.iter().find(|row| row.directory == directory) else {
             let advice = "add a row for this crate to TABLE in xtask/src/tidy/manifest.rs";
@@ -45,7 +45,8 @@ pub fn check(tree: &Tree, findings: &mut Vec<Finding>) {
     }
 }
 
-/// The crates of this repository by name, and which of them each needs to be built.
+/// The crates of this repository by name, each with the crates of this repository that it depends
+/// on.
 pub fn dependencies_of_crates(tree: &Tree) -> BTreeMap<String, BTreeSet<String>> {
     let mut graph = BTreeMap::new();
     for file in &tree.files {
@@ -111,8 +112,8 @@ struct Dependency {
     index: usize,
 }
 
-/// The rivals of bench/peers stay out of the workspace, so that their dependencies stay out of
-/// ours.
+/// The rivals of bench/peers stay out of the workspace, so that their dependencies stay out of the
+/// workspace's lock file.
 fn check_members(text: &str, findings: &mut Vec<Finding>) {
     for (index, line) in text.lines().enumerate() {
         let key = line.split('=').next().unwrap_or("").trim();
@@ -123,7 +124,7 @@ fn check_members(text: &str, findings: &mut Vec<Finding>) {
     }
 }
 
-/// The dependencies a Cargo.toml names, by the package they resolve to.
+/// The dependencies in the text of a Cargo.toml, by the package that each resolves to.
 fn dependencies(text: &str) -> Vec<Dependency> {
     let mut found = Vec::new();
     let mut kind = None;
@@ -150,10 +151,11 @@ fn dependencies(text: &str) -> Vec<Dependency> {
     found
 }
 
-/// The kind of dependencies that a section lists, and the one that it names
+/// The kind of dependencies that a section lists, and the single dependency if its title names one
 /// (`[dependencies.name]`).
 fn section_kind(section: &str) -> (Option<Kind>, Option<String>) {
-    // `workspace.dependencies` only sets versions; nothing depends on them by being listed there.
+    // `workspace.dependencies` only sets versions; being listed in that section makes no crate
+    // depend on another.
     if section.starts_with("workspace.") {
         return (None, None);
     }
@@ -169,7 +171,7 @@ fn section_kind(section: &str) -> (Option<Kind>, Option<String>) {
     (Some(kind), name)
 }
 
-/// The package in `{ package = "name", … }`.
+/// The name of the package in `{ package = "name", … }`.
 fn renamed(value: &str) -> Option<&str> {
     let (_, rest) = value.split_once("package")?;
     rest.trim_start().strip_prefix('=')?.split('"').nth(1)
@@ -179,7 +181,7 @@ fn unquoted(name: &str) -> String {
     name.trim().trim_matches(['"', '\'']).to_owned()
 }
 
-/// Allowed dependencies; what is allowed in code is allowed in its tests.
+/// The allowed dependencies of each crate. A crate that the code may use, its tests may use, too.
 const TABLE: &[Row] = &[
     Row {
         directory: "crates/layout",
@@ -187,7 +189,7 @@ const TABLE: &[Row] = &[
         loom_only: &[],
         dev: &["proptest"],
     },
-    // The agreement of links needs no other crate; stateright explores its states
+    // The rules by which links resume need no other crate; stateright explores its states
     // (docs/decisions/0018-links.md).
     Row {
         directory: "crates/reconcile",
@@ -204,8 +206,8 @@ const TABLE: &[Row] = &[
     Row {
         directory: "crates/sys",
         // libc: to handle SIGBUS (docs/decisions/0016-sigbus.md); everything else goes through
-        // rustix. partywall-ring: who may enter a lock without asking is proved there
-        // (docs/decisions/0022-biased-lock.md).
+        // rustix. partywall-ring: that crate has the proof which thread may enter a biased lock
+        // without the mutex (docs/decisions/0022-biased-lock.md).
         normal: &["partywall-ring", "libc", "rustix", "thiserror"],
         loom_only: &[],
         dev: &["tempfile", "proptest"],
@@ -246,7 +248,8 @@ const TABLE: &[Row] = &[
             "tonic-prost",
         ],
     },
-    // How a thread waits for memory that another process writes: below channels and links.
+    // This crate implements how a thread waits for memory that another process writes; channels and
+    // links depend on it.
     Row {
         directory: "crates/wait",
         normal: &["partywall-ring", "partywall-sys", "thiserror"],
@@ -270,7 +273,7 @@ const TABLE: &[Row] = &[
         loom_only: &[],
         dev: &["anyhow", "nix", "partywall-testkit", "proptest", "tempfile"],
     },
-    // Scaffolding of tests: nothing but dev-dependencies may name it.
+    // This crate is scaffolding of tests: only dev-dependencies may name it.
     Row {
         directory: "crates/testkit",
         normal: &[
@@ -292,7 +295,7 @@ const TABLE: &[Row] = &[
         loom_only: &[],
         dev: &["proptest"],
     },
-    // Built on the public API alone (docs/decisions/0023-adapters-and-extras.md).
+    // This crate uses only the public API (docs/decisions/0023-adapters-and-extras.md).
     Row {
         directory: "crates/extras",
         normal: &["partywall", "bytes", "thiserror", "tokio", "zerocopy"],

@@ -25,8 +25,8 @@ pub fn check(tree: &Tree, findings: &mut Vec<Finding>) {
     }
 }
 
-/// Reports faults without tests, tested faults without guards, and places of tests that do not
-/// exist.
+/// Reports seeded faults without tests, tested faults without guards, and tests in the registry
+/// that do not exist.
 pub fn check_faults(tree: &Tree, findings: &mut Vec<Finding>) {
     let mut guarded = BTreeSet::new();
     for file in tree.files.iter().filter(|file| is_code(&file.path)) {
@@ -41,7 +41,7 @@ pub fn check_faults(tree: &Tree, findings: &mut Vec<Finding>) {
             }
         }
     }
-    // Samples of other rules have no registry; the tree has.
+    // A tree of samples for other rules has no registry; the repository has.
     let Some(registry) = tree.get(REGISTRY_FILE) else { return };
     for fault in REGISTRY.iter().filter(|fault| !guarded.contains(fault.name)) {
         let index = row_of(&registry.text, fault.name);
@@ -67,7 +67,7 @@ fn row_of(registry: &str, name: &str) -> usize {
     registry.lines().position(|line| line.contains(&name)).unwrap_or(0)
 }
 
-/// Whether each segment of a place's path is a file, a module or a function where the tests are.
+/// Whether each segment of a place's path exists as a file, a module or a function among the tests.
 fn exists(tree: &Tree, place: &Place) -> bool {
     let Place { package, executable, path } = place;
     let package = format!("crates/{package}/");
@@ -91,7 +91,8 @@ fn exists(tree: &Tree, place: &Place) -> bool {
         })
 }
 
-/// Rust files whose text is meant, not quoted: the samples in xtask are left out.
+/// Whether the Rust file is checked. Files of xtask are not, because their samples only quote
+/// sections and guards.
 fn is_code(path: &str) -> bool {
     path.ends_with(".rs") && !path.starts_with("xtask/")
 }
@@ -111,7 +112,8 @@ fn check_sections(tree: &Tree, findings: &mut Vec<Finding>) {
     }
 }
 
-/// The numbers of headings (`### 4.2 Title`) and of numbered paragraphs (`**4.2.1** …`).
+/// The section numbers of the specification: those of headings (`### 4.2 Title`) and of numbered
+/// paragraphs (`**4.2.1** …`).
 fn sections(spec: &str) -> BTreeSet<String> {
     let number = |line: &str| {
         let marked = line.trim_start_matches(['#', '*', ' ', '§']);
@@ -130,13 +132,13 @@ fn cited(line: &str) -> impl Iterator<Item = String> {
         .filter(|number| !number.is_empty())
 }
 
-/// The `4.2` of `4.2. Title`.
+/// The number at the start of a text: the `4.2` of `4.2. Title`.
 fn leading_number(text: &str) -> String {
     let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     text[..end].trim_matches('.').to_owned()
 }
 
-/// The targets of the links of a Markdown page, outside code, with the index of their line.
+/// The targets of all links in a Markdown page, outside of code, each with the index of its line.
 fn links(text: &str) -> Vec<(usize, String)> {
     let mut found = Vec::new();
     let mut in_fence = false;
@@ -147,7 +149,7 @@ fn links(text: &str) -> Vec<(usize, String)> {
         if in_fence {
             continue;
         }
-        // Every second piece between backquotes is code.
+        // Backquotes split the line into text and code in turn, so every second piece is code.
         let prose: String = line.split('`').step_by(2).collect::<Vec<_>>().join("`");
         for rest in prose.split("](").skip(1) {
             if let Some(target) = rest.split(')').next() {
@@ -158,7 +160,7 @@ fn links(text: &str) -> Vec<(usize, String)> {
     found
 }
 
-/// The objection to a link of the page at `path`.
+/// The fault of a link to `target` on the page at `path`; `None` if the link is right.
 fn objection(tree: &Tree, path: &str, target: &str) -> Option<String> {
     let file = target.split('#').next().unwrap_or(target);
     if file.is_empty() || target.contains("://") || target.starts_with("mailto:") {
@@ -186,8 +188,8 @@ fn objection(tree: &Tree, path: &str, target: &str) -> Option<String> {
     Some(format!("there is no {resolved}: correct the link or add the page"))
 }
 
-/// The two commands a newcomer tries first must be in the README and must have something behind
-/// them.
+/// Reports if the two commands that a newcomer tries first are missing in the README, or would
+/// fail.
 fn check_commands(tree: &Tree, readme: &str, findings: &mut Vec<Finding>) {
     let mut report = |path: &str, advice: String| {
         findings.push(Finding::at(path, 0, "command", advice));
@@ -264,7 +266,7 @@ mod tests {
             (".cargo/config.toml", "xtask = \"run --package xtask --\"\n"),
             (".ci/run", "exec cargo xtask test\n"),
         ];
-        // A sample has no executable bit, which is the one thing left to find.
+        // Sample files are never executable, so only that finding remains.
         assert_eq!(findings_of(check, &tree), [".ci/run:1: command: make it executable"]);
         tree[0].1 = "# Partywall\n";
         assert_eq!(findings_of(check, &tree).len(), 3);

@@ -5,23 +5,24 @@
 //! let a = "x{"; // y      code    `let a = "~~";     `
 //!                         comment `// y`
 //! ```
-//! The inside of strings and character literals is replaced by `~`, so braces and words there do
-//! not count. It knows line and nested block comments, plain, byte, C and raw strings, and
-//! lifetimes against character literals. It does not expand macros.
+//! The inside of strings and character literals is replaced by `~`, so braces and words in literals
+//! do not count. The scanner knows line and nested block comments, plain, byte, C and raw strings,
+//! and tells lifetimes from character literals. It does not expand macros.
 
-/// A line of a scanned file.
+/// A line of a scanned file, split into code, comments and literals.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Line {
-    /// The code, with the inside of literals masked.
+    /// The code of the line, in which the inside of literals is masked.
     pub code: String,
-    /// The comments, with their markers.
+    /// The comments of the line, with their markers.
     pub comment: String,
-    /// The inside of the literals, with a blank before each of them and for each escape.
+    /// The inside of the line's literals, with a blank before each literal and in place of each
+    /// escape.
     pub literal: String,
 }
 
 impl Line {
-    /// Whether the line holds anything but blanks and comments.
+    /// Whether the line has code, not only blanks and comments.
     pub fn is_code(&self) -> bool {
         !self.code.trim().is_empty()
     }
@@ -29,25 +30,26 @@ impl Line {
 
 /// A file, split into code, strings and comments.
 pub struct Source {
-    /// All lines, in order.
+    /// All lines of the file, in order.
     pub lines: Vec<Line>,
-    /// Where the test modules at the end of the file begin, or the number of lines.
+    /// Index of the line where the test modules at the end of the file begin; without such modules,
+    /// the number of lines.
     pub tests_from: usize,
 }
 
-/// A function with a body; the lines count from 0.
+/// A function with a body; line numbers count from 0.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Function {
-    /// Its name.
+    /// The name of the function.
     pub name: String,
-    /// The line of the keyword `fn`.
+    /// Index of the line with the keyword `fn`.
     pub first: usize,
-    /// The line of the closing brace.
+    /// Index of the line with the function's closing brace.
     pub last: usize,
 }
 
 impl Source {
-    /// Scans the text of a file.
+    /// Splits the text of a file into code, comments and literals.
     pub fn scan(text: &str) -> Self {
         let lines = Scanner::new(text).scan();
         let tests_from =
@@ -60,7 +62,7 @@ impl Source {
         self.lines.iter().enumerate().take(self.tests_from)
     }
 
-    /// Every function that has a body, nested ones too.
+    /// Every function of the file that has a body, including nested functions.
     pub fn functions(&self) -> Vec<Function> {
         let code = flat(&self.lines, 0);
         let mut found = Vec::new();
@@ -76,7 +78,7 @@ impl Source {
                 .take_while(|&c| in_word(c) || c == '$')
                 .collect();
             if name.is_empty() {
-                continue; // the type of a function pointer
+                continue; // `fn` begins the type of a function pointer
             }
             if let Some(last) = body_end(&code, name_from) {
                 found.push(Function { name, first: code[at].1, last });
@@ -117,7 +119,7 @@ fn word_at(code: &[(char, usize)], at: usize, word: &str) -> bool {
         && !after.is_some_and(in_word)
 }
 
-/// The line of the brace that closes the first body after `from`; none if a `;` comes first.
+/// The line of the brace that closes the first body after `from`; `None` if a `;` comes first.
 fn body_end(code: &[(char, usize)], from: usize) -> Option<usize> {
     let mut brackets = 0_usize;
     let mut braces = 0_usize;
@@ -135,7 +137,8 @@ fn body_end(code: &[(char, usize)], from: usize) -> Option<usize> {
     None
 }
 
-/// Whether a `#[cfg(test)] mod … { … }` begins at `index` and only such modules follow to the end.
+/// Whether a `#[cfg(test)] mod … { … }` begins at line `index`, and only such modules follow up to
+/// the end of the file.
 fn is_test_tail(lines: &[Line], index: usize) -> bool {
     let attribute = lines[index].code.trim();
     if !attribute.starts_with("#[cfg(") || !has_word(attribute, "test") {
@@ -187,7 +190,7 @@ impl Scanner {
         self.chars.get(self.at + ahead).copied()
     }
 
-    /// Ends the line, if that is what comes next.
+    /// Ends the line if the next character is a line break; returns whether it was.
     fn newline(&mut self) -> bool {
         if self.peek(0) != Some('\n') {
             return false;
@@ -204,7 +207,7 @@ impl Scanner {
         }
     }
 
-    /// Passes over one character inside a literal.
+    /// Reads one character inside a literal, and masks it.
     fn masked(&mut self) {
         if !self.newline() {
             let blank = self.peek(0).is_some_and(char::is_whitespace);
@@ -214,7 +217,7 @@ impl Scanner {
         }
     }
 
-    /// Passes over a backslash and the character that it escapes.
+    /// Reads a backslash and the character that it escapes, inside a literal.
     fn escape(&mut self) {
         for _ in 0..2 {
             if !self.newline() && self.peek(0).is_some() {
@@ -270,7 +273,7 @@ impl Scanner {
         }
     }
 
-    /// A character literal, or else the quote of a lifetime.
+    /// Reads a character literal, or the quote that begins a lifetime.
     fn quote(&mut self) {
         let escaped = self.peek(1) == Some('\\');
         if !escaped && self.peek(2) != Some('\'') {
@@ -287,7 +290,7 @@ impl Scanner {
         self.code();
     }
 
-    /// The length of the opening (`br##"` is 5) and the number of `#`, if a raw string begins here.
+    /// If a raw string comes next: the length of its opening (5 for `br##"`) and its number of `#`.
     fn raw_string_ahead(&self) -> Option<(usize, usize)> {
         if self.line.code.chars().next_back().is_some_and(in_word) {
             return None;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Text files: a licence in each, and no path or package source of one machine.
+//! Rules for text files: each has a licence line, and none names a path or package source of one
+//! machine.
 
 use super::Finding;
 use crate::tree::{File, Tree};
@@ -32,7 +33,8 @@ fn needs_licence(file: &File) -> bool {
     suffixes.iter().any(|suffix| file.path.ends_with(suffix)) || file.text.starts_with("#!/")
 }
 
-/// Whether an absolute path with this prefix begins in the line, not in the middle of another path.
+/// Whether an absolute path with this prefix begins anywhere in the line, except in the middle of
+/// another path.
 fn has_machine_path(line: &str, prefix: &str) -> bool {
     line.match_indices(prefix).any(|(at, _)| {
         let before = line[..at].chars().next_back();
@@ -76,12 +78,14 @@ fn is_private_address(host: &str) -> bool {
     host.parse::<std::net::Ipv4Addr>().is_ok_and(|address| address.is_private())
 }
 
-/// Put together here, so that this file does not match itself.
+/// The text of a licence line. It is put together from parts, so that this file does not match
+/// itself.
 fn licence() -> String {
     ["SPDX-License-Identifier:", "MIT OR Apache-2.0"].join(" ")
 }
 
-/// Put together here, so that this file passes its own rule.
+/// Prefixes of paths on one machine. They are put together from parts, so that this file passes its
+/// own rule.
 fn machine_prefixes() -> [String; 4] {
     ["work", "root", "home", "Users"].map(|directory| format!("/{directory}/"))
 }

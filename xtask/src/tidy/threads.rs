@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Rule 10: the libraries start no thread; what a channel does, it does in the thread that called
-//! it. A session of the blocking front has one, which its documentation names.
+//! Rule 11: the libraries start no thread: a channel works in the thread that calls it. The
+//! exception is a session of the blocking front, which has one thread, as its documentation says.
 
 use super::Finding;
 use crate::tree::Tree;
 
-/// Reports where the shipped code of a library starts a thread.
+/// Reports each line in which the shipped code of a library starts a thread.
 pub fn check(tree: &Tree, findings: &mut Vec<Finding>) {
     for (path, source) in tree.rust() {
         if !LIBRARIES.iter().any(|prefix| path.starts_with(prefix)) {
@@ -31,7 +31,8 @@ const LIBRARIES: [&str; 6] = [
     "crates/partywall/src/",
     "crates/shmipc/src/",
 ];
-/// The driver of a session without a runtime, and tests in files of their own.
+/// Files that may start a thread: the driver of a session without a runtime, and test code in files
+/// of its own.
 const ALLOWED: [&str; 4] = [
     "crates/partywall/src/blocking/thread.rs",
     "crates/partywall/src/session/interleavings/",

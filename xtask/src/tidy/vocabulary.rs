@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Retired words: those that POSIX, QUIC, HTTP/2, virtio, Kafka or tokio have another word for.
+//! The rule for retired words, for which POSIX, QUIC, HTTP/2, virtio, Kafka or tokio have another
+//! word.
 //!
 //! ```text
 //! ring_doorbell, RingBell, ring-bell.md, "ring_bell"   ──▶ parts: ring, bell ──▶ rows of WORDS
@@ -7,7 +8,7 @@
 //! ```
 //! The rule reads identifiers and string literals of code, paths of files, keys and strings of TOML
 //! and JSON, code spans and code blocks of Markdown, and headings and tables in `spec/`. Sentences
-//! of comments and of Markdown are free: a picture may explain, it may not name.
+//! of comments and of Markdown are free: a metaphor may explain a thing, but not name it.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write as _;
@@ -21,7 +22,8 @@ pub fn check(tree: &Tree, findings: &mut Vec<Finding>) {
     findings.extend(uses(tree).into_iter().map(Use::finding));
 }
 
-/// Prints every use of a retired word, then how many there are of each word and in each file.
+/// The text of every use of a retired word, and then the number of uses of each word and in each
+/// file.
 pub fn report(tree: &Tree) -> String {
     let uses = uses(tree);
     let mut text = String::new();
@@ -49,13 +51,13 @@ pub fn report(tree: &Tree) -> String {
     text
 }
 
-/// One use of a retired word.
+/// A use of a retired word.
 #[derive(Clone, Debug)]
 struct Use {
     path: String,
     line: usize,
     word: &'static str,
-    /// The name that the word is a part of.
+    /// The name that contains the retired word.
     name: String,
     instead: &'static str,
 }
@@ -70,24 +72,25 @@ impl Use {
 
 /// A word that is retired as a part of any name.
 struct Word {
-    /// All forms of it, in lower case.
+    /// All forms of the word, in lower case.
     forms: &'static [&'static str],
     instead: &'static str,
-    /// Paths that begin so are meant, or all.
+    /// Beginnings of the paths in which the word is retired; empty if it is retired everywhere.
     under: &'static [&'static str],
-    /// Whether a string that is a sentence may use it: an English word that only names nothing.
+    /// Whether a string that is a sentence may use the word: it is an English word, but retired as
+    /// a name.
     is_plain: bool,
 }
 
-/// The uses of a name that are retired.
+/// The use for which a name is retired.
 enum As {
     /// A struct, enum, union, trait or type alias with exactly this name.
     Type,
-    /// A type whose name begins so and goes on, under these paths.
+    /// A type whose name is longer and begins with the name, in files under these paths.
     TypePrefix(&'static [&'static str]),
-    /// A function, under these paths.
+    /// A function with this name, in files under these paths.
     Function(&'static [&'static str]),
-    /// An identifier, wherever it stands in code.
+    /// An identifier, anywhere in code.
     Identifier,
     /// Two identifiers with `::` between them.
     Path,
@@ -99,13 +102,13 @@ struct Name {
     instead: &'static str,
 }
 
-/// A place that may use a retired word, and why.
+/// An exception: a place that may use a retired word, and the reason.
 struct Exception {
-    /// The path begins so.
+    /// The beginning of the path of the place.
     path: &'static str,
-    /// The word; every word if it is empty.
+    /// The retired word; empty for every word.
     word: &'static str,
-    /// Read by people only.
+    /// The reason, which only people read.
     #[allow(dead_code, reason = "a reason is written to be read in the table")]
     why: &'static str,
 }
@@ -190,7 +193,7 @@ impl Reader<'_> {
             }
             let is_term = is_spec && (line.starts_with('#') || line.trim_start().starts_with('|'));
             if in_fence || is_term {
-                // A comment in a code block is a sentence.
+                // A comment in a code block is a sentence, so it is free.
                 let end = if in_fence { line.find("//") } else { None };
                 self.names(index, &line[..end.unwrap_or(line.len())]);
                 continue;
@@ -201,12 +204,12 @@ impl Reader<'_> {
         }
     }
 
-    /// Reports the retired parts of all names in a text.
+    /// Reports the retired words that are parts of names in a text.
     fn names(&mut self, line: usize, text: &str) {
         self.names_in(line, text, false);
     }
 
-    /// As [`names`](Self::names), in text that may be a sentence.
+    /// Does what [`names`](Self::names) does, in a text that may be a sentence.
     fn names_in(&mut self, line: usize, text: &str, is_sentence: bool) {
         for name in text.split(|c: char| !is_word(c)).filter(|name| !name.is_empty()) {
             for part in parts(name) {
@@ -220,7 +223,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Reports phrases of more than one word.
+    /// Reports retired phrases of more than one word.
     fn phrases(&mut self, line: usize, text: &str) {
         for (phrase, instead) in PHRASES {
             if text.contains(phrase) {
@@ -233,7 +236,7 @@ impl Reader<'_> {
         prefixes.iter().any(|prefix| self.path.starts_with(prefix))
     }
 
-    /// Reports names that are retired as names of something.
+    /// Reports names in code that are retired for their use, such as a type with a retired name.
     fn definitions(&mut self, line: usize, code: &str) {
         let tokens: Vec<&str> = code.split_whitespace().flat_map(split_marks).collect();
         for (at, token) in tokens.iter().enumerate() {
@@ -275,13 +278,14 @@ fn is_word(c: char) -> bool {
     c.is_alphanumeric() || c == '_'
 }
 
-/// Whether a name with `half` is that of one direction: `ReadHalf`, `half_closed`.
+/// Whether a name with `half` is allowed because it means one direction, such as `ReadHalf` and
+/// `half_closed`.
 fn is_half_of_split(name: &str) -> bool {
     let directions = ["read", "write", "send", "recv", "close", "closed", "open", "split"];
     parts(name).iter().any(|part| directions.contains(&part.as_str()))
 }
 
-/// Words, `::`, and other marks one by one, of a text without blanks.
+/// Splits a text without blanks into words, `::`, and single other marks.
 fn split_marks(text: &str) -> Vec<&str> {
     let mut found = Vec::new();
     let mut rest = text;
@@ -345,9 +349,9 @@ const fn named(name: &'static str, kind: As, instead: &'static str) -> Name {
     Name { name, kind, instead }
 }
 
-/// Words that are retired everywhere.
+/// Words that are retired as parts of names.
 const WORDS: &[Word] = &[
-    // Words of the protocol and of memory layout.
+    // Words that named things of the protocol and of memory layout.
     word(
         &["wall", "walls", "walled"],
         "`shm` or `SharedMemory`; the wall is the project's name alone",
@@ -363,7 +367,7 @@ const WORDS: &[Word] = &[
         &["generation", "generations"],
         "`connection_number`",
     ),
-    // As memory: the halves of what `into_split` returns keep their name.
+    // "half" is retired as a name for memory; the halves that `into_split` returns keep their name.
     word_under(
         &[
             "crates/layout/",
@@ -377,7 +381,7 @@ const WORDS: &[Word] = &[
         &["half"],
         "`region`",
     ),
-    // Words of internal objects.
+    // Words that named internal objects.
     word(&["door", "doors"], "transport, wait point, accept loop, condvar or listener"),
     word(&["standing"], "connection state, or snapshot"),
     word(&["twin", "twins"], "fake transport"),
@@ -406,10 +410,10 @@ const WORDS: &[Word] = &[
     plain(&["upkeep"], "maintenance"),
     plain(&["tally", "tallies"], "counters"),
     plain(&["trouble", "troubles"], "error"),
-    // Words of the public interface and of the command.
+    // Words that named things of the public interface and of the command.
     plain(&["speak", "speaks", "spoken"], "`connect_with` a protocol"),
     word(&["dialect", "dialects"], "`protocol`"),
-    // As benchmarks: a hostile peer may flood.
+    // These words are retired as names of benchmarks only: a hostile peer may flood.
     word_under(BENCH, &["crowd", "crowds", "crowded"], "`oversubscribe`"),
     word_under(BENCH, &["flood", "floods", "flooded"], "`throughput`"),
     word_under(BENCH, &["floor", "floors"], "`baseline`"),
@@ -421,7 +425,7 @@ const BENCH: &[&str] = &["crates/bench/", "crates/cli/src/bench", "bench/"];
 const PHRASES: &[(&str, &str)] =
     &[("other side", "`peer`"), ("other end", "`peer`"), ("not to be had", "unavailable")];
 
-/// Words that are retired as names of something.
+/// Names that are retired for a certain use, such as a type or a function.
 const NAMES: &[Name] = &[
     named("Core", As::Type, "`Registry`, `SessionShared`, `LinkState`: what it is"),
     named("Kept", As::Type, "a name for the object"),
@@ -474,10 +478,11 @@ const NAMES: &[Name] = &[
     named("Storage::Volatile", As::Path, "`Storage::Memory`"),
 ];
 
-/// A string literal of fewer words is a name: a flag, a key, a title.
+/// Number of words from which a string literal is a sentence; a shorter one is a name, such as a
+/// flag, a key or a title.
 const SENTENCE_WORDS_MIN: usize = 3;
 
-/// Where the handles of links are: what they call `commit` would be an acknowledgement.
+/// Files with the handles of links, in which a function `commit` would be an acknowledgement.
 const LINK_HANDLES: &[&str] = &[
     "crates/link/src/handle/link",
     "crates/link/src/handle/halves",
@@ -495,7 +500,7 @@ const fn except(path: &'static str, word: &'static str, why: &'static str) -> Ex
     Exception { path, word, why }
 }
 
-/// Places that may use a retired word.
+/// All places that may use a retired word.
 const EXCEPTIONS: &[Exception] = &[
     except("xtask/src/tidy/vocabulary.rs", "", "this table"),
     except("CHANGELOG.md", "", "its table leads from the old names to the new ones"),
@@ -508,6 +513,7 @@ const EXCEPTIONS: &[Exception] = &[
     ),
     except("xtask/src/tidy/source.rs", "Line", "a line of a file"),
     except("crates/link/tests/support_sweep/stepper.rs", "wall", "a flag of wait(2): __WALL"),
+    except("crates/partywall/tests/opening/", "wall", "a flag of wait(2): __WALL"),
 ];
 
 #[cfg(test)]

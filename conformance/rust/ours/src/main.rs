@@ -55,7 +55,7 @@ fn config(options: &Options) -> Config {
         .share_memory_path_prefix(&options.prefix)
         .share_memory_buffer_cap(options.region_bytes())
         .queue_cap(options.queue_cap)
-        .files_of_strangers(options.network == Network::Tcp)
+        .files_without_credentials(options.network == Network::Tcp)
         .mem_map_type(match options.map {
             Mapping::File => MemMapType::DevShmFile,
             Mapping::Memfd => MemMapType::MemFd,

@@ -54,7 +54,7 @@ impl SharedReport {
         change(&mut self.report.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Counts a correct request.
+    /// Counts a request of `size` bytes, all of them correct.
     pub fn request(&self, size: usize) {
         self.with(|report| {
             report.requests += 1;

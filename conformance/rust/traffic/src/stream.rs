@@ -41,7 +41,7 @@ pub trait Receiver: Send + 'static {
     }
 }
 
-/// A stream in both directions.
+/// A stream in both directions, as the traffic uses it.
 pub trait Conversation: Send + Sized + 'static {
     /// The writing half of the stream.
     type Sender: Sender;
@@ -73,7 +73,7 @@ pub trait Client: Send + Sync + 'static {
     fn close(self) -> impl Future<Output = Vec<(&'static str, u64)>> + Send;
 }
 
-/// A listening server.
+/// A server that accepts streams of many sessions.
 pub trait Server: Send + 'static {
     /// The streams that the server accepts.
     type Stream: Conversation;

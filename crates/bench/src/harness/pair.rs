@@ -27,7 +27,7 @@ pub struct Batch<R> {
     pub elapsed_ns: u64,
     /// CPU time of the parent, in nanoseconds.
     pub cpu_ns: u64,
-    /// The child's measurements of its part.
+    /// The measurements that the child made during its part of the batch.
     pub done: Done,
 }
 

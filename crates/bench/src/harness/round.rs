@@ -48,7 +48,7 @@ pub struct StreamMemory {
     pub blocks_in_flight: u64,
     /// Number of sent messages on the streams that are never read.
     pub unread_messages: u64,
-    /// Payload bytes of these messages.
+    /// Payload bytes of the messages on the streams that are never read.
     pub unread_bytes: u64,
     /// The maximum of `unread_bytes`: the sum of the streams' configured windows, or of one longer
     /// message each.

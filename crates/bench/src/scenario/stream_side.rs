@@ -35,7 +35,7 @@ pub struct Side<E> {
 }
 
 impl<E: AsyncEndpoint> Side<E> {
-    /// A side before its first operation.
+    /// One side of all streams, before the first operation.
     pub const fn new(cell: Cell, endpoints: Vec<E>) -> Self {
         Self { cell, endpoints, next: 0 }
     }

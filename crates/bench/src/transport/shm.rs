@@ -114,7 +114,7 @@ impl ShmServer {
         Ok(Self { listener, session: None, address })
     }
 
-    /// Also accepts sessions in this protocol.
+    /// Makes the server accept sessions in `protocol`, too.
     pub fn with_protocol(self, protocol: Arc<dyn Protocol>) -> Self {
         Self { listener: self.listener.with_protocol(protocol), ..self }
     }

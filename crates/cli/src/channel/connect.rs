@@ -42,7 +42,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     }
 }
 
-/// Connects to `address`; for the time `retry`, a missing listener is no error.
+/// Connects to `address`. While there is no listener, it tries again for the time `retry`.
 pub fn connect_with_retry(
     address: &Address,
     config: &Config,
@@ -59,7 +59,7 @@ pub fn connect_with_retry(
     }
 }
 
-/// Advice to append to the error if a listener may still appear.
+/// Advice that is appended to the error of a connect, if a listener may appear later.
 pub fn hint(error: &ConnectError, retry: Option<Duration>) -> &'static str {
     match error {
         ConnectError::System(error) => hint_of(error, retry),
@@ -67,12 +67,12 @@ pub fn hint(error: &ConnectError, retry: Option<Duration>) -> &'static str {
     }
 }
 
-/// The same for an error of the system.
+/// Advice that is appended to a connect error of `partywall-sys`, if a listener may appear later.
 pub fn hint_of(error: &partywall_sys::ConnectError, retry: Option<Duration>) -> &'static str {
     if retry.is_none() && may_appear(error) { "; --retry 5s waits until it is there" } else { "" }
 }
 
-/// Whether a listener may be there at the next attempt.
+/// Whether the error leaves open that a listener appears before the next attempt.
 pub fn may_appear(error: &partywall_sys::ConnectError) -> bool {
     use partywall_sys::ConnectError::{NotFound, Refused, TimedOut};
     matches!(error, NotFound { .. } | Refused { .. } | TimedOut { .. })
@@ -83,7 +83,7 @@ pub fn is_ahead(deadline: Option<Instant>) -> bool {
     deadline.is_some_and(|deadline| Instant::now() < deadline)
 }
 
-/// Pause between two attempts.
+/// Pause between two attempts to connect.
 pub const RETRY_PERIOD: Duration = Duration::from_millis(20);
 
 const EXAMPLES: &str = "\

@@ -5,9 +5,8 @@
 //!   stdin has bytes, or ended   ─▶ Readable     even if the peer has died: sending reports that
 //!   the peer's process ended    ─▶ Dead         no process is left to receive bytes of stdin
 //! ```
-//! It does *not* notice a death over TCP, where the process is unknown, nor without pidfds (Linux
-//! before
-//! 5.3). There the next write reports the death, as with a pipe.
+//! An `Input` does *not* notice a death over TCP, where the process is unknown, nor without pidfds
+//! (Linux before 5.3). In these cases the next write reports the death, as with a pipe.
 
 use std::fs::File;
 use std::io::{self, ErrorKind, Read};
@@ -16,13 +15,13 @@ use partywall::Peer;
 use partywall_sys::PidFd;
 use partywall_sys::poll::{self, PollFd, PollFlags};
 
-/// Stdin, and the process that receives it.
+/// Stdin, and the peer's process that receives its bytes.
 pub struct Input {
     file: File,
     peer: Option<PidFd>,
 }
 
-/// The result of a wait.
+/// Result of waiting for an [`Input`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
     /// Stdin has bytes, or has ended.
@@ -32,10 +31,10 @@ pub enum Next {
 }
 
 impl Input {
-    /// The input `file`, whose bytes go to `peer`.
+    /// An input that reads `file`, whose bytes are sent to `peer`.
     pub fn new(file: File, peer: &Peer) -> Self {
-        // The pid may belong to another process by now. Then the peer is dead already, so a later
-        // `Dead` is still true.
+        // By now the pid may belong to another process. Then the peer is dead already, so a later
+        // result `Dead` is true all the same.
         let peer = peer.credentials.and_then(|who| PidFd::of_pid(who.pid).ok());
         Self { file, peer }
     }
@@ -48,7 +47,7 @@ impl Input {
         Ok(if either[0].revents().is_empty() { Next::Dead } else { Next::Readable })
     }
 
-    /// Reads once, and blocks even on a non-blocking descriptor.
+    /// Reads from stdin once; the call blocks even on a non-blocking descriptor.
     pub fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         loop {
             match self.file.read(into) {

@@ -41,7 +41,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     arguments.pipe.check(&arguments.channel)?;
     let caught = Caught::catch().context("catching signals failed")?;
     let accepted = accept(arguments, &caught);
-    // The socket file is removed, so from here on a signal may end the process at once.
+    // The socket file is removed by now, so a signal may end the process at once.
     if let Some(code) = caught.release() {
         return Ok(code);
     }
@@ -58,7 +58,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     pipe::run(channel, &arguments.pipe)
 }
 
-/// Accepts the first connection. After that the address is free again.
+/// Accepts the first connection. When the call returns, the address is free again.
 fn accept(arguments: &Arguments, caught: &Caught) -> Result<Channel, String> {
     let config = arguments.listen.apply(arguments.channel.config());
     let mut listener =

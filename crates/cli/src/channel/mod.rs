@@ -5,4 +5,4 @@ pub mod connect;
 mod input;
 pub mod listen;
 mod pipe;
-mod summary;
+pub mod summary;

@@ -8,9 +8,9 @@
 //!                     events ──▶ the main thread waits for both ends, or for the first fault
 //! ```
 //! The end of stdin closes the sending direction only; the end of the received stream leaves stdin
-//! open. A broken direction ends the program at once, without closing the other in good order, so
-//! the peer does not take a part for the whole. The death of the peer does the same, whether this
-//! side waits for stdin, for room or for messages (`input.rs`).
+//! open. A broken direction ends the program at once, without closing the other direction in good
+//! order, so that the peer does not take a part for the whole. The death of the peer also ends the
+//! program at once, whether it waits for stdin, for room or for messages (`input.rs`).
 
 use std::fs::File;
 use std::io::{self, ErrorKind, Write};
@@ -33,7 +33,7 @@ use crate::command::channel_options::ChannelOptions;
 use crate::command::exit::Exit;
 use partywall_bench::figure::quantity::parse_size;
 
-/// The flags of both commands.
+/// The flags that `listen` and `connect` have in common for carrying bytes.
 #[derive(Clone, Debug, clap::Args)]
 pub struct PipeOptions {
     /// Largest message, in bytes of stdin
@@ -45,7 +45,7 @@ pub struct PipeOptions {
 }
 
 impl PipeOptions {
-    /// Rejects blocks that no message can hold.
+    /// Rejects a `--block` that is larger than the longest message.
     pub fn check(&self, channel: &ChannelOptions) -> Result<()> {
         let (block, memory) = (self.block, channel.memory);
         ensure!(
@@ -60,7 +60,7 @@ impl PipeOptions {
     }
 }
 
-/// Carries bytes until both directions have ended or one is broken.
+/// Carries bytes until both directions have ended, or one of them is broken.
 pub fn run(channel: Channel, options: &PipeOptions) -> Result<ExitCode> {
     let mut summary = Summary::new(&channel);
     let started = Instant::now();
@@ -74,20 +74,21 @@ pub fn run(channel: Channel, options: &PipeOptions) -> Result<ExitCode> {
     Ok(exit.into())
 }
 
-/// The two running threads.
+/// The two running threads, of stdin and of stdout.
 struct Joined {
     events: mpsc::Receiver<Ended>,
     counters: Arc<Counters>,
 }
 
-/// Counters of each direction. The threads update them while they run, because one may never end.
+/// Counters of each direction. The threads update the counters while they run, because a thread may
+/// never end.
 #[derive(Default)]
 struct Counters {
     sent: Mutex<SenderStats>,
     received: Mutex<ReceiverStats>,
 }
 
-/// The end of one direction.
+/// How one direction ended.
 struct Ended {
     is_input: bool,
     how: Result<(), Broken>,
@@ -120,7 +121,7 @@ impl Joined {
         Ok(Self { events, counters })
     }
 
-    /// Waits for both directions, or for the first broken one.
+    /// Waits until both directions have ended, or one is broken.
     fn wait(&self) -> Exit {
         let mut broken: Option<Broken> = None;
         for _ in 0..2 {
@@ -154,7 +155,8 @@ fn send_all(
 ) -> Result<(), Broken> {
     let ended = send_blocks(&mut sender, &mut input, block, counted);
     if ended.as_ref().is_err_and(|broken| broken.exit == Exit::Failure) {
-        // A close in good order would present the sent part as the whole.
+        // The sender is not dropped, because a close in good order would present the sent part as
+        // the whole.
         mem::forget(sender);
     }
     ended
@@ -177,7 +179,8 @@ fn send_blocks(
             return Ok(());
         }
         if count <= SMALL_MAX {
-            // A copy occupies a few slots of the ring, a reserved message a whole block of memory.
+            // A short message is copied, because the copy occupies a few slots of the ring, and a
+            // reserved message a whole block of memory.
             let mut small = [0; SMALL_MAX];
             small[..count].copy_from_slice(&message[..count]);
             message.abort();
@@ -202,7 +205,7 @@ fn not_sent(error: &SendError) -> Broken {
     Broken { exit: error.into(), reason }
 }
 
-/// Writes all received messages to `output`, and closes it.
+/// Writes all received messages to `output`, and then closes `output`.
 fn receive_all(
     mut receiver: Receiver,
     mut output: File,
@@ -217,7 +220,7 @@ fn receive_all(
     }
 }
 
-/// Writes one message to `output`; returns whether more may follow.
+/// Writes one message to `output`; returns whether more messages may follow.
 fn receive_one(receiver: &mut Receiver, output: &mut File) -> Result<bool, Broken> {
     match receiver.recv_ref() {
         Ok(Some(message)) => write_all(output, &message).map(|()| true).map_err(|error| Broken {
@@ -229,7 +232,7 @@ fn receive_one(receiver: &mut Receiver, output: &mut File) -> Result<bool, Broke
     }
 }
 
-/// Writes all bytes, and blocks even on a non-blocking descriptor.
+/// Writes all bytes to `output`; the call blocks even on a non-blocking descriptor.
 fn write_all(output: &mut File, mut bytes: &[u8]) -> io::Result<()> {
     while !bytes.is_empty() {
         match output.write(bytes) {
@@ -245,7 +248,8 @@ fn write_all(output: &mut File, mut bytes: &[u8]) -> io::Result<()> {
     Ok(())
 }
 
-/// A duplicate of the descriptor: the streams of the standard library copy and split lines.
+/// A duplicate of the descriptor of `stream`. The standard library's own streams would copy the
+/// bytes and split them at lines.
 fn unbuffered(stream: impl AsFd) -> io::Result<File> {
     let descriptor: OwnedFd = stream.as_fd().try_clone_to_owned()?;
     Ok(descriptor.into())
@@ -261,5 +265,5 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Longest read in bytes that is copied into a short message.
+/// Number of bytes up to which a read is copied into a short message.
 const SMALL_MAX: usize = 1024;

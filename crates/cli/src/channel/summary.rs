@@ -12,13 +12,13 @@ use std::fmt::Write;
 use std::fs;
 use std::time::Duration;
 
-use partywall::{Channel, ReceiverStats, SenderStats, Transport};
+use partywall::{Channel, Peer, ReceiverStats, SenderStats, Transport};
 
 use partywall_bench::figure::quantity::{bandwidth_name, counted, size_name, time_name};
 
 /// The statistics of one connection.
 pub struct Summary {
-    /// The peer's process, as text for the user.
+    /// The peer's process, as text for the operator.
     peer: String,
     trust: String,
     transport: Transport,
@@ -33,7 +33,7 @@ impl Summary {
     pub fn new(channel: &Channel) -> Self {
         Self {
             peer: channel.peer().to_string(),
-            trust: format!("{:?}", channel.peer().trust).to_lowercase(),
+            trust: trust_of(channel.peer()),
             transport: channel.transport(),
             sent: SenderStats::default(),
             received: ReceiverStats::default(),
@@ -77,6 +77,12 @@ impl Summary {
         );
         text
     }
+}
+
+/// How far a peer is trusted and, if it is not, why.
+pub fn trust_of(peer: &Peer) -> String {
+    let trust = format!("{:?}", peer.trust).to_lowercase();
+    peer.distrust.map_or_else(|| trust.clone(), |why| format!("{trust} ({why})"))
 }
 
 /// The peak resident memory of this process in bytes, shared memory included.

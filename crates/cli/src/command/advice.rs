@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Errors of the library in the words of the command: a flag instead of a setting.
+//! Errors of the library in the words of the command: they name a flag instead of a setting.
 //!
 //! ```text
 //!   Config::memory_max  --memory     Config::allow_remote       --allow-remote
 //!   TransportPolicy     --transport  Config::handshake_timeout  --handshake-timeout
 //! ```
-//! Only variants that name a setting have a text here. All others keep the library's text.
+//! Only errors that name a setting get a text in this file. All others keep the library's text.
 
 use partywall::{BindError, ConnectError, HandshakeError, Limit, Refusal, SendError, TooLarge};
 
 /// An error in the words of the command.
 pub trait InFlags {
-    /// The text of the error, with the flag that would help.
+    /// The text of the error, which names the flag that would help.
     fn in_flags(&self) -> String;
 }
 

@@ -28,7 +28,7 @@ pub struct ChannelOptions {
     pub handshake_timeout: Duration,
 }
 
-/// The flags of the listening side alone.
+/// The flags that only a listening command has.
 #[derive(Clone, Debug, clap::Args)]
 pub struct ListenOptions {
     /// Permissions of the socket file
@@ -51,7 +51,7 @@ pub enum TransportName {
 }
 
 impl ChannelOptions {
-    /// The configuration of the library that these options stand for.
+    /// The configuration of the library that these flags stand for.
     pub fn config(&self) -> Config {
         let policy = match self.transport {
             TransportName::Auto => TransportPolicy::Auto,
@@ -67,7 +67,7 @@ impl ChannelOptions {
 }
 
 impl ListenOptions {
-    /// Adds these flags, and prints refused connections on stderr.
+    /// Adds these flags to `config`. The listener will print refused connections on stderr.
     pub fn apply(&self, config: Config) -> Config {
         config
             .socket_mode(self.mode)
@@ -76,7 +76,7 @@ impl ListenOptions {
     }
 }
 
-/// The transports by name.
+/// Parses the name of a transport, as `--transport` takes it.
 fn transport_parser() -> impl TypedValueParser<Value = TransportName> {
     FormerNames::new(Place::ChannelTransport, EnumValueParser::<TransportName>::new())
 }

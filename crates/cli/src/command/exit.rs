@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Exit codes: each way to end has one code, and each code one meaning.
+//! The exit codes of the command: each way to end has one code, and each code has one meaning.
 //!
-//! Code 2 is not among them. `bench --strict` uses it for a missed target. `shmipc dump` and `link
+//! Code 2 is not one of them. `bench --strict` uses it for a missed target. `shmipc dump` and `link
 //! inspect` use it for an error, because their code 1 is a finding.
 
 use std::process::ExitCode;
 
 use partywall::{Closed, ConnectError, Fault, RecvError, SendError};
 
-/// The end of a command.
+/// How a command ended; the value is its exit code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Exit {
-    /// Everything ended in good order.
+    /// The command ended in good order.
     Done = 0,
-    /// Wrong arguments, or a failure of this machine.
+    /// The arguments were wrong, or this process or machine failed.
     Failure = 1,
     /// The address could not be bound or reached.
     NoConnection = 3,
@@ -22,7 +22,7 @@ pub enum Exit {
     PeerDied = 4,
     /// The peer broke the protocol, or returned other bytes than it was sent.
     Protocol = 5,
-    /// The reader of the output is gone, or the output could not be written.
+    /// The reader of the output closed it, or the output could not be written.
     OutputClosed = 6,
     /// Another process has taken over this end of a link.
     Fenced = 7,
@@ -58,7 +58,7 @@ impl From<Exit> for ExitCode {
 }
 
 impl From<&Closed> for Exit {
-    /// For a receiver: of the two ends, only a finished peer is in good order.
+    /// The exit of a command whose receiver has ended: only `Finished` is in good order.
     fn from(closed: &Closed) -> Self {
         match closed {
             Closed::Finished => Self::Done,
@@ -87,7 +87,8 @@ impl From<&RecvError> for Exit {
 }
 
 impl From<&SendError> for Exit {
-    /// For a sender no end is in good order, because it had more to send.
+    /// The exit of a command whose send failed: no end is in good order, because the command had
+    /// more to send.
     fn from(error: &SendError) -> Self {
         match error {
             SendError::Closed(_) => Self::PeerDied,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Shared by several commands: flags of a channel, exit codes, signals and the texts of errors.
+//! What several commands share: flags of a channel, exit codes, signals and the texts of errors.
 
 pub mod advice;
 pub mod channel_options;

@@ -14,10 +14,10 @@ use serde::Serialize;
 
 /// The exit code if the inspected object is damaged.
 pub const UNSOUND: u8 = 1;
-/// The exit code if nothing could be inspected, also after wrong usage.
+/// The exit code if no object could be inspected; wrong usage has it, too.
 pub const UNREADABLE: u8 = 2;
 
-/// The exit code of an inspection; an error is printed and counts as [`UNREADABLE`].
+/// The exit code of an inspection; an error is printed, and its code is [`UNREADABLE`].
 pub fn conclude(inspected: Result<ExitCode>) -> ExitCode {
     inspected.unwrap_or_else(|error| {
         eprintln!("partywall: {error:#}");
@@ -25,7 +25,7 @@ pub fn conclude(inspected: Result<ExitCode>) -> ExitCode {
     })
 }
 
-/// Prints the text on stdout. A closed pipe is no error: the reader has seen enough.
+/// Prints the text on stdout. A closed pipe is no error, because the reader has seen enough.
 ///
 /// # Errors
 /// If stdout cannot be written.
@@ -36,7 +36,7 @@ pub fn print(text: &str) -> Result<()> {
     }
 }
 
-/// One JSON object and a newline.
+/// `whole` as one JSON object, followed by a newline.
 ///
 /// # Errors
 /// If the object cannot be written as JSON.

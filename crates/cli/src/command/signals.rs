@@ -5,8 +5,8 @@
 //!   caught     signal ─▶ a byte in its pipe ─▶ the poller drops the listener, exits 128 + signal
 //!   released   signal ─▶ the default effect: the process ends at once
 //! ```
-//! It removes no file and ends no process itself. It is not part of `partywall-sys`, because that
-//! crate promises to install no signal handler.
+//! This file removes no socket file and ends no process. It is not part of `partywall-sys`, because
+//! that crate promises to install no signal handler for these signals.
 
 use std::io::{self, Read};
 use std::os::unix::net::UnixStream;
@@ -18,19 +18,19 @@ use partywall_sys::poll::{self, PollFd, PollFlags};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::{flag, low_level};
 
-/// The caught signals, until [`release`](Self::release).
+/// SIGINT and SIGTERM, caught until [`release`](Self::release).
 pub struct Caught {
     pipes: [UnixStream; SIGNALS.len()],
     is_released: Arc<AtomicBool>,
 }
 
 impl Caught {
-    /// Catches the signals from now on.
+    /// Catches SIGINT and SIGTERM from now on.
     pub fn catch() -> io::Result<Self> {
         let is_released = Arc::new(AtomicBool::new(false));
         let catch_one = |(signal, _)| {
-            // Handlers run in this order: after the release the default runs first and ends the
-            // process.
+            // Handlers run in the order of registration: after the release, the default effect
+            // comes first and ends the process.
             flag::register_conditional_default(signal, Arc::clone(&is_released))?;
             let (ours, notified) = UnixStream::pair()?;
             ours.set_nonblocking(true)?;
@@ -41,20 +41,22 @@ impl Caught {
         Ok(Self { pipes: [interrupt?, terminate?], is_released })
     }
 
-    /// Descriptors that are readable after a signal. Poll them, and do not read them.
+    /// Descriptors that become readable after a signal. The caller polls these descriptors and does
+    /// not read them.
     pub fn descriptors(&self) -> [PollFd<'_>; SIGNALS.len()] {
         self.pipes.each_ref().map(|pipe| PollFd::new(pipe, PollFlags::IN))
     }
 
-    /// Waits for a signal.
+    /// Waits until one of the signals has arrived.
     pub fn wait(&self) -> io::Result<()> {
         poll::wait(&mut self.descriptors(), None).map(|_| ())
     }
 
-    /// Restores the default effect of the signals; returns the exit code if one came before.
+    /// Restores the default effect of the signals; returns the exit code if a signal arrived
+    /// before.
     pub fn release(&self) -> Option<ExitCode> {
-        // ORDER: SeqCst with the handler: a signal either sees this store or has written to its
-        // pipe.
+        // ORDER: SeqCst, paired with the load in the signal handler: a handler either sees this
+        // store or has written to its pipe.
         self.is_released.store(true, Ordering::SeqCst);
         let came = |pipe: &UnixStream| matches!((&mut &*pipe).read(&mut [0]), Ok(1..));
         let index = self.pipes.iter().position(came)?;
@@ -62,5 +64,5 @@ impl Caught {
     }
 }
 
-/// Each signal with its exit code: 128 plus the number of the signal, as in shells.
+/// Each caught signal with its exit code: 128 plus the signal's number, as in shells.
 const SIGNALS: [(i32, u8); 2] = [(SIGINT, 128 + 2), (SIGTERM, 128 + 15)];

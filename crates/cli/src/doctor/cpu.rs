@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Checks of the processors: their number, the quota, and whether spinning pays.
+//! Checks of the processors: their number, the quota of CPU time, and whether spinning pays.
 
 use partywall_sys::cpu;
 
@@ -34,7 +34,7 @@ fn quota_of(quota: Option<f64>) -> Finding {
     }
 }
 
-/// The decision of the library for `Wait::Adaptive`.
+/// A finding on whether the library spins under `Wait::Adaptive`.
 fn spinning(allowed: usize, quota: Option<f64>) -> Finding {
     let subject = "spinning";
     match (allowed, quota) {

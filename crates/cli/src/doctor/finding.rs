@@ -7,11 +7,11 @@ use serde::Serialize;
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Severity {
-    /// In order.
+    /// The checked property is in order.
     Ok,
-    /// Worth knowing.
+    /// The operator may want to know the state of the property.
     Note,
-    /// Works, but limits some programs.
+    /// Shared memory works, but the state of the property limits some programs.
     Warn,
     /// Shared memory cannot be used.
     Fail,
@@ -20,23 +20,23 @@ pub enum Severity {
 /// The result of one check.
 #[derive(Clone, Debug, Serialize)]
 pub struct Finding {
-    /// How much it matters to a user of Partywall.
+    /// How much the finding matters to a user of Partywall.
     pub severity: Severity,
-    /// The checked property; stable, for programs.
+    /// Name of the checked property; it is stable, so programs may use it.
     pub subject: &'static str,
     /// The state of the property.
     pub state: String,
-    /// Advice, if there is any.
+    /// Advice for the operator, if there is any.
     pub advice: Option<String>,
 }
 
 impl Finding {
-    /// A finding in order.
+    /// A finding that the property is in order.
     pub fn ok(subject: &'static str, state: impl Into<String>) -> Self {
         Self { severity: Severity::Ok, subject, state: state.into(), advice: None }
     }
 
-    /// A finding with advice.
+    /// A finding with severity and advice.
     pub fn new(
         severity: Severity,
         subject: &'static str,

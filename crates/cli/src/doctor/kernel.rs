@@ -23,7 +23,8 @@ fn version() -> Finding {
             format!("Linux {} (at least {major}.{minor} needed)", version.release),
         );
     }
-    // The features decide: distributions backport some of them to older kernels.
+    // An old version is only a warning. The features decide, because distributions backport some to
+    // older kernels.
     Finding::new(
         Severity::Warn,
         "kernel",
@@ -66,5 +67,5 @@ fn noexec() -> Finding {
     }
 }
 
-/// The first kernel with all required features.
+/// Version (major, minor) of the first kernel with all required features.
 const VERSION_MIN: (u32, u32) = (5, 3);

@@ -136,11 +136,11 @@ fn remove_ipc(removes: Option<bool>) -> Finding {
     }
 }
 
-/// The default of `Config::memory_max`.
+/// The default of `Config::memory_max`, in bytes.
 const MEMORY_DEFAULT: u64 = 64 << 20;
 
-/// The memory of both sides of one channel.
+/// Memory that both sides of one channel may take together, in bytes.
 const MEMORY_WANTED: u64 = 2 * MEMORY_DEFAULT;
 
-/// The memory of one side of an idle channel.
+/// Memory that one side of an idle channel takes, in bytes.
 const REGION_BYTES: u64 = 192 << 10;

@@ -7,7 +7,7 @@
 //!                       │
 //!                   finding.rs ──▶ text, or --json
 //! ```
-//! It changes nothing, and removes all that it makes for a check.
+//! The command changes no setting, and removes all that it creates for a check.
 
 mod cpu;
 mod finding;
@@ -32,7 +32,7 @@ pub struct Arguments {
     json: bool,
 }
 
-/// All findings, for `--json`.
+/// All findings, as `--json` prints them.
 #[derive(serde::Serialize)]
 struct Report<'a> {
     version: &'static str,
@@ -40,7 +40,7 @@ struct Report<'a> {
     findings: &'a [Finding],
 }
 
-/// Checks, and prints the findings.
+/// Runs all checks, and prints the findings.
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let mut findings = kernel::check();
     findings.extend(cpu::check());

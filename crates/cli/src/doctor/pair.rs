@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Checks of a real channel within this process: its transport, a message, and its cost.
 //!
-//! The cost is the difference of descriptors and mappings before and after, so it is that of this
+//! The cost is the number of descriptors and mappings that the channel adds, measured in this
 //! build.
 
 use std::fs;
@@ -16,9 +16,10 @@ use partywall_sys::limits;
 use partywall_sys::process::{Process, mappings, open_descriptors};
 
 use super::finding::{Finding, Severity};
+use crate::channel::summary::trust_of;
 use partywall_bench::figure::quantity::time_name;
 
-/// Makes a channel and checks it.
+/// Creates a channel within this process and checks it.
 pub fn check() -> Vec<Finding> {
     let directory = match Directory::make() {
         Ok(directory) => directory,
@@ -63,9 +64,9 @@ fn transport(channel: &Channel, took: Duration) -> Finding {
     Finding::new(Severity::Fail, "transport", state, advice)
 }
 
-/// Sends a message each way; the finding also has the trust of the peer.
+/// Sends a message in each direction; the finding also states whether the peer is trusted.
 fn works(mut local: Channel, mut remote: Channel) -> Finding {
-    let trust = format!("{:?}", local.peer().trust).to_lowercase();
+    let trust = trust_of(local.peer());
     let deadline = Instant::now() + TIMEOUT;
     let message = vec![7; 100_000];
     let round_trip = local
@@ -127,7 +128,7 @@ fn maps(cost: Held) -> Finding {
     Finding::new(Severity::Note, subject, state, advice)
 }
 
-/// Makes a connected pair; the listener is dropped.
+/// Creates the two connected ends of a channel; the listener is dropped.
 fn make(directory: &Path) -> Result<(Channel, Channel), String> {
     let address = format!("unix:{}", directory.join("doctor.sock").display());
     let mut listener = Listener::bind(&address).map_err(|error| error.to_string())?;
@@ -140,7 +141,7 @@ fn make(directory: &Path) -> Result<(Channel, Channel), String> {
     })
 }
 
-/// Accepts the connection, and stops waiting if the client has failed.
+/// Accepts the client's connection, and stops waiting if `is_over` says that the client has failed.
 fn accept(listener: &mut Listener, is_over: impl Fn() -> bool) -> Result<Channel, AcceptError> {
     let deadline = Instant::now() + TIMEOUT;
     while !is_over() && Instant::now() < deadline {
@@ -152,7 +153,7 @@ fn accept(listener: &mut Listener, is_over: impl Fn() -> bool) -> Result<Channel
     listener.accept_deadline(Instant::now() + ACCEPT_STEP)
 }
 
-/// Descriptors and mappings of this process.
+/// Number of descriptors and mappings that this process has.
 #[derive(Clone, Copy, Default)]
 struct Held {
     descriptors: u64,
@@ -162,7 +163,7 @@ struct Held {
 impl Held {
     fn now() -> Self {
         let descriptors = open_descriptors(Process::Own).map_or(0, |open| open.len() as u64);
-        // Only mappings of memfds: those of the heap change at any time.
+        // Only mappings of memfds are counted, because those of the heap change at any time.
         let shared = |maps: Vec<_>| maps.iter().filter(is_memfd).count() as u64;
         Self { descriptors, mappings: mappings(Process::Own).map_or(0, shared) }
     }
@@ -179,7 +180,7 @@ fn is_memfd(range: &&partywall_sys::process::MappedRange) -> bool {
     range.name.contains("memfd:")
 }
 
-/// A private directory, removed on drop.
+/// A private directory, which is removed on drop.
 struct Directory(PathBuf);
 
 impl Directory {
@@ -192,18 +193,18 @@ impl Directory {
 
 impl Drop for Directory {
     fn drop(&mut self) {
-        // If removing fails, an empty directory stays.
+        // The error is ignored: at worst an empty directory stays.
         let _ = fs::remove_dir_all(&self.0);
     }
 }
 
-/// Longest wait of a check.
+/// Longest time that a check may take.
 const TIMEOUT: Duration = Duration::from_secs(10);
 /// Longest wait of one accept before the client is checked again.
 const ACCEPT_STEP: Duration = Duration::from_millis(100);
 
-/// Descriptors of a program other than those of its channels.
+/// Number of descriptors that a program needs for other things than channels.
 const SPARE: u64 = 16;
 
-/// Fewer channels than this are worth a note.
+/// Number of channels below which a limit is worth a note.
 const CHANNELS_WANTED: u64 = 100;

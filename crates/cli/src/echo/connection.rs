@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The client's end of a connection: a Partywall channel or a plain socket behind one interface.
+//! The client's end of an echo connection: a Partywall channel or a plain socket behind one
+//! interface.
 //!
 //! ```text
 //!             EchoSender              EchoReceiver: the expected bytes, or an error
@@ -26,31 +27,31 @@ use crate::command::exit::Exit;
 
 /// The sending direction of a connection.
 pub enum EchoSender {
-    /// A channel.
+    /// Sends on a Partywall channel.
     Channel(Box<Sender>),
-    /// A plain socket.
+    /// Sends on a plain socket.
     Plain(Box<dyn Write + Send>),
 }
 
-/// The receiving direction.
+/// The receiving direction of a connection.
 pub enum EchoReceiver {
-    /// A channel.
+    /// Receives from a Partywall channel.
     Channel(Box<Receiver>),
-    /// A plain socket, and a buffer for one line.
+    /// Receives from a plain socket into a buffer for one line.
     Plain(Box<dyn Read + Send>, Vec<u8>),
 }
 
-/// A connection to an echo server, channel or plain socket.
+/// A connection to an echo server: a Partywall channel or a plain socket.
 pub struct Connection {
-    /// The sending direction.
+    /// The sending direction of the connection.
     pub sender: EchoSender,
-    /// The receiving direction.
+    /// The receiving direction of the connection.
     pub receiver: EchoReceiver,
-    /// The transport, as text.
+    /// The transport of the connection, as text.
     pub transport: String,
 }
 
-/// The failure of an experiment.
+/// Why an experiment failed.
 #[derive(Debug)]
 pub struct EchoError {
     /// The exit code with which the command ends.
@@ -60,7 +61,7 @@ pub struct EchoError {
 }
 
 impl EchoError {
-    /// A failure of this process.
+    /// The error for a failure of this process.
     pub fn failure(reason: &str) -> Self {
         Self { exit: Exit::Failure, reason: reason.to_owned() }
     }
@@ -102,7 +103,8 @@ impl Connection {
 }
 
 impl EchoSender {
-    /// Sends one message; a channel waits until `deadline`.
+    /// Sends one message. A channel waits for room until `deadline`; a plain socket has a time-out
+    /// of its own.
     pub fn send(&mut self, payload: &[u8], deadline: Instant) -> Result<(), EchoError> {
         match self {
             Self::Channel(sender) => {
@@ -119,13 +121,15 @@ impl EchoSender {
 }
 
 impl EchoReceiver {
-    /// Receives one message, which must equal `expected`. A channel waits until `deadline`.
+    /// Receives one message, which must equal `expected`. A channel waits until `deadline`; a plain
+    /// socket has a time-out of its own.
     pub fn receive(&mut self, expected: &[u8], deadline: Instant) -> Result<(), EchoError> {
         match self {
             Self::Channel(receiver) => {
                 match receiver.recv_ref_deadline(deadline) {
                     Ok(Some(message)) => verify(&message, expected),
-                    // The end is too early here, also in good order.
+                    // The end of the stream comes before the echo, so even an orderly end is an
+                    // error.
                     Ok(None) => Err(no_echo(Exit::PeerDied, &Closed::Finished)),
                     Err(error) => {
                         let is_over =
@@ -146,11 +150,11 @@ impl EchoReceiver {
     }
 }
 
-/// Writes all of `parts` with vectored writes.
+/// Writes all bytes of `parts` with vectored writes.
 fn write_all(stream: &mut dyn Write, parts: &[&[u8]; 2]) -> io::Result<()> {
     let mut slices = parts.map(IoSlice::new);
     let mut rest = &mut slices[..];
-    IoSlice::advance_slices(&mut rest, 0); // skips empty parts
+    IoSlice::advance_slices(&mut rest, 0); // skips parts without bytes
     while !rest.is_empty() {
         match stream.write_vectored(rest) {
             Ok(count) => IoSlice::advance_slices(&mut rest, count),
@@ -161,7 +165,7 @@ fn write_all(stream: &mut dyn Write, parts: &[&[u8]; 2]) -> io::Result<()> {
     Ok(())
 }
 
-/// The two directions of a plain socket with `timeout` on each call.
+/// The two directions of a plain socket, in which each call waits for at most `timeout`.
 fn streams(
     socket: Socket,
     timeout: Duration,
@@ -224,7 +228,7 @@ fn no_echo(exit: Exit, reason: &dyn fmt::Display) -> EchoError {
     EchoError { exit, reason: format!("no echo was received: {reason}") }
 }
 
-/// The exit code of a late peer, which counts as dead.
+/// The exit code of a peer: one that is late counts as dead, another gets `other`.
 const fn late_or(is_late: bool, other: Exit) -> Exit {
     if is_late { Exit::PeerDied } else { other }
 }
@@ -238,5 +242,5 @@ fn broken(what: &str, error: &io::Error) -> EchoError {
     EchoError { exit: Exit::PeerDied, reason }
 }
 
-/// Longest attempt to connect a plain socket.
+/// Longest time for one attempt to connect a plain socket.
 const CONNECT_MAX: Duration = Duration::from_secs(5);

@@ -1,22 +1,23 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! An address, and whether its protocol is Partywall or plain lines.
+//! `Endpoint`: an address, and whether its protocol is Partywall or plain lines.
 
 use std::fmt;
 use std::str::FromStr;
 
 use partywall::{Address, AddressError};
 
-/// An address of `echo`.
+/// An address of `echo`, with its protocol.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Endpoint {
     /// The address to connect to or to listen at.
     pub address: Address,
-    /// Lines over a plain socket instead of Partywall.
+    /// Whether the address uses lines over a plain socket, instead of Partywall.
     pub is_plain: bool,
 }
 
 impl Endpoint {
-    /// The same, with plain lines if `all` endpoints have them.
+    /// The endpoint with the same address; it uses plain lines if it did before, or `all` endpoints
+    /// do.
     pub fn plain_if(&self, all: bool) -> Self {
         Self { address: self.address.clone(), is_plain: self.is_plain || all }
     }

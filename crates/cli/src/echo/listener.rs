@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The listener of `echo serve`: for Partywall channels, or for plain sockets.
 //!
-//! A plain client receives its bytes as they arrive, also parts of lines. Each newline counts as a
+//! A plain client gets its bytes back as they arrive, even parts of lines. Each newline counts as a
 //! message.
 
 use std::io::{self, ErrorKind, Read, Write};
@@ -15,7 +15,7 @@ use partywall_sys::{Family, Socket};
 use super::endpoint::Endpoint;
 use crate::command::advice::InFlags;
 
-/// A listener of either kind.
+/// A listener for Partywall channels or for plain sockets.
 pub struct EchoListener {
     endpoint: String,
     kind: Kind,
@@ -28,20 +28,20 @@ enum Kind {
 
 /// A client that the listener has accepted.
 pub enum Client {
-    /// A Partywall channel.
+    /// A client with a Partywall channel.
     Channel(Box<Channel>),
-    /// Lines over a plain socket.
+    /// A client that sends lines over a plain socket.
     Plain(PlainClient),
 }
 
-/// The two directions of a plain socket.
+/// The two directions of a client's plain socket.
 pub struct PlainClient {
     read: Box<dyn Read + Send>,
     write: Box<dyn Write + Send>,
 }
 
 impl EchoListener {
-    /// Binds the address of `endpoint`; a socket file gets `mode`.
+    /// Binds the address of `endpoint`; a socket file gets the permission bits `mode`.
     pub fn bind(endpoint: &Endpoint, config: &Config, mode: u32) -> Result<Self, String> {
         if !endpoint.is_plain {
             let listener = Listener::bind_with(&endpoint.address, config);
@@ -66,12 +66,12 @@ impl EchoListener {
         Ok(Self { endpoint: format!("plain:{address}"), kind: Kind::Plain(listener) })
     }
 
-    /// The endpoint to connect to, with the bound port.
+    /// The endpoint to which clients connect, with the port that was bound.
     pub fn endpoint(&self) -> &str {
         &self.endpoint
     }
 
-    /// Accepts the next client if one is pending.
+    /// Accepts the next client if one is pending; the call does not block.
     pub fn try_accept(&mut self) -> Result<Option<Client>, String> {
         match &mut self.kind {
             Kind::Channel(listener) => match listener.try_accept() {
@@ -114,7 +114,8 @@ impl PlainClient {
         })
     }
 
-    /// Echoes until the client closes or `counted`, called with messages and bytes, returns true.
+    /// Echoes until the client closes, or `counted` returns true. `counted` gets the number of
+    /// messages and bytes of each echo.
     pub fn echo(mut self, counted: impl Fn(u64, u64) -> bool) -> Result<(), String> {
         let mut buffer = vec![0; BUFFER_BYTES];
         loop {
@@ -138,8 +139,8 @@ impl PlainClient {
     }
 }
 
-/// Bytes of one read and write.
+/// Number of bytes that one read and one write carry at most.
 const BUFFER_BYTES: usize = 64 << 10;
 
-/// Connections that may wait to be accepted.
+/// Number of connections that may wait to be accepted.
 const BACKLOG: i32 = 128;

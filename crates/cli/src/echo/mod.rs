@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `partywall echo`: messages there and back, counted and verified, over channels and plain
-//! sockets.
+//! `partywall echo`: messages that a server sends back, counted and verified, over channels and
+//! plain sockets.
 //!
 //! ```text
 //!   run ──── send ───▶ serve          endpoint.rs    unix:/path        a Partywall channel
@@ -8,8 +8,8 @@
 //!    └─── verify ◀── the same bytes   connection.rs   the client's end of both
 //!                                     listener.rs     the server's end of both
 //! ```
-//! It compares the time of the same messages over several transports. `bench` measures more
-//! carefully.
+//! The command compares the time of the same messages over several transports. `partywall bench`
+//! measures more carefully.
 
 mod connection;
 mod endpoint;
@@ -38,7 +38,7 @@ enum Side {
     Run(run::Arguments),
 }
 
-/// Runs the side of the arguments.
+/// Runs `echo run` or `echo serve`, as the arguments say.
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     match &arguments.side {
         Side::Serve(arguments) => serve::run(arguments),

@@ -14,13 +14,13 @@ use partywall_bench::figure::quantity::{
 pub struct Outcome {
     /// The endpoint that was measured.
     pub endpoint: Endpoint,
-    /// The transport, and the reason for it.
+    /// The transport that was used, and the reason for it.
     pub transport: String,
-    /// How many messages were sent.
+    /// Number of messages that were sent.
     pub sent: u64,
-    /// Echoes received and verified.
+    /// Number of echoes that were received and verified.
     pub received: u64,
-    /// Bytes of each message.
+    /// Size of each message in bytes.
     pub size: usize,
     /// Time from the first message to the last echo.
     pub time: Duration,
@@ -29,7 +29,7 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// The outcome as a paragraph.
+    /// The outcome as a paragraph of text.
     pub fn text(&self) -> String {
         let bytes = self.received * self.size as u64;
         format!(
@@ -54,7 +54,7 @@ impl Outcome {
         )
     }
 
-    /// How many echoes arrived per second.
+    /// Number of echoes per second.
     fn rate(&self) -> f64 {
         per_second(self.received, self.time)
     }
@@ -68,7 +68,7 @@ impl Outcome {
     }
 }
 
-/// All outcomes, the fastest first, with the ratio of each time to that of the fastest.
+/// A table of all outcomes, the fastest first, with the ratio of each time to that of the fastest.
 pub fn table(outcomes: &[Outcome]) -> String {
     let mut order: Vec<&Outcome> = outcomes.iter().collect();
     order.sort_by_key(|outcome| outcome.time);
@@ -98,7 +98,7 @@ pub fn table(outcomes: &[Outcome]) -> String {
     text
 }
 
-/// The rows as text: the first column aligned left, the others right.
+/// The rows as lines of text: the first column is aligned left, the others right.
 fn aligned(rows: &[[String; COLUMNS]]) -> String {
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max();
     let widths: Vec<usize> = (0..COLUMNS).map(|column| width(column).unwrap_or(0)).collect();

@@ -4,22 +4,23 @@
 //! ```text
 //!   --message hi    hi                    --size 24   00000000000000a7qrstuvwx
 //! ```
-//! The number shows which message an echo answers, so a lost, repeated or reordered one is
+//! The number shows which message an echo answers, so a lost, repeated or reordered echo is
 //! detected. No payload contains a newline, which ends a message on plain sockets.
 
 use anyhow::{Result, bail};
 
-/// The payloads of an experiment.
+/// The payloads of all messages of an experiment.
 #[derive(Clone, Debug)]
 pub enum Payload {
-    /// The same text in each message.
+    /// Each message has the same text.
     Text(Vec<u8>),
-    /// This many bytes, which begin with as much of the message number as fits.
+    /// Each message has this many bytes, and begins with as many digits of its number as fit.
     Numbered(usize),
 }
 
 impl Payload {
-    /// The text `message` if given, otherwise `size` numbered bytes.
+    /// Payloads with the text `message` if one is given, otherwise numbered payloads of `size`
+    /// bytes.
     pub fn new(message: Option<&str>, size: usize) -> Result<Self> {
         Ok(match message {
             Some(text) if text.contains('\n') => {
@@ -30,7 +31,7 @@ impl Payload {
         })
     }
 
-    /// Bytes of each payload.
+    /// Size of each payload in bytes.
     pub fn len(&self) -> usize {
         match self {
             Self::Text(text) => text.len(),
@@ -38,7 +39,7 @@ impl Payload {
         }
     }
 
-    /// A buffer for [`number`](Self::number).
+    /// A buffer with a payload, into which [`number`](Self::number) writes a message's number.
     pub fn template(&self) -> Vec<u8> {
         match self {
             Self::Text(text) => text.clone(),
@@ -46,7 +47,7 @@ impl Payload {
         }
     }
 
-    /// Writes the number `index` into a template.
+    /// Writes the number `index` into a buffer that [`template`](Self::template) made.
     pub fn number(&self, buffer: &mut [u8], index: u64) {
         if matches!(self, Self::Text(_)) {
             return;
@@ -58,7 +59,7 @@ impl Payload {
     }
 }
 
-/// Hexadecimal digits of a 64-bit number.
+/// Number of hexadecimal digits of a 64-bit number.
 const NUMBER_BYTES: usize = 16;
 
 #[cfg(test)]

@@ -56,7 +56,7 @@ pub struct Arguments {
     channel: ChannelOptions,
 }
 
-/// Measures each endpoint, then compares them.
+/// Measures each endpoint, and then compares them.
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let size = usize::try_from(arguments.size).context("--size is too large")?;
     let payload = Payload::new(arguments.message.as_deref(), size)?;
@@ -69,7 +69,8 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
                 outcomes.push(outcome);
             }
             Err(EchoError { exit, reason }) => {
-                // The address distinguishes this endpoint from the others.
+                // The error must name the address, because there are several; it is added if the
+                // reason lacks it.
                 if reason.contains(&endpoint.address.to_string()) {
                     eprintln!("partywall: {reason}");
                 } else {
@@ -114,18 +115,18 @@ fn measure(
     })
 }
 
-/// The messages of all endpoints.
+/// The messages that are sent to every endpoint.
 struct Experiment {
     count: u64,
     payload: Payload,
     timeout: Duration,
 }
 
-/// Messages sent, and the time of each round trip.
+/// Number of sent messages, and the time of each round trip.
 type Measured = (u64, Histogram<u64>);
 
 impl Experiment {
-    /// One message at a time.
+    /// Sends one message at a time, and waits for its echo.
     fn ping(
         &self,
         mut sender: EchoSender,
@@ -145,7 +146,8 @@ impl Experiment {
         Ok((sent, round_trips))
     }
 
-    /// Up to `window` messages in flight: the queue of their send times bounds them.
+    /// Sends with up to `window` messages in flight: the bounded queue of their send times limits
+    /// them.
     fn stream(
         &self,
         mut sender: EchoSender,
@@ -160,9 +162,10 @@ impl Experiment {
                     self.payload.number(&mut message, index);
                     let sent_at = Instant::now();
                     if send_times.send(sent_at).is_err() {
-                        return Ok(index); // the receiver has failed and has the reason
+                        return Ok(index); // the receiver has failed, and reports the reason
                     }
-                    // Waiting for the window counts for the whole time, and not for the round trip.
+                    // The send time is taken after the wait for the window: the wait counts for the
+                    // whole time, but not for the round trip.
                     sender.send(&message, Instant::now() + self.timeout)?;
                 }
                 Ok(self.count)
@@ -177,7 +180,7 @@ impl Experiment {
         })
     }
 
-    /// Receives one echo for each send time.
+    /// Receives one echo for each send time in the queue.
     fn receive_all(
         &self,
         receiver: &mut EchoReceiver,
@@ -194,7 +197,7 @@ impl Experiment {
     }
 }
 
-/// An empty histogram with three significant digits.
+/// An empty histogram of round trips, with three significant digits.
 fn histogram() -> Result<Histogram<u64>, EchoError> {
     Histogram::new_with_max(ROUND_TRIP_MAX_NS, 3)
         .map_err(|error| EchoError::failure(&error.to_string()))
@@ -204,7 +207,8 @@ fn record(round_trips: &mut Histogram<u64>, time: Duration) {
     round_trips.saturating_record(u64::try_from(time.as_nanos()).unwrap_or(ROUND_TRIP_MAX_NS));
 }
 
-/// Longest round trip of the histogram, one hour; longer ones are recorded as this.
+/// Longest round trip that the histogram records, one hour in nanoseconds; longer ones are recorded
+/// as one hour.
 const ROUND_TRIP_MAX_NS: u64 = 3_600_000_000_000;
 
 const EXAMPLES: &str = "\

@@ -7,7 +7,8 @@
 //!                      ▲ doorbell                 │ counters
 //!   main ── waits for --for, --count, or a signal ┘
 //! ```
-//! A signal ends it as --for does, but without waiting for clients. Its socket files are removed.
+//! A signal ends the server as --for does, but without waiting for clients. The socket files are
+//! removed.
 
 use std::os::fd::AsFd;
 use std::process::ExitCode;
@@ -56,7 +57,7 @@ pub struct Arguments {
     listen_options: ListenOptions,
 }
 
-/// Serves until --for, --count or a signal ends it.
+/// Serves until --for, --count or a signal ends the service.
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let config = arguments.listen_options.apply(arguments.channel.config());
     let service = Arc::new(Service {
@@ -113,7 +114,7 @@ fn end_on_signal(caught: &Arc<Caught>, service: &Arc<Service>) -> Result<()> {
     Ok(())
 }
 
-/// A thread that accepts at one address, and the doorbell that ends it.
+/// A thread that accepts at one address, and the doorbell that ends the thread.
 struct Acceptor {
     doorbell: Arc<Doorbell>,
     thread: JoinHandle<()>,
@@ -141,7 +142,8 @@ impl Acceptor {
 /// Accepts clients until the doorbell is notified.
 fn accept_all(mut listener: EchoListener, doorbell: &Doorbell, service: &Arc<Service>) {
     while service.wait_for_place() {
-        // Clients with a finished handshake come first: the descriptor reports new events only.
+        // Clients with a finished handshake are taken first, because the descriptor reports only
+        // new events.
         let client = match listener.try_accept() {
             Ok(Some(client)) => client,
             Ok(None) => {
@@ -174,7 +176,7 @@ fn accept_all(mut listener: EchoListener, doorbell: &Doorbell, service: &Arc<Ser
     }
 }
 
-/// Echoes until the client has closed.
+/// Echoes the messages of one client until it has closed.
 fn serve(client: Client, service: &Service) -> Result<(), String> {
     match client {
         Client::Channel(channel) => serve_channel(*channel, service),
@@ -193,7 +195,7 @@ fn serve_channel(channel: Channel, service: &Service) -> Result<(), String> {
         };
         match sender.send(&message) {
             Ok(()) => {}
-            // The client has finished and needs no further echo.
+            // The client has finished its stream, so it needs no further echo.
             Err(SendError::Closed(Closed::Finished)) => return Ok(()),
             Err(error) => return Err(format!("{peer}: {}", error.in_flags())),
         }
@@ -203,7 +205,7 @@ fn serve_channel(channel: Channel, service: &Service) -> Result<(), String> {
     }
 }
 
-/// The state that all threads share.
+/// The state of the server that all its threads share.
 struct Service {
     counters: Mutex<Counters>,
     changed: Condvar,
@@ -244,7 +246,7 @@ impl Service {
         self.changed.notify_all();
     }
 
-    /// Waits for a free place; returns false if the service has ended.
+    /// Waits until fewer clients than the limit are served; returns false if the service has ended.
     fn wait_for_place(&self) -> bool {
         let mut counters = self.counters();
         while counters.clients >= self.clients_max && !counters.is_done {
@@ -253,19 +255,19 @@ impl Service {
         !counters.is_done
     }
 
-    /// Waits for the last message or the deadline, and ends the service.
+    /// Waits until the last message was counted or the deadline has passed, and ends the service.
     fn wait_until_done(&self, deadline: Option<Instant>) {
         self.wait_until(deadline, |counters| counters.is_done);
         self.end();
     }
 
-    /// Ends the service: no client is accepted any more.
+    /// Ends the service: its threads accept no further client.
     fn end(&self) {
         self.counters().is_done = true;
         self.changed.notify_all();
     }
 
-    /// Waits until all clients have left, because they may still read.
+    /// Waits until all clients have left, because they may still read echoes.
     fn wait_until_empty(&self, deadline: Instant) {
         self.wait_until(Some(deadline), |counters| counters.clients == 0);
     }
@@ -304,10 +306,10 @@ impl Service {
     }
 }
 
-/// Longest wait for clients to leave at the end.
+/// Longest time that the ended service waits for clients to leave.
 const GRACE: Duration = Duration::from_millis(200);
 
-/// Pause after a failed accept, for example for lack of descriptors.
+/// Pause after a failed accept, for example if no descriptor is left.
 const FAILURE_PAUSE: Duration = Duration::from_millis(100);
 
 const EXAMPLES: &str = "\

@@ -14,11 +14,11 @@ use partywall_link::{Config, LoginAnswer, LoginRequest, Transport};
 
 use super::options::is_same;
 
-/// The rules for one receiver.
+/// The rules by which one receiver admits senders.
 #[derive(Clone)]
 pub struct Admission {
     link: String,
-    /// The peer: from --peer, or the first that attaches.
+    /// Name of the admitted peer: from --peer, or of the first peer that attaches.
     peer: Arc<OnceLock<String>>,
     secret: Option<Arc<[u8]>>,
     allows_anonymous: bool,
@@ -41,20 +41,20 @@ impl Admission {
         );
         let known = OnceLock::new();
         if let Some(peer) = peer {
-            // The cell is new, so this succeeds.
+            // The cell is new, so setting it succeeds.
             let _ = known.set(peer.clone());
         }
         let secret = secret.map(Arc::from);
         Ok(Self { link: link.to_owned(), peer: Arc::new(known), secret, allows_anonymous })
     }
 
-    /// Admits only this peer from now on.
+    /// From now on admits only the peer with this name.
     pub fn restrict_to(&self, peer: &str) {
-        // If it is set already, it is this peer: no other was admitted.
+        // If a name is set already, it is that of this peer, because no other was admitted.
         let _ = self.peer.set(peer.to_owned());
     }
 
-    /// Applies the rules to each login.
+    /// Adds to `config` that each login is checked by the rules.
     pub fn apply(&self, config: Config) -> Config {
         let admission = self.clone();
         config.on_login(move |request| match admission.objection(request) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `Checkpoint`: the small file next to that of a link with the place in the input or output,
-//! written before each batch. It makes `--exactly-once` possible.
+//! `Checkpoint`: a small file next to that of a link, with the offset in the input or output,
+//! written before each batch. The checkpoint makes `--exactly-once` possible.
 //!
 //! ```text
 //!  send   ….in                                       recv   ….out
@@ -20,10 +20,10 @@
 //!   after 3   position > that of the entry the output is kept
 //! ```
 //!
-//! One store in the link's own file decides. The entry only says which place in the other file
-//! belongs to that decision, so at no instant is a batch in both or in neither. No other process
-//! may send or acknowledge in between: none can while the link is open, and `send` and `recv` open
-//! it first.
+//! One store in the link's own file decides. The entry only says which offset of the input or
+//! output belongs to that decision, so at no instant is a batch in both files or in neither. No
+//! other process may send or acknowledge in between: none can while the link is open, and `send`
+//! and `recv` open it first.
 //!
 //! ```text
 //!  file (mode 600)
@@ -32,7 +32,8 @@
 //!  192 slot of the even entries     48 bytes, replaced whole or not at all (SPEC 13.2)
 //! ```
 //!
-//! Like the link's file it survives kill -9 but not a loss of power: it is not flushed to the disk.
+//! Like the link's file, the checkpoint survives kill -9 but not a loss of power, because it is not
+//! flushed to the disk.
 //!
 //! # Invariants
 //!
@@ -47,25 +48,25 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail, ensure};
 use partywall_layout::link::slot::{self, index_of};
 
-/// The file that a checkpoint belongs to.
+/// The file whose offset a checkpoint records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// The input of `send --in`.
+    /// The checkpoint belongs to the input of `send --in`.
     In,
-    /// The output of `recv --out`.
+    /// The checkpoint belongs to the output of `recv --out`.
     Out,
 }
 
-/// The entry before a batch.
+/// The entry that is written before a batch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Entry {
-    /// The stream id; 0 if none was known.
+    /// The stream id; 0 if no stream was known.
     pub stream: u64,
-    /// The tail of the stream, or its acknowledged position.
+    /// The tail of the stream (`In`), or its acknowledged position (`Out`).
     pub position: u64,
-    /// `In`: the first byte of the batch in the input. `Out`: the length of the output.
+    /// `In`: offset of the batch's first byte in the input. `Out`: length of the output in bytes.
     pub first: u64,
-    /// `In`: the end of the batch in the input. `Out`: the epoch.
+    /// `In`: offset after the batch's last byte in the input. `Out`: the epoch.
     pub second: u64,
 }
 
@@ -74,12 +75,12 @@ pub struct Entry {
 pub struct Identity {
     device: u64,
     inode: u64,
-    /// Bytes at the beginning that `crc` covers.
+    /// Number of bytes at the beginning of the file that `crc` covers.
     prefix: u64,
     crc: u32,
 }
 
-/// The open file and its entry in force.
+/// An open checkpoint file and its newest entry.
 #[derive(Debug)]
 pub struct Checkpoint {
     path: PathBuf,
@@ -106,7 +107,8 @@ impl Kind {
 }
 
 impl Identity {
-    /// The identity of an open file. With `has_prefix`, its first bytes are part of it.
+    /// The identity of an open file. With `has_prefix`, the file's first bytes are part of the
+    /// identity.
     pub fn of(file: &File, has_prefix: bool) -> Result<Self> {
         let metadata = file.metadata()?;
         ensure!(
@@ -127,12 +129,13 @@ impl Identity {
 }
 
 impl Checkpoint {
-    /// The path of the checkpoint of a link with this file.
+    /// The path of the checkpoint that belongs to the link with the file `link_file`.
     pub fn path(link_file: &Path, kind: Kind) -> PathBuf {
         link_file.with_extension(kind.ending())
     }
 
-    /// Opens the checkpoint, which must belong to `other`; `None` if there is none.
+    /// Opens the checkpoint at `path`, which must belong to the file `other`; `None` if there is no
+    /// checkpoint.
     pub fn open(path: &Path, kind: Kind, other: &File) -> Result<Option<Self>> {
         let file = match OpenOptions::new().read(true).write(true).open(path) {
             Ok(file) => file,
@@ -152,17 +155,18 @@ impl Checkpoint {
         Ok(Some(Self { path: path.to_owned(), file, sequence, entry, epoch }))
     }
 
-    /// Whether there is a whole checkpoint of an earlier epoch, which has no use any more.
+    /// Whether `path` is a whole checkpoint of an earlier epoch, which is of no use any more.
     pub fn is_of_older_epoch(path: &Path, kind: Kind, epoch: u64) -> bool {
         let found = File::open(path).ok().and_then(|file| read(&file, kind).ok());
         found.is_some_and(|(_, begun, ..)| begun < epoch)
     }
 
-    /// Makes a checkpoint, and replaces a former one as a whole.
+    /// Creates a checkpoint with one entry; a former checkpoint is replaced as a whole.
     pub fn begin(path: &Path, kind: Kind, of: &Identity, epoch: u64, entry: Entry) -> Result<Self> {
         let new = path.with_extension(format!("{}.new", kind.ending()));
         let made = || -> io::Result<File> {
-            // A killed process may have left it. The link is open, so no other process uses it.
+            // A killed process may have left the temporary file. This process has the link open, so
+            // no other process uses the file.
             match fs::remove_file(&new) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
                 _ => {}
@@ -179,18 +183,18 @@ impl Checkpoint {
         Ok(Self { path: path.to_owned(), file, sequence: 1, entry, epoch })
     }
 
-    /// The entry in force.
+    /// The newest entry of the checkpoint.
     pub fn entry(&self) -> Entry {
         self.entry
     }
 
-    /// The epoch in which it was made.
+    /// The epoch in which the checkpoint was created.
     pub fn epoch(&self) -> u64 {
         self.epoch
     }
 
-    /// Writes an entry to the file. If the process is killed within, the former entry stays in
-    /// force.
+    /// Writes an entry to the file. If the process is killed during the write, the former entry
+    /// stays in force.
     pub fn write(&mut self, entry: Entry) -> Result<()> {
         let sequence = self.sequence + 1;
         let bytes = slot_of(sequence, &entry);
@@ -266,7 +270,7 @@ fn read(file: &File, kind: Kind) -> Result<(Identity, u64, u64, Entry)> {
     Ok((Identity { device, inode, prefix, crc }, epoch, sequence, entry))
 }
 
-/// The newer of two slots; `None` if damage makes that undecidable (SPEC 13.2).
+/// The newer entry of two slots; `None` if damage makes it uncertain which that is (SPEC 13.2).
 fn in_force(slots: &[[u8; SLOT_BYTES]; 2]) -> Option<(u64, Entry)> {
     let checked = [0, 1].map(|index| {
         let [sequence, stream, position, first, second, stored] = words(&slots[index]);
@@ -275,7 +279,7 @@ fn in_force(slots: &[[u8; SLOT_BYTES]; 2]) -> Option<(u64, Entry)> {
         let entry = is_whole.then_some((sequence, Entry { stream, position, first, second }));
         (entry, stored & LOW, stored >> 32 == seal >> 32)
     });
-    // A slot that was being written has the seal of the entry before the one in force.
+    // A slot whose write was interrupted has the seal of the entry before the newest one.
     let was_before = |index: usize, sequence: u64| {
         let (_, sealed, is_body_sealed) = checked[index];
         sealed == (sequence - 1) & LOW && !is_body_sealed
@@ -296,15 +300,15 @@ fn crc_of(file: &File, len: u64) -> Result<u32> {
     Ok(partywall_layout::link::record::blob_crc(bytes))
 }
 
-/// The first bytes of the file.
+/// The magic at the start of a checkpoint file.
 const MAGIC: u64 = u64::from_le_bytes(*b"PWLEDGER");
 const VERSION: u64 = 1;
 const MODE: u32 = 0o600;
-/// Largest part of a file, from its beginning, that belongs to its identity.
+/// Upper bound of the bytes at the beginning of a file that belong to its identity.
 const PREFIX_MAX: usize = 4096;
 const HEADER_BYTES: usize = 128;
 const SLOT_BYTES: usize = 48;
-/// Offsets of the slots; none crosses a page.
+/// Offsets of the two slots in the file, in bytes; neither slot crosses a page.
 const SLOTS: [u64; 2] = [128, 192];
 const LOW: u64 = 0xffff_ffff;
 
@@ -369,7 +373,8 @@ mod tests {
             let mut bytes = whole.clone();
             bytes[index] ^= 4;
             fs::write(&path, &bytes).unwrap();
-            // Damage of the older entry has no effect.
+            // Damage of the older entry changes nothing; damage of the newer entry or of the header
+            // must be an error.
             match Checkpoint::open(&path, Kind::In, &other) {
                 Ok(found) => assert_eq!(found.unwrap().entry(), entry(2), "byte {index}"),
                 Err(error) => assert!(format!("{error:#}").contains("remove it"), "{error:#}"),

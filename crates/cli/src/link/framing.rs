@@ -8,12 +8,12 @@
 //!   buffer   taken │ whole messages │ part of one │ free     offset: end of `taken` in the input
 //! ```
 //!
-//! It does no I/O itself. The limit on the length of a message bounds the buffer.
+//! This file does no I/O. The limit on the length of a message bounds the buffer.
 
 use std::fmt;
 use std::ops::Range;
 
-/// The delimiter of messages.
+/// How messages are delimited in a stream of bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
 pub enum Framing {
     /// One message per line
@@ -23,7 +23,7 @@ pub enum Framing {
 }
 
 impl Framing {
-    /// Appends a message to a buffer.
+    /// Appends a message to the buffer `into`, with its delimiter.
     pub fn write(self, message: &[u8], into: &mut Vec<u8>) {
         match self {
             Self::Lines => {
@@ -31,7 +31,7 @@ impl Framing {
                 into.push(LINE_END);
             }
             Self::Length => {
-                // The slab of a peer is at most 1 GiB, and so is a message.
+                // A message is at most 1 GiB long, like the slab of a peer, so its length fits.
                 let len = u32::try_from(message.len()).unwrap_or(u32::MAX);
                 into.extend_from_slice(&len.to_le_bytes());
                 into.extend_from_slice(message);
@@ -40,34 +40,34 @@ impl Framing {
     }
 }
 
-/// A buffer of input, from which messages are taken.
+/// A buffer of input, from which the caller takes messages.
 pub struct Splitter {
     framing: Framing,
     buffer: Vec<u8>,
-    /// Bytes of `buffer` in use.
+    /// Number of bytes of `buffer` in use.
     filled: usize,
     taken: usize,
-    /// The position of `taken` in the input.
+    /// Offset in the input of the byte at `taken`.
     offset: u64,
-    /// Between `taken` and here is no newline.
+    /// Index in `buffer` up to which the bytes after `taken` have no newline.
     searched: usize,
     message_max: usize,
     is_ended: bool,
 }
 
-/// Input that is no message.
+/// Why input is not a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Malformed {
     /// The message exceeds the limit of the link.
     TooLong {
-        /// The first byte of the message in the input.
+        /// Offset in the input of the message's first byte.
         offset: u64,
-        /// The limit in bytes.
+        /// The limit of the link, in bytes.
         max: usize,
     },
     /// The input ends before the message does.
     CutShort {
-        /// The first byte of the message in the input.
+        /// Offset in the input of the message's first byte.
         offset: u64,
     },
 }
@@ -88,7 +88,7 @@ impl fmt::Display for Malformed {
 }
 
 impl Splitter {
-    /// A splitter for input from byte `offset` on.
+    /// A splitter for input that begins at byte `offset`.
     pub fn new(framing: Framing, offset: u64, message_max: usize) -> Self {
         let buffer = Vec::new();
         Self {
@@ -103,7 +103,7 @@ impl Splitter {
         }
     }
 
-    /// The first byte of the next message in the input.
+    /// Offset in the input of the next message's first byte.
     pub fn offset(&self) -> u64 {
         self.offset
     }
@@ -113,7 +113,8 @@ impl Splitter {
         self.is_ended
     }
 
-    /// Free space for more input. Former results of [`bytes`](Self::bytes) are invalid.
+    /// Free space for more input. After the call, earlier results of [`bytes`](Self::bytes) are no
+    /// longer valid.
     pub fn free_space(&mut self) -> &mut [u8] {
         self.buffer.copy_within(self.taken..self.filled, 0);
         self.filled -= self.taken;
@@ -123,13 +124,13 @@ impl Splitter {
         &mut self.buffer[self.filled..]
     }
 
-    /// Records `count` bytes read into the free space; 0 means that the input has ended.
+    /// Records that `count` bytes were read into the free space; 0 means that the input has ended.
     pub fn filled(&mut self, count: usize) {
         self.filled += count;
         self.is_ended |= count == 0;
     }
 
-    /// The next whole message, as a range for [`bytes`](Self::bytes).
+    /// Takes the next whole message; returns its range, for [`bytes`](Self::bytes).
     pub fn next(&mut self) -> Result<Option<Range<usize>>, Malformed> {
         let (offset, max) = (self.offset, self.message_max);
         let found = match self.framing {
@@ -153,12 +154,12 @@ impl Splitter {
         }
     }
 
-    /// The bytes of this range, valid until the next [`free_space`](Self::free_space).
+    /// The bytes of the message at `range`, valid until the next [`free_space`](Self::free_space).
     pub fn bytes(&self, range: &Range<usize>) -> &[u8] {
         &self.buffer[range.clone()]
     }
 
-    /// The next line, and the first byte after it.
+    /// The range of the next line, and the index of the byte after its newline.
     fn line(&mut self) -> Option<(Range<usize>, usize)> {
         let from = self.searched.max(self.taken);
         let found = self.buffer[from..self.filled].iter().position(|byte| *byte == LINE_END);
@@ -177,12 +178,13 @@ impl Splitter {
         let len = usize::try_from(u32::from_le_bytes(*prefix)).ok()?;
         let start = self.taken + PREFIX_BYTES;
         let end = start.checked_add(len)?;
-        // A message over the limit is reported before all of it is read.
+        // A message over the limit is returned before all of it has arrived, so that the caller
+        // reports it.
         (end <= self.filled || len > self.message_max).then_some((start..end, end))
     }
 }
 
-/// Bytes of one read.
+/// Number of bytes of one read.
 const READ_BYTES: usize = 64 << 10;
 const PREFIX_BYTES: usize = 4;
 const LINE_END: u8 = b'\n';
@@ -191,7 +193,7 @@ const LINE_END: u8 = b'\n';
 mod tests {
     use super::*;
 
-    /// All messages of input in pieces, with the offset after each.
+    /// Splits input that arrives in pieces; returns all messages, with the offset after each.
     fn split(
         framing: Framing,
         pieces: &[&[u8]],

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `partywall link inspect`: owner, age and positions of each link, and damaged files.
 //!
-//! A damaged file is printed with its reason among the others, and sets the exit code.
+//! A damaged file is printed among the other files, with the reason, and sets the exit code.
 
 use std::fmt::Write;
 use std::path::PathBuf;
@@ -36,14 +36,14 @@ pub struct Arguments {
     json: bool,
 }
 
-/// Inspects the files that the arguments name and prints them.
+/// Inspects the link files that the arguments name, and prints the results.
 pub fn run(arguments: &Arguments) -> ExitCode {
     report::conclude(inspect_and_print(arguments))
 }
 
 fn inspect_and_print(arguments: &Arguments) -> Result<ExitCode> {
     let mut found = inspect(&arguments.dir)?;
-    // An unreadable file may belong to the wanted link, so it is kept.
+    // An unreadable file may be that of a link that the arguments name, so it is kept.
     found.retain(|found| {
         found.inspection.as_ref().map_or(true, |inspection| arguments.matches(inspection))
     });
@@ -76,7 +76,7 @@ fn text(found: &[Found]) -> String {
         return "no link has a file here\n".to_owned();
     }
     let mut text = String::new();
-    // Writing to a string does not fail.
+    // Writing to a string cannot fail.
     for one in found {
         let _ = match &one.inspection {
             Ok(inspection) => link(&mut text, one, inspection),
@@ -163,7 +163,7 @@ fn owner(inspection: &Inspection) -> String {
     }
 }
 
-/// The status of an owner in one word, also in JSON.
+/// The status of an owner in one word, in text and in JSON.
 pub fn status(status: OwnerStatus) -> &'static str {
     match status {
         OwnerStatus::Never => "never",

@@ -12,7 +12,7 @@ use serde::Serialize;
 
 use super::inspect::{hex, status};
 
-/// One JSON object and a newline.
+/// The inspected links as one JSON object, followed by a newline.
 pub fn text(found: &[Found]) -> Result<String> {
     let sound = found
         .iter()
@@ -37,7 +37,7 @@ struct Whole<'a> {
 #[derive(Serialize)]
 struct Unusable {
     file: String,
-    /// The number of the rule (SPEC 13.6); `null` if the content is not the reason.
+    /// The number of the broken rule (SPEC 13.6); `null` if the file could not be read.
     fault: Option<u32>,
     why: String,
 }

@@ -10,7 +10,8 @@
 //!   inspect   DIR ─ partywall_link ─▶ Found ─ inspect.rs ─▶ text, or json.rs
 //!   adopt, reset        repair.rs
 //! ```
-//! The library has all of the link itself. This folder has files, terminals and texts.
+//! The library `partywall-link` implements links. This folder only connects them to files,
+//! terminals and texts.
 
 mod admission;
 mod checkpoint;
@@ -53,7 +54,7 @@ enum Task {
     Reset(repair::ResetArguments),
 }
 
-/// Runs the task of the arguments.
+/// Runs the subcommand that the arguments name.
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     match &arguments.task {
         Task::Send(arguments) => send::run(arguments),
@@ -64,7 +65,8 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     }
 }
 
-/// Whether code 1 of this command is a finding, so that wrong usage has another code.
+/// Whether exit code 1 of the subcommand `task` is a finding, so that wrong usage must have another
+/// code.
 pub fn answers_with_one(task: Option<&std::ffi::OsStr>) -> bool {
     task.is_none_or(|task| task != "send" && task != "recv")
 }

@@ -9,7 +9,7 @@
 //!     └─ no progress for --timeout             ─▶ no connection, or the peer is gone
 //! ```
 //!
-//! It waits only for descriptors, so one thread serves a file, a terminal and a link.
+//! A monitor waits only for descriptors, so one thread serves a file, a terminal and a link.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -28,24 +28,24 @@ pub struct Ended {
     pub reason: String,
 }
 
-/// The state of the connections of one command.
+/// The state of one command's connections, and its time limits.
 pub struct Monitor {
     group: Group,
     is_quiet: bool,
     timeout: Option<Duration>,
     last_progress: Instant,
     was_attached: bool,
-    /// Since when the peer refuses, and its last reason.
+    /// The time since when the peer refuses connections, and its last reason.
     refused: Option<(Instant, String)>,
     last_reason: String,
-    /// Whether the peer closed its end in good order and has not attached since.
+    /// Whether the peer closed its end in good order and has not attached since then.
     has_left: bool,
-    /// A further moment at which [`wait`](Self::wait) returns.
+    /// A moment, in addition to the monitor's own, at which [`wait`](Self::wait) returns.
     wake_at: Option<Instant>,
 }
 
 impl Ended {
-    /// A failure of this process.
+    /// The end of a command because this process failed.
     pub fn failed(reason: impl Into<String>) -> Self {
         Self { exit: Exit::Failure, reason: reason.into() }
     }
@@ -95,40 +95,39 @@ impl Monitor {
         self.last_progress = Instant::now();
     }
 
-    /// Whether there was a connection.
+    /// Whether the peer has attached at least once.
     pub fn was_attached(&self) -> bool {
         self.was_attached
     }
 
-    /// Whether the peer closed its end in good order and has not attached since.
+    /// Whether the peer closed its end in good order and has not attached since then.
     pub fn has_left(&self) -> bool {
         self.has_left
     }
 
-    /// Sets a moment at which [`wait`](Self::wait) returns, in addition to its own.
+    /// Sets a moment at which [`wait`](Self::wait) returns, in addition to the monitor's own.
     pub fn wake_at(&mut self, moment: Option<Instant>) {
         self.wake_at = moment;
     }
 
     /// Waits and drives the group. Returns on events of a link, if one of `also` is ready, or if
-    /// [`update`](Self::update) is due; the value says whether one of `also` is ready.
+    /// [`update`](Self::update) is due; the result says whether one of `also` is ready.
     pub fn wait(&self, also: &[PollFd<'_>]) -> Result<bool, Ended> {
-        // Bytes that arrived are in the link already, and no descriptor reports them again.
+        // The link has already read the bytes that arrived, so no descriptor reports them again.
         let has_events = self.group.try_poll()? > 0;
         let deadline = if has_events { Some(Instant::now()) } else { self.deadline() };
         let group = PollFd::new(&self.group, PollFlags::IN);
         let mut all: Vec<PollFd<'_>> = also.iter().cloned().chain([group]).collect();
         poll::wait(&mut all, deadline)?;
         self.group.try_poll()?;
-        // The caller polls all links before it waits again, so the list of ready ones is not
+        // The caller polls all links before it waits again, so the list of ready links is not
         // needed.
         let _ = self.group.ready();
         Ok(all[..also.len()].iter().any(|polled| !polled.revents().is_empty()))
     }
 
-    /// Handles the events of the link, and fails if the command has to end. `waits_for_peer` says
-    /// whether
-    /// --timeout runs.
+    /// Handles the events of the link; returns an error if the command has to end. `waits_for_peer`
+    /// says whether --timeout runs.
     pub fn update(&mut self, link: &Link, waits_for_peer: bool) -> Result<(), Ended> {
         while let Some(event) = link.try_event() {
             self.handle(link, &event);
@@ -146,7 +145,7 @@ impl Monitor {
         self.check_limits(waits_for_peer)
     }
 
-    /// Fails if the peer has refused for too long, or if --timeout has passed.
+    /// Returns an error if the peer has refused for too long, or if --timeout has passed.
     pub fn check_limits(&mut self, waits_for_peer: bool) -> Result<(), Ended> {
         if !waits_for_peer {
             self.record_progress();
@@ -215,7 +214,9 @@ impl Monitor {
     }
 }
 
-/// The begin of a refusal by the peer, in contrast to a peer that is not there.
+/// The first words of the reason if the peer refused; they distinguish a refusal from a missing
+/// peer.
 const REFUSED: &str = "the peer refused";
-/// Longest time of refusals. A killed owner is soon gone, while a wrong name or secret stays.
+/// How long refusals are tolerated. A refusal because of a killed owner soon ends, while one
+/// because of a wrong name or secret does not.
 const REFUSED_MAX: Duration = Duration::from_secs(2);

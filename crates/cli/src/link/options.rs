@@ -74,8 +74,8 @@ impl From<AfterRebootFlag> for AfterReboot {
 }
 
 impl EndOptions {
-    /// The storage of the link. The argument names the flag of the file that --exactly-once needs,
-    /// and whether it was given.
+    /// Where the link is stored. `option` names the flag of the file that --exactly-once needs, and
+    /// `is_given` says whether the user gave it.
     pub fn place(&self, (option, is_given): (&str, bool)) -> Result<Storage> {
         if self.exactly_once {
             let needs = "--exactly-once finds both again after a kill";
@@ -92,7 +92,7 @@ impl EndOptions {
         }
     }
 
-    /// The secret, if --token-file is given.
+    /// The secret from the file of --token-file, if that flag is given.
     pub fn secret(&self) -> Result<Option<Vec<u8>>> {
         self.token_file.as_deref().map(secret_in).transpose()
     }
@@ -104,7 +104,7 @@ fn secret_in(path: &Path) -> Result<Vec<u8>> {
     let mode = file.metadata().with_context(name)?.mode() & 0o777;
     ensure!(mode & 0o077 == 0, "{}: other users can read it (mode {mode:03o}): chmod 600", name());
     let mut secret = Vec::new();
-    // One byte more than the limit, to detect a longer file.
+    // One byte more than the limit is read, to detect a longer file.
     file.take(SECRET_MAX + 1).read_to_end(&mut secret).with_context(name)?;
     while secret.last().is_some_and(|byte| matches!(byte, b'\n' | b'\r')) {
         secret.pop();
@@ -118,14 +118,15 @@ fn secret_in(path: &Path) -> Result<Vec<u8>> {
     Ok(secret)
 }
 
-/// Compares in a time that depends only on the length of `given`.
+/// Whether `given` equals the secret; the time of the comparison depends only on the length of
+/// `given`.
 pub fn is_same(given: &[u8], secret: &[u8]) -> bool {
     let of = |index: usize| secret.get(index).copied().unwrap_or(0);
     let different = given.iter().enumerate().fold(0, |all, (index, byte)| all | (byte ^ of(index)));
     std::hint::black_box(different) == 0 && given.len() == secret.len()
 }
 
-/// Longest secret in bytes: the limit of a login.
+/// Length of the longest secret in bytes: the limit of a login.
 const SECRET_MAX: u64 = 4096;
 
 #[cfg(test)]

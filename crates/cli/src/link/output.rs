@@ -17,15 +17,15 @@ use super::framing::Framing;
 use super::monitor::Ended;
 use crate::command::exit::Exit;
 
-/// The file to which received messages are written.
+/// The file, or stdout, to which received messages are written.
 pub struct Output {
     file: File,
-    /// Bytes in the file; the next batch goes there.
+    /// Length of the file in bytes: the offset of the next batch.
     length: u64,
 }
 
 impl Output {
-    /// Opens or creates the file; stdout without a path.
+    /// Opens or creates the file at `path`; without a path, the output is stdout.
     pub fn open(path: Option<&PathBuf>) -> Result<Self> {
         let Some(path) = path else {
             let descriptor: OwnedFd =
@@ -36,7 +36,7 @@ impl Output {
         let opened =
             OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path);
         let mut file = opened.with_context(name)?;
-        // A pipe cannot seek.
+        // A pipe cannot seek, so only a regular file has a length.
         let length = if file.metadata()?.is_file() {
             file.seek(SeekFrom::End(0)).with_context(name)?
         } else {
@@ -45,18 +45,18 @@ impl Output {
         Ok(Self { file, length })
     }
 
-    /// The open file, for its identity.
+    /// The open file, from which the checkpoint takes its identity.
     pub fn file(&self) -> &File {
         &self.file
     }
 
-    /// Bytes in the file.
+    /// Length of the file in bytes.
     pub fn len(&self) -> u64 {
         self.length
     }
 
-    /// Ends a partly written line, so that the next message begins a new one. For use without
-    /// --exactly-once.
+    /// Ends a line that a killed process wrote in part, so that the next message begins a new line.
+    /// It is used without --exactly-once.
     pub fn end_partial_line(&mut self, framing: Framing) -> Result<()> {
         if self.length == 0 {
             return Ok(());
@@ -75,14 +75,14 @@ impl Output {
         Ok(())
     }
 
-    /// Removes all bytes after the first `length`.
+    /// Truncates the file to its first `length` bytes.
     pub fn truncate_to(&mut self, length: u64) -> Result<()> {
         self.file.set_len(length).context("truncating --out")?;
         self.length = self.file.seek(SeekFrom::End(0)).context("truncating --out")?;
         Ok(())
     }
 
-    /// Appends all bytes to the file.
+    /// Appends all of `bytes` to the file.
     pub fn write(&mut self, bytes: &[u8]) -> Result<(), Ended> {
         let written = self.file.write_all(bytes);
         self.length += bytes.len() as u64;

@@ -7,15 +7,15 @@
 //!     └── waits: link │ SIGINT, SIGTERM │ --timeout     --once: sender finished ─▶ exit 0
 //! ```
 //!
-//! `checkpoint.rs` shows that `--exactly-once` is correct. It needs one more condition: between the
+//! `checkpoint.rs` shows that `--exactly-once` is correct under one more condition: between the
 //! entry and the acknowledgement no connection may begin, because it could bring another stream.
-//! None begins, because nothing drives the link in between. A connection that began while a batch
-//! was gathered makes the acknowledgement fail. Then the batch is removed from the output, and
-//! comes again.
+//! None begins, because no code drives the link in between. A connection that began while a batch
+//! was gathered makes the acknowledgement fail. Then the batch is removed from the output, and the
+//! sender sends it again.
 //!
 //! `--once` ends when the sender has left in good order and all its messages are written. A
-//! receiver that starts later learns this from `sender_record.rs`: it waits RETURN_MAX for a
-//! sender, and then ends.
+//! receiver that starts later finds the sender's last state in the record of `sender_record.rs`. If
+//! the sender has finished, the receiver waits RETURN_MAX for a new one, and then ends.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -70,7 +70,7 @@ pub struct Arguments {
     mode: u32,
 }
 
-/// Receives until a signal ends it, or with --once until the sender has finished.
+/// Receives until a signal ends the command or, with --once, until the sender has finished.
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let place = arguments.end.place(("--out", arguments.output.is_some()))?;
     let secret = arguments.end.secret()?;
@@ -124,19 +124,21 @@ fn receive(
     if arguments.end.stats {
         eprint!("{}", totals("received", &link.stats(), started.elapsed()));
     }
-    // The peer receives the last acknowledgement now or with the next connection.
+    // The error is ignored: the peer receives the last acknowledgement now, or with the next
+    // connection.
     let _ = link.close(Instant::now() + CLOSE_TIMEOUT);
     ended
 }
 
-/// Waits for the link or for a signal.
+/// The means to wait for the link or for a signal.
 struct Waiting<'a> {
     caught: &'a Caught,
     monitor: Monitor,
 }
 
 impl Waiting<'_> {
-    /// The link to the peer, or to the first that attaches; `None` if a signal came first.
+    /// Waits for the link to the peer, or to the first peer that attaches; `None` if a signal came
+    /// first.
     fn first(
         &mut self,
         arguments: &Arguments,
@@ -163,7 +165,7 @@ impl Waiting<'_> {
         }
     }
 
-    /// Whether a signal has come. If `is_idle`, waits for a signal or the link.
+    /// Whether a signal has arrived. If `is_idle`, the call waits for a signal or the link.
     fn is_interrupted(&self, is_idle: bool) -> Result<bool, Ended> {
         let mut signals = self.caught.descriptors();
         if is_idle {
@@ -173,14 +175,14 @@ impl Waiting<'_> {
     }
 }
 
-/// The state of the transfer.
+/// The state of a running `recv`.
 struct Receiving<'a> {
     link: &'a Link,
     framing: Framing,
     output: Output,
     checkpoint: Option<Checkpoint>,
     sender: SenderRecord,
-    /// When `--once` stops to wait for a sender that attached in an earlier run.
+    /// When `--once` stops waiting for a sender that attached in an earlier run.
     return_deadline: Option<Instant>,
     is_once: bool,
     batch: Vec<Message>,
@@ -221,7 +223,8 @@ impl<'a> Receiving<'a> {
     fn run(mut self, waiting: &mut Waiting<'_>) -> Result<(), Ended> {
         waiting.monitor.wake_at(self.return_deadline);
         loop {
-            // Before the messages: all that the sender sent before it left is in the link then.
+            // The events are handled before the messages: if the sender has left, all its messages
+            // are in the link by then.
             waiting.monitor.update(self.link, true)?;
             let has_left = waiting.monitor.has_left();
             if waiting.monitor.was_attached() && !has_left {
@@ -248,7 +251,7 @@ impl<'a> Receiving<'a> {
         }
     }
 
-    /// The end of `--once` if no sender has attached in this run.
+    /// The result of `--once` if no sender has attached in this run.
     fn without_sender(&self) -> Result<(), Ended> {
         if self.sender.state() == SenderState::Finished {
             return Ok(());
@@ -262,20 +265,22 @@ impl<'a> Receiving<'a> {
         })
     }
 
-    /// Receives the queued messages of one batch.
+    /// Adds the queued messages of the link to the batch.
     fn gather(&mut self) -> Result<(), Ended> {
         self.batch.clear();
         let mut bytes = 0;
         while self.batch.len() < BATCH_MESSAGES && bytes < BATCH_BYTES {
             let message = match self.link.try_recv() {
                 Ok(Some(message)) => message,
-                // An event reports as well that the peer has finished.
+                // `None` needs no handling, because an event also reports that the peer has
+                // finished.
                 Ok(None) | Err(TryRecvError::Empty) => return Ok(()),
                 Err(TryRecvError::Stopped(stopped)) => return Err(stopped.into()),
                 Err(error) => return Err(Ended::failed(error.to_string())),
             };
             if self.batch.last().is_some_and(|last| !follows(&message, last)) {
-                // A new connection repeats all unacknowledged messages.
+                // The message does not follow the batch: a new connection repeats all
+                // unacknowledged messages.
                 self.batch.clear();
             }
             bytes += message.len();
@@ -284,7 +289,7 @@ impl<'a> Receiving<'a> {
         Ok(())
     }
 
-    /// Writes the batch, then acknowledges it.
+    /// Writes the batch to the output, and then acknowledges it.
     fn deliver(&mut self) -> Result<(), Ended> {
         let Some(last) = self.batch.last().map(Message::token) else { return Ok(()) };
         let before = self.output.len();
@@ -299,26 +304,27 @@ impl<'a> Receiving<'a> {
         match self.link.ack_to(last) {
             Ok(()) => Ok(()),
             Err(AckError::Stopped(stopped)) => Err(stopped.into()),
-            // The batch comes again.
+            // The acknowledgement failed, so the batch is removed: the sender sends it again.
             Err(_) if self.checkpoint.is_some() => Ok(self.output.truncate_to(before)?),
             Err(_) => Ok(()),
         }
     }
 }
 
-/// Whether a message belongs to the same stream as another and comes after it.
+/// Whether `message` belongs to the same stream as `last`, and comes after it.
 fn follows(message: &Message, last: &Message) -> bool {
     message.token().covers(&last.token()) && message.position() > last.position()
 }
 
-/// The entry before a batch.
+/// The checkpoint entry that is written before a batch.
 fn entry_of(link: &Link, length: u64) -> Result<Entry> {
     let at = link.acked_position()?;
     let (stream, position) = at.map_or((0, 0), |at| (at.stream, at.position));
     Ok(Entry { stream, position, first: length, second: link.epoch()? })
 }
 
-/// Opens or makes the checkpoint, and removes written but unacknowledged bytes from the output.
+/// Opens or creates the checkpoint, and removes bytes from the output that were written but not
+/// acknowledged.
 fn open_checkpoint(path: &Path, link: &Link, output: &mut Output) -> Result<Checkpoint> {
     let Some(checkpoint) = Checkpoint::open(path, Kind::Out, output.file())? else {
         let identity = Identity::of(output.file(), false)?;
@@ -337,8 +343,8 @@ fn open_checkpoint(path: &Path, link: &Link, output: &mut Output) -> Result<Chec
         Some(at) if at.stream == stream && at.position < position => bail!(
             "the file of the link is older than the output: it was restored from a copy; see `partywall link inspect`"
         ),
-        // Another stream comes with a connection, which never begins while a batch is partly
-        // written.
+        // The entry is of another stream, so no batch has to be removed: another stream comes only
+        // with a connection, which never begins while a batch is partly written.
         Some(_) => {}
         None if stream == 0 || epoch != link.epoch()? => {}
         None => bail!(
@@ -365,15 +371,15 @@ fn not_bound(error: BindError) -> Result<ExitCode> {
     Ok(Exit::NoConnection.into())
 }
 
-/// Most messages in a batch.
+/// Upper bound of the messages in a batch.
 const BATCH_MESSAGES: usize = 64;
-/// Most bytes in a batch, except for one longer message.
+/// Upper bound of the bytes in a batch, except for a single longer message.
 const BATCH_BYTES: usize = 64 << 10;
-/// The ring of this end, which sends no messages.
+/// Size in bytes of the receiver's own ring; it is small, because the receiver sends no messages.
 const OWN_RING_BYTES: u64 = 4096;
-/// Longest wait for the peer to receive the last acknowledgement.
+/// Longest time to wait until the peer has received the last acknowledgement.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
-/// Longest wait of `--once` for a sender that attached in an earlier run.
+/// Longest time that `--once` waits for a sender that attached in an earlier run.
 const RETURN_MAX: Duration = Duration::from_secs(10);
 
 const EXAMPLES: &str = "\

@@ -16,7 +16,7 @@ use partywall_link::{Adopted, Key, QuarantineSnapshot, Reset, adopt, reset};
 
 use crate::command::report::{self, UNSOUND};
 
-/// The end and the link to repair.
+/// Names the end of a link to repair.
 #[derive(Clone, Debug, clap::Args)]
 struct Which {
     /// Directory of the link
@@ -52,7 +52,7 @@ pub struct ResetArguments {
     which: Which,
 }
 
-/// Runs `link adopt`, which ends a quarantine.
+/// Runs `link adopt`, which ends the quarantine of a link.
 pub fn run_adopt(arguments: &AdoptArguments) -> ExitCode {
     let which = &arguments.which;
     report::conclude(which.key().and_then(|key| {
@@ -61,7 +61,7 @@ pub fn run_adopt(arguments: &AdoptArguments) -> ExitCode {
     }))
 }
 
-/// Begins a new stream.
+/// Runs `link reset`, which drops unsent messages and begins a new stream.
 pub fn run_reset(arguments: &ResetArguments) -> ExitCode {
     let which = &arguments.which;
     report::conclude(which.key().and_then(|key| {
@@ -85,7 +85,7 @@ impl Which {
 fn adopted_text(adopted: &Adopted, is_done: bool) -> String {
     let Adopted { path, quarantine, forgotten, needs_reset, .. } = adopted;
     let mut text = format!("{}\n", path.display());
-    // Writing to a string does not fail.
+    // Writing to a string cannot fail.
     let _ = writeln!(text, "  quarantine   {}: {}", why(quarantine), ends(is_done));
     let receiving = match (forgotten, needs_reset, quarantine.is_receiving) {
         (Some(to), ..) => format!(

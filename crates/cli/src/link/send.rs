@@ -7,8 +7,8 @@
 //!      └── waits only without a whole message            all acknowledged ─▶ LEAVE ─▶ exit 0
 //! ```
 //!
-//! A failed command leaves without LEAVE, as a killed one does. LEAVE means that the input has
-//! ended and is acknowledged, and `recv --once` relies on it. Signals are not caught, so they end
+//! A failed command ends without the frame LEAVE, like a killed one. LEAVE means that the input has
+//! ended and is acknowledged, and `recv --once` relies on that. Signals are not caught, so they end
 //! the process at once.
 //!
 //! `checkpoint.rs` shows that `--exactly-once` is correct.
@@ -85,20 +85,22 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     }
     match ended {
         Ok(()) => {
-            // All is acknowledged. A LEAVE that is not sent in time only delays `recv --once`.
+            // All messages are acknowledged. The error is ignored, because a LEAVE that is not sent
+            // in time only delays `recv --once`.
             let _ = link.close(Instant::now() + CLOSE_TIMEOUT);
             Ok(Exit::Done.into())
         }
         Err(Ended { exit, reason }) => {
             eprintln!("partywall: {reason}");
-            // A close in good order would present the sent part as the whole input.
+            // The link is not dropped, because a close in good order would present the sent part as
+            // the whole input.
             mem::forget(link);
             Ok(exit.into())
         }
     }
 }
 
-/// The state of the transfer.
+/// The state of a running `send`.
 struct Sending<'a> {
     link: &'a Link,
     input: File,
@@ -106,9 +108,9 @@ struct Sending<'a> {
     checkpoint: Option<Checkpoint>,
     monitor: Monitor,
     epoch: u64,
-    /// Most bytes of a batch; halved each time a batch exceeds the ring.
+    /// Upper bound of the bytes in a batch; it is halved each time that a batch exceeds the ring.
     batch_max: usize,
-    /// The end of the messages in the link, as a position in the input.
+    /// Offset in the input up to which its messages are in the link.
     sent_to: u64,
     is_durable: bool,
 }
@@ -162,7 +164,7 @@ impl<'a> Sending<'a> {
         })
     }
 
-    /// Adds to an error how much of the input the link keeps.
+    /// Adds to the reason of an error how much of the input the link keeps.
     fn with_kept_input(&self, Ended { exit, reason }: Ended) -> Ended {
         let is_acked = self.link.unacked_bytes().is_ok_and(|bytes| bytes == 0);
         let note = match (is_acked, self.is_durable) {
@@ -200,7 +202,8 @@ impl<'a> Sending<'a> {
             let message = match self.splitter.next() {
                 Ok(Some(message)) => message,
                 Ok(None) => break,
-                // The messages before it are sent first; the error comes again.
+                // The messages before the error are sent first; the next call returns the error
+                // again.
                 Err(_) if !batch.is_empty() => break,
                 Err(error) => return Err(Ended::failed(error.to_string())),
             };
@@ -210,7 +213,7 @@ impl<'a> Sending<'a> {
         Ok(())
     }
 
-    /// Sends the messages in one batch, or in smaller ones if it exceeds the ring.
+    /// Sends the messages in one batch, or in smaller batches if it exceeds the ring.
     fn send(&mut self, mut batch: &[(Range<usize>, u64)], mut before: u64) -> Result<(), Ended> {
         let mut count = batch.len();
         while let Some((_, after)) = batch[..count].last() {
@@ -226,7 +229,7 @@ impl<'a> Sending<'a> {
         Ok(())
     }
 
-    /// Sends the messages in one batch; returns false if they exceed the ring.
+    /// Sends the messages in one batch; returns false if the batch exceeds the ring.
     fn send_batch(
         &mut self,
         messages: &[(Range<usize>, u64)],
@@ -263,7 +266,7 @@ impl<'a> Sending<'a> {
         Ok(true)
     }
 
-    /// Drives the link until the input is readable, then reads once.
+    /// Drives the link until the input is readable, and then reads the input once.
     fn read(&mut self) -> Result<(), Ended> {
         loop {
             let waits_for_peer = self.link.unacked_bytes()? > 0;
@@ -285,19 +288,21 @@ impl<'a> Sending<'a> {
         }
     }
 
-    /// Handles the events of the link. Messages of the peer stay unacknowledged, for another
-    /// program.
+    /// Handles the events of the link. Messages from the peer stay unacknowledged, so that another
+    /// program can receive them.
     fn update(&mut self, waits_for_peer: bool) -> Result<(), Ended> {
         while let Ok(Some(_)) = self.link.try_recv() {}
         self.monitor.update(self.link, waits_for_peer)
     }
 
-    /// Waits until all is acknowledged and there was a connection for LEAVE.
+    /// Waits until all messages are acknowledged, and the peer has attached, so that LEAVE can be
+    /// sent.
     fn wait_acked(&mut self) -> Result<(), Ended> {
         let mut left = u64::MAX;
         loop {
             self.update(true)?;
-            // After the events, which report the connection, and before the next wait.
+            // Unacknowledged bytes are checked after the events, which report a connection, and
+            // before the next wait.
             let now = self.link.unacked_bytes()?;
             if now == 0 && self.monitor.was_attached() {
                 return self.check_epoch();
@@ -310,8 +315,8 @@ impl<'a> Sending<'a> {
         }
     }
 
-    /// Fails if the peer has begun an epoch: which messages of the former one arrived is unknown
-    /// then.
+    /// Returns an error if the peer has begun an epoch: it is then unknown which messages of the
+    /// former epoch arrived.
     fn check_epoch(&self) -> Result<(), Ended> {
         let epoch = self.link.epoch()?;
         if epoch == self.epoch {
@@ -324,12 +329,12 @@ impl<'a> Sending<'a> {
     }
 }
 
-/// Opens or makes the checkpoint.
+/// Opens or creates the checkpoint of the input.
 fn open_checkpoint(path: &Path, link: &Link, input: &File, epoch: u64) -> Result<Checkpoint> {
     let at = link.sent_position()?;
     let found = match Checkpoint::open(path, Kind::In, input) {
         Ok(found) => found,
-        // It belongs to the input of another epoch.
+        // The checkpoint belongs to the input of an earlier epoch, so it has no use any more.
         Err(_) if Checkpoint::is_of_older_epoch(path, Kind::In, epoch) => None,
         Err(error) => return Err(error),
     };
@@ -347,7 +352,7 @@ fn open_checkpoint(path: &Path, link: &Link, input: &File, epoch: u64) -> Result
     Checkpoint::begin(path, Kind::In, &Identity::of(input, true)?, epoch, start)
 }
 
-/// The first byte of the input to send, for this tail.
+/// Offset of the first byte of the input to send, for a link with this `tail`.
 fn resume_at(entry: &Entry, tail: u64) -> Result<u64> {
     match tail {
         tail if tail == entry.position => Ok(entry.first),
@@ -378,7 +383,7 @@ fn not_sent(error: SendError) -> Ended {
     }
 }
 
-/// An error of opening, with a flag instead of a setting.
+/// An error of opening a link, in a text that names a flag instead of a setting.
 pub fn in_flags(error: OpenError) -> anyhow::Error {
     match error {
         OpenError::Config(error) => {
@@ -389,11 +394,11 @@ pub fn in_flags(error: OpenError) -> anyhow::Error {
     }
 }
 
-/// Most messages in a batch.
+/// Upper bound of the messages in a batch.
 const BATCH_MESSAGES: usize = 64;
-/// Most bytes in a batch, except for one longer message.
+/// Upper bound of the bytes in a batch, except for a single longer message.
 const BATCH_BYTES: usize = 64 << 10;
-/// Longest wait for the peer to receive LEAVE.
+/// Longest time to wait until the peer has received LEAVE.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 
 const EXAMPLES: &str = "\

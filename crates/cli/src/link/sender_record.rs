@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `SenderRecord`: the small file next to that of a link that says whether its sender has finished.
+//! `SenderRecord`: a small file next to that of a link, which says whether the link's sender has
+//! finished.
 //!
 //! ```text
 //!   (no file) ── attached ─▶ "attached" ── left, all written ─▶ "finished" ── attached ─▶ …
 //! ```
-//! A link does not store that its peer has left. `recv --once` reads it here after a restart, so
-//! that it does not wait for a sender that has finished. Without --dir there is no file, and no
-//! restart either.
+//! The link's file does not store that the peer has left. After a restart `recv --once` reads that
+//! from this record, so that it does not wait for a sender that has finished. Without --dir there
+//! is no file, and no restart either.
 //!
 //! Invariant: "attached" is in the file before a message of that connection is acknowledged.
 
@@ -17,7 +18,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
-/// The record and its file.
+/// The last known state of a sender, and the file that stores it.
 #[derive(Debug)]
 pub struct SenderRecord {
     path: Option<PathBuf>,
@@ -29,14 +30,14 @@ pub struct SenderRecord {
 pub enum SenderState {
     /// The sender has never attached, or the file is missing.
     Unknown,
-    /// The sender attached, and did not leave in good order.
+    /// The sender has attached, and has not left in good order.
     Attached,
     /// The sender left in good order, and all its messages are written.
     Finished,
 }
 
 impl SenderRecord {
-    /// Reads the record next to the file of a link; without one it is not stored.
+    /// Reads the record next to the link's file; without a link file, the state is not stored.
     pub fn open(link_file: Option<&Path>) -> Result<Self> {
         let path = link_file.map(|file| file.with_extension("sender"));
         let state = match path.as_deref().map(fs::read_to_string) {
@@ -49,7 +50,7 @@ impl SenderRecord {
         Ok(Self { path, state })
     }
 
-    /// The last known state.
+    /// The last known state of the sender.
     pub fn state(&self) -> SenderState {
         self.state
     }
@@ -76,7 +77,7 @@ impl SenderRecord {
     }
 }
 
-/// Replaces the file as a whole.
+/// Replaces the content of the file at `path` as a whole.
 fn replace(path: &Path, text: &str) -> io::Result<()> {
     let new = path.with_extension("sender.new");
     let mut file =

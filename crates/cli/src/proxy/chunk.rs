@@ -6,8 +6,8 @@
 //!   short ───────────▶ 4 KiB ───────────▶ 16 KiB ───────────▶ 64 KiB
 //!   ◀─────────────────────────────────────────────────────────  less than a quarter: one step down
 //! ```
-//! Short reads are copied into the ring, so no block is reserved while no bytes come. Long ones are
-//! read directly into shared memory, where the peer reads them.
+//! Short reads are copied into the ring, so no block stays reserved while no bytes arrive. Long
+//! reads go directly into shared memory, from which the peer reads them.
 
 /// The expected size of the next read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -16,12 +16,12 @@ pub struct Chunk {
 }
 
 impl Chunk {
-    /// The bytes to reserve; `None` if [`SHORT_BYTES`] are enough.
+    /// The number of bytes to reserve for the next read; `None` if [`SHORT_BYTES`] are enough.
     pub fn long(self) -> Option<usize> {
         self.step.checked_sub(1).map(|index| LONG_BYTES[index])
     }
 
-    /// Records the size of a read.
+    /// Records that a read had `count` bytes.
     pub fn record(&mut self, count: usize) {
         let room = self.long().unwrap_or(SHORT_BYTES);
         if count >= room {
@@ -32,7 +32,7 @@ impl Chunk {
     }
 }
 
-/// Largest read in bytes that goes through the ring: `Config::inline_max`.
+/// Number of bytes up to which a read goes through the ring; it equals `Config::inline_max`.
 pub const SHORT_BYTES: usize = 1024;
 
 const LONG_BYTES: [usize; 3] = [4 << 10, 16 << 10, 64 << 10];

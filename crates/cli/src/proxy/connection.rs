@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! One connection: a plain socket and a stream, joined until both directions have ended.
+//! One connection of the proxy: a plain socket and a stream, joined until both directions have
+//! ended.
 //!
 //! ```text
 //!   plain socket                      stream
@@ -8,8 +9,8 @@
 //!   reads no more (Unix)    ◀─────▶   RESET {receiving}    the other direction continues
 //!   RST                     ◀──────   the session has ended
 //! ```
-//! A program sees an abnormal end as a reset wherever its socket has one; `plain.rs` says what a
-//! Unix socket does instead.
+//! A program sees an abnormal end as a reset if its socket has resets; `plain.rs` says what a Unix
+//! socket does instead.
 
 use std::time::Duration;
 
@@ -24,7 +25,7 @@ use super::shared::Shared;
 use super::{ENDING, LATE, READS_NO_MORE, RESET, UNREACHABLE, reset_reason};
 use super::{to_plain, to_stream};
 
-/// Carries both directions until both have ended or the proxy ends.
+/// Carries bytes in both directions until both have ended, or the proxy ends.
 pub async fn carry(plain: Plain, stream: Stream, shared: &Shared) {
     let (counters, stages) = (&shared.counters, &shared.stages);
     let (send, recv) = stream.into_split();
@@ -42,18 +43,19 @@ pub async fn carry(plain: Plain, stream: Stream, shared: &Shared) {
     };
 }
 
-/// Both ends of a connection. On drop, also by a second signal, an unfinished direction is reset.
+/// Both ends of a connection. The drop, even after a second signal, resets a direction that has not
+/// finished.
 struct Joined {
     plain: Plain,
     send: SendStream,
     recv: RecvStream,
-    /// The code for the peer; `None` if both directions ended in good order.
+    /// The code of the RESET for the peer; `None` if both directions ended in good order.
     reset_code: Option<u32>,
 }
 
 impl Drop for Joined {
     fn drop(&mut self) {
-        // A direction that has ended already is not affected.
+        // The reset does not affect a direction that has ended already.
         if let Some(code) = self.reset_code {
             self.send.reset(code);
             self.plain.reset_on_close();
@@ -62,16 +64,16 @@ impl Drop for Joined {
     }
 }
 
-/// The end of a connection.
+/// How a connection ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
-    /// Both directions were closed.
+    /// Both directions were closed in good order.
     InOrder,
     /// The plain socket failed.
     PlainReset,
-    /// The peer reset the stream.
+    /// The peer reset the stream, with this code.
     PeerReset(u32),
-    /// The session has ended, or the proxy ends.
+    /// The session has ended, or the proxy ends; the code states which of the two.
     CutOff(u32),
 }
 
@@ -87,7 +89,8 @@ async fn both_ways(
     counters: &Counters,
 ) -> End {
     let (mut reader, mut writer) = plain.split();
-    // Boxed, so that the ended one can be dropped, which releases its borrows.
+    // The futures are boxed, so that the one that has ended can be dropped, which releases its
+    // borrows.
     let mut inward = Box::pin(to_stream::copy(&mut reader, send, counters));
     let mut outward = Box::pin(to_plain::copy(&mut writer, recv, counters));
     let first = select! {
@@ -124,7 +127,7 @@ async fn both_ways(
                 }
                 to_plain::Ended::Broken => {
                     recv.stop(RESET);
-                    // Bytes that the program wrote before the error are read first.
+                    // Bytes that the program wrote before the error are still read and carried.
                     let _ = timeout(REST_TIMEOUT, inward).await;
                     End::PlainReset
                 }
@@ -153,16 +156,15 @@ fn after_out(ended: to_stream::Ended, send: &mut SendStream) -> End {
             End::InOrder
         }
         to_stream::Ended::Broken => End::PlainReset,
-        // Both directions ended in good order at the peer; further bytes of the program are
-        // refused.
+        // Both directions ended in good order at the peer; the peer refuses further bytes of the
+        // program.
         to_stream::Ended::Stopped(READS_NO_MORE | DROPPED) => End::InOrder,
         to_stream::Ended::Stopped(code) => End::PeerReset(code),
         to_stream::Ended::Over => End::CutOff(RESET),
     }
 }
 
-/// The peer is gone. Bytes that it sent before are still delivered, if the program reads them in
-/// time.
+/// Delivers the bytes that the peer sent before it ended, if the program reads them in time.
 async fn deliver_rest(outward: impl Future<Output = to_plain::Ended>, end: End) -> End {
     match (timeout(REST_TIMEOUT, outward).await, end) {
         (Ok(to_plain::Ended::Finished), End::PeerReset(DROPPED)) => End::InOrder,
@@ -184,5 +186,5 @@ fn count(end: End, shared: &Shared) {
     }
 }
 
-/// Time that a program has to read the bytes that arrived before a reset.
+/// Time that a program has to read the bytes that arrived before the reset.
 const REST_TIMEOUT: Duration = Duration::from_secs(1);

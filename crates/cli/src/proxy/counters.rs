@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The counters of a proxy, as a line while it runs and as a table at its end.
+//! The counters of a proxy, printed as a line while it runs and as a table at its end.
 
 use std::fmt::Write;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -17,30 +17,30 @@ pub struct Counters {
 /// The values of the counters.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Values {
-    /// Connections that began: accepted plain sockets or streams.
+    /// Number of connections that began: accepted plain sockets or streams.
     pub connections: u64,
-    /// Open connections, including those that wait for the other proxy.
+    /// Number of open connections, including those that wait for the other proxy.
     pub open: u64,
-    /// Largest number of open connections.
+    /// Largest number of connections that were open at the same time.
     pub open_max: u64,
-    /// Bytes read from plain sockets.
+    /// Number of bytes read from plain sockets.
     pub from_plain_bytes: u64,
-    /// Bytes written to plain sockets.
+    /// Number of bytes written to plain sockets.
     pub to_plain_bytes: u64,
-    /// Connections that the program at a plain socket reset.
+    /// Number of connections that the program at a plain socket reset.
     pub resets_by_plain: u64,
-    /// Connections that the peer reset.
+    /// Number of connections that the peer reset.
     pub resets_by_peer: u64,
-    /// Connections that could not be made.
+    /// Number of connections that could not be made.
     pub failures: u64,
-    /// Connections that the end of the proxy or of a session cut off.
+    /// Number of connections that the end of the proxy or of a session cut off.
     pub cut_off: u64,
-    /// Sessions that were made.
+    /// Number of sessions that were connected or accepted.
     pub sessions: u64,
 }
 
 impl Counters {
-    /// Counters that begin at 0 now.
+    /// Counters of a proxy that starts now, all at 0.
     pub fn new() -> Self {
         Self { started: Instant::now(), values: Mutex::default() }
     }
@@ -63,7 +63,7 @@ impl Counters {
         self.lock().open -= 1;
     }
 
-    /// One line, for `--stats-every`.
+    /// The counters as one line, for `--stats-every`.
     pub fn line(&self) -> String {
         let now = *self.lock();
         format!(
@@ -77,7 +77,7 @@ impl Counters {
         )
     }
 
-    /// The table, for `--stats`.
+    /// The counters as a table, for `--stats`.
     pub fn table(&self) -> String {
         table(&self.lock(), self.started.elapsed())
     }

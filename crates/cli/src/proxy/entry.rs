@@ -4,7 +4,7 @@
 //! ```text
 //!   permit ─▶ accept ─▶ open a stream, within --connect-timeout ─▶ carry
 //! ```
-//! Without a permit nothing is accepted: clients wait in the backlog.
+//! Without a permit no socket is accepted: clients wait in the backlog.
 
 use std::io;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use super::plain::{Plain, PlainListener};
 use super::session::SharedSession;
 use super::shared::Shared;
 
-/// Accepts until the proxy drains.
+/// Accepts plain sockets until the proxy drains.
 pub async fn serve(listener: PlainListener, session: SharedSession, shared: Arc<Shared>) {
     select! {
         () = accept_all(&listener, &session, &shared) => {}
@@ -28,7 +28,7 @@ pub async fn serve(listener: PlainListener, session: SharedSession, shared: Arc<
 
 async fn accept_all(listener: &PlainListener, session: &SharedSession, shared: &Arc<Shared>) {
     loop {
-        // The semaphore is never closed.
+        // No code closes the semaphore, so acquiring cannot fail.
         let Ok(permit) = Arc::clone(&shared.places).acquire_owned().await else { return };
         match listener.accept().await {
             Ok(plain) => {
@@ -36,7 +36,8 @@ async fn accept_all(listener: &PlainListener, session: &SharedSession, shared: &
                 tokio::spawn(async move {
                     connect(plain, &session, &shared).await;
                     drop(open);
-                    // A panic of the task releases the permit as well.
+                    // The permit is a variable of the task, so a panic of the task releases it as
+                    // well.
                     drop(permit);
                 });
             }
@@ -45,7 +46,7 @@ async fn accept_all(listener: &PlainListener, session: &SharedSession, shared: &
     }
 }
 
-/// Connects and carries one connection.
+/// Opens a stream for one plain socket, and carries the connection.
 async fn connect(plain: Plain, session: &SharedSession, shared: &Shared) {
     let opened = select! {
         opened = timeout(shared.connect_timeout, session.open()) => opened,
@@ -62,7 +63,7 @@ async fn connect(plain: Plain, session: &SharedSession, shared: &Shared) {
     plain.reset_on_close();
 }
 
-/// Counts a failed accept, and pauses: at the limit of descriptors the listener stays ready.
+/// Counts a failed accept, and pauses: at the limit of descriptors the listener stays readable.
 async fn pause(error: &io::Error, shared: &Shared) {
     shared.failed(&format!(
         "accepting failed: {error}; if too many files are open, lower --connections or raise \
@@ -71,5 +72,5 @@ async fn pause(error: &io::Error, shared: &Shared) {
     sleep(ACCEPT_PAUSE).await;
 }
 
-/// Pause after a failed accept, in which others may close descriptors.
+/// Pause after a failed accept, during which other connections may close descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);

@@ -19,7 +19,7 @@ use super::plain::Plain;
 use super::shared::Shared;
 use super::{ENDING, LATE, UNREACHABLE};
 
-/// Accepts until the proxy drains.
+/// Accepts sessions until the proxy drains.
 pub async fn serve(mut listener: Listener, target: Address, shared: Arc<Shared>) {
     let target = Arc::new(target);
     select! {
@@ -31,7 +31,7 @@ pub async fn serve(mut listener: Listener, target: Address, shared: Arc<Shared>)
 async fn accept_all(listener: &mut Listener, target: &Arc<Address>, shared: &Arc<Shared>) {
     let sessions = Arc::new(Semaphore::new(SESSIONS_MAX));
     loop {
-        // The semaphore is never closed.
+        // No code closes the semaphore, so acquiring cannot fail.
         let Ok(permit) = Arc::clone(&sessions).acquire_owned().await else { return };
         match listener.accept().await {
             Ok(session) => {
@@ -58,7 +58,7 @@ async fn accept_all(listener: &mut Listener, target: &Arc<Address>, shared: &Arc
     }
 }
 
-/// Accepts the streams of one session until it or the proxy ends.
+/// Accepts the streams of one session until the session or the proxy ends.
 async fn serve_session(session: Session, target: &Arc<Address>, shared: &Arc<Shared>) {
     loop {
         let accepted = select! {
@@ -93,7 +93,7 @@ async fn serve_session(session: Session, target: &Arc<Address>, shared: &Arc<Sha
     }
 }
 
-/// Connects and carries one connection.
+/// Connects a plain socket for one stream, and carries the connection.
 async fn connect(mut stream: Stream, target: &Address, shared: &Shared) {
     let reached = select! {
         reached = timeout(shared.connect_timeout, reach(target, shared)) => reached,
@@ -119,18 +119,18 @@ async fn connect(mut stream: Stream, target: &Address, shared: &Shared) {
     stream.reset(code);
 }
 
-/// Connects a plain socket after a permit is free.
+/// Waits for a permit, and then connects a plain socket to the target.
 async fn reach<'a>(
     target: &Address,
     shared: &'a Shared,
 ) -> std::io::Result<(Plain, Option<tokio::sync::SemaphorePermit<'a>>)> {
-    // The semaphore is never closed.
+    // No code closes the semaphore, so acquiring cannot fail.
     let permit = shared.places.acquire().await.ok();
     Ok((Plain::connect(target).await?, permit))
 }
 
-/// Most sessions at once; further ones wait in the backlog.
+/// Upper bound of the sessions at the same time; further ones wait in the backlog.
 const SESSIONS_MAX: usize = 256;
 
-/// Pause after a failed accept, in which others may close descriptors.
+/// Pause after a failed accept, during which other sessions may close descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Output of the proxy on stderr. The caller never waits: a full pipe must not stop a connection.
+//! Output of the proxy on stderr. A caller never waits, because a full pipe must not stop a
+//! connection.
 //!
 //! ```text
 //!   print ──▶ ┌─ up to LINES_MAX lines ─┐ ──▶ thread `log` writes and may block
@@ -10,8 +11,9 @@
 //!
 //! # Invariants
 //!
-//! - Lines are written in the order of the calls, and all dropped lines are at one place.
-//! - The lock is never held while writing.
+//! - Lines are written in the order of the calls; lines dropped in a row leave one note in their
+//!   place.
+//! - No thread holds the lock while it writes.
 
 use std::collections::VecDeque;
 use std::io::Write;
@@ -32,17 +34,17 @@ struct Queue {
 #[derive(Debug, Default)]
 struct Lines {
     waiting: VecDeque<String>,
-    /// Lines dropped since the last queued one.
+    /// Number of lines that were dropped since the last line was queued.
     missing: u64,
-    /// The last line, which is not repeated.
+    /// The last printed line, which `print` does not repeat.
     last: String,
     is_closed: bool,
-    /// All lines are written, and no more will come.
+    /// Whether all lines are written, and no more will come.
     is_done: bool,
 }
 
 impl Log {
-    /// Starts a thread that writes to `out`.
+    /// Creates a log, and starts a thread that writes its lines to `out`.
     pub fn start(out: impl Write + Send + 'static) -> std::io::Result<Self> {
         let log = Self(Arc::default());
         let queue = Arc::clone(&log.0);
@@ -66,12 +68,12 @@ impl Log {
         self.0.changed.notify_all();
     }
 
-    /// Prints the last lines, and waits for up to `limit` until all are written. Later lines are
-    /// dropped.
+    /// Prints the last lines, and waits for up to `limit` until all are written. Lines printed
+    /// after that are dropped.
     pub fn finish(&self, last: &str, limit: Duration) {
         let deadline = Instant::now() + limit;
         let mut lines = self.0.lines();
-        // At most two lines, so the bound of the queue may be exceeded.
+        // At most two lines are added, so that the queue may exceed its bound by these.
         let gap = lines.gap();
         lines.waiting.extend(gap);
         lines.waiting.extend((!last.is_empty()).then(|| last.to_owned()));
@@ -93,7 +95,7 @@ impl Lines {
         if self.is_closed {
             return;
         }
-        // After a gap, the note about the gap comes first.
+        // After dropped lines, further lines are dropped until the note about them is written.
         if self.missing > 0 || self.waiting.len() >= LINES_MAX {
             self.missing += 1;
         } else {
@@ -101,12 +103,12 @@ impl Lines {
         }
     }
 
-    /// The next line to write.
+    /// Takes the next line to write; a note about dropped lines comes after the others.
     fn next(&mut self) -> Option<String> {
         self.waiting.pop_front().or_else(|| self.gap())
     }
 
-    /// The note about dropped lines.
+    /// The note about dropped lines, if lines were dropped.
     fn gap(&mut self) -> Option<String> {
         let missing = std::mem::take(&mut self.missing);
         let lines = if missing == 1 { "line is" } else { "lines are" };
@@ -126,7 +128,7 @@ impl Queue {
             if let Some(mut line) = lines.next() {
                 drop(lines);
                 line.push('\n');
-                // A failed write must not affect the connections.
+                // The error is ignored, because a failed write must not affect the connections.
                 let _ = out.write_all(line.as_bytes());
                 lines = self.lines();
             } else if lines.is_closed {
@@ -140,7 +142,7 @@ impl Queue {
     }
 }
 
-/// Most lines that wait to be printed.
+/// Upper bound of the lines that wait to be written.
 const LINES_MAX: usize = 256;
 
 #[cfg(test)]
@@ -149,7 +151,7 @@ mod tests {
     use std::io;
     use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
-    /// A reader of one line at a time.
+    /// A slow output: it passes on one line at a time, and then blocks until the test reads it.
     struct Slow(SyncSender<String>);
 
     impl Write for Slow {
@@ -197,10 +199,10 @@ mod tests {
         for number in 0..1000 {
             log.print(&number.to_string());
         }
-        // Without a limit it would block.
+        // The output is blocked, so without its limit `finish` would wait for ever.
         log.finish("table", Duration::ZERO);
         let lines = all(&reader);
-        // One line may have left the queue before the first was dropped.
+        // The thread may have taken one line from the queue before the first line was dropped.
         let missing = 1000 - (lines.len() - 2);
         assert!((LINES_MAX..=LINES_MAX + 1).contains(&(lines.len() - 2)), "{}", lines.len());
         assert_eq!(lines[lines.len() - 1], "table");

@@ -10,7 +10,7 @@
 //!   plain.rs    TCP and Unix sockets        stage.rs       running, draining, ending
 //!   shared.rs  counters.rs  log.rs                         shared by all connections
 //! ```
-//! It does not read the bytes that it carries, and holds only those in flight.
+//! The proxy does not interpret the bytes that it carries, and holds only those in flight.
 
 mod chunk;
 mod connection;
@@ -93,7 +93,7 @@ pub struct Arguments {
     quiet: bool,
 }
 
-/// Carries connections until a signal ends it.
+/// Carries connections until a signal ends the proxy.
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let route = match Route::decide(&arguments.listen, &arguments.to) {
         Ok(route) => route,
@@ -111,7 +111,8 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     };
     let runtime = runtime.context("starting the threads failed")?;
     let exit = runtime.block_on(proxy(arguments, route));
-    // The kernel still delivers sent bytes. Pending name lookups are not waited for.
+    // The kernel still delivers bytes that were sent. The shutdown does not wait for pending name
+    // lookups.
     runtime.shutdown_timeout(SHUTDOWN_TIME);
     exit
 }
@@ -137,7 +138,7 @@ async fn proxy(arguments: &Arguments, route: Route) -> Result<ExitCode> {
     let _first = signals.next().await;
     shared.print(&format!("stopping: waiting up to {:?} for open connections", arguments.drain));
     stage.send_replace(Stage::Draining);
-    // The end of this task removes the socket file.
+    // When the accepting task ends, it removes the socket file.
     let _ = serving.await;
     drop(alive);
     let second = select! {
@@ -167,7 +168,7 @@ async fn finish(
     }
 }
 
-/// Listens, and starts to accept.
+/// Binds the listener, and starts the tasks that accept and connect.
 fn start(
     arguments: &Arguments,
     route: Route,
@@ -203,8 +204,8 @@ fn bind(shm: &Address, config: &Config) -> Result<Listener, String> {
     Listener::bind_with(shm, config).map_err(|error| error.in_flags())
 }
 
-/// The configuration of the session. An unread connection must not block others: if its blocks
-/// occupy all memory, further messages overflow into the ring.
+/// The configuration of the session. A connection that is not read must not block others: if its
+/// blocks occupy all memory, further messages overflow into the ring.
 fn config(arguments: &Arguments) -> Config {
     arguments
         .channel
@@ -224,7 +225,7 @@ async fn report(every: Duration, shared: Arc<Shared>) {
     }
 }
 
-/// Longest wait for the last records of a session, and for the last lines on stderr.
+/// Longest time to wait for the last records of a session, and for the last lines on stderr.
 const SHUTDOWN_TIME: Duration = Duration::from_secs(1);
 
 const EXAMPLES: &str = "\
@@ -253,7 +254,7 @@ Exit codes:
   3  could not listen
   130, 143  a second signal ended it";
 
-// Codes of the RESET with which a proxy gives up a stream (SPEC 11.3).
+// Codes of the RESET by which a proxy gives up a stream (SPEC 11.3).
 
 /// The plain socket was reset, or failed.
 const RESET: u32 = 1;
@@ -266,7 +267,7 @@ const ENDING: u32 = 4;
 /// The program at the plain socket reads no more, but may still write.
 const READS_NO_MORE: u32 = 5;
 
-/// The text for the code of a connection that was never made.
+/// The text for the RESET code of a connection that was never established.
 const fn reset_reason(code: u32) -> &'static str {
     match code {
         UNREACHABLE => {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Plain sockets, TCP or Unix, of programs without Partywall.
 //!
-//! A reset passes through TCP only. A Unix socket has no reset: its peer reads the end and fails to
-//! write.
+//! Only TCP has resets. When a Unix socket is closed instead, its peer reads the end of the stream
+//! and fails to write.
 
 use std::io::{self, ErrorKind, IoSlice};
 use std::net::{Shutdown, TcpListener as StdTcpListener};
@@ -17,17 +17,17 @@ use partywall_sys::Family;
 use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream, tcp, unix};
 
-/// A plain socket of a program that is proxied.
+/// A plain socket to a program that does not use Partywall.
 #[derive(Debug)]
 pub enum Plain {
-    /// TCP with `TCP_NODELAY`.
+    /// A TCP socket with `TCP_NODELAY`.
     Tcp(TcpStream),
     /// A Unix socket.
     Unix(UnixStream),
 }
 
 impl Plain {
-    /// Connects, and waits while the backlog of the listener is full.
+    /// Connects to `address`, and waits while the backlog of a Unix listener is full.
     pub async fn connect(address: &Address) -> io::Result<Self> {
         let path = match address {
             Address::Path(path) => path.clone(),
@@ -40,7 +40,8 @@ impl Plain {
         };
         loop {
             match UnixStream::connect(&path).await {
-                // No event reports room in the backlog. The caller bounds the time.
+                // No event reports that the backlog has room, so the loop tries again. The caller
+                // bounds the time.
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {
                     tokio::time::sleep(BACKLOG_PERIOD).await;
                 }
@@ -54,7 +55,7 @@ impl Plain {
         Ok(Self::Tcp(stream))
     }
 
-    /// Splits the socket into its directions.
+    /// Splits the socket into its reading and its writing direction.
     pub fn split(&mut self) -> (PlainReader<'_>, PlainWriter<'_>) {
         match self {
             Self::Tcp(stream) => {
@@ -68,10 +69,10 @@ impl Plain {
         }
     }
 
-    /// Makes closing send a reset, if the socket has one.
+    /// Makes the close of the socket a reset, if it is a TCP socket.
     pub fn reset_on_close(&self) {
         if let Self::Tcp(stream) = self {
-            // Fails only on a broken socket.
+            // The error is ignored: setting the option fails only on a broken socket.
             #[allow(
                 deprecated,
                 reason = "zero never blocks; set_zero_linger asks for a newer tokio"
@@ -81,19 +82,19 @@ impl Plain {
     }
 }
 
-/// The direction from the program.
+/// The direction from the program to the proxy.
 pub enum PlainReader<'a> {
     Tcp(tcp::ReadHalf<'a>),
     Unix(unix::ReadHalf<'a>),
 }
 
-/// The direction to the program.
+/// The direction from the proxy to the program.
 pub enum PlainWriter<'a> {
     Tcp(tcp::WriteHalf<'a>),
     Unix(unix::WriteHalf<'a>),
 }
 
-/// Calls the same method on either kind of socket.
+/// Calls the same method on either kind of plain socket.
 macro_rules! on {
     ($socket:expr, $half:ident => $call:expr) => {
         match $socket {
@@ -115,7 +116,7 @@ impl PlainReader<'_> {
     }
 
     /// Shuts the reading direction down. On a Unix socket the next write of the program fails. TCP
-    /// cannot report this without ending the other direction, so nothing happens there.
+    /// cannot report that without ending the other direction, so on TCP the call does nothing.
     pub fn stop(&self) {
         let Self::Unix(half) = self else { return };
         let stream: &UnixStream = half.as_ref();
@@ -142,7 +143,7 @@ impl PlainWriter<'_> {
     }
 
     /// Whether a failed write means only that the program reads no more. On a Unix socket each
-    /// direction closes alone. On TCP the whole connection is gone.
+    /// direction closes alone. On TCP a failed write means that the whole connection has ended.
     pub fn reads_no_more(&self, error: &io::Error) -> bool {
         matches!(self, Self::Unix(_)) && error.kind() == ErrorKind::BrokenPipe
     }
@@ -178,10 +179,10 @@ impl AsyncWrite for PlainWriter<'_> {
     }
 }
 
-/// A listener for plain sockets. Dropping it removes its socket file.
+/// A listener for plain sockets. Dropping the value removes its socket file.
 #[derive(Debug)]
 pub struct PlainListener {
-    /// The owner of the socket file.
+    /// The listener that owns the socket file, and removes it on drop.
     listener: partywall_sys::Listener,
     accepting: Accepting,
 }
@@ -193,7 +194,7 @@ enum Accepting {
 }
 
 impl PlainListener {
-    /// Binds the address; one beyond loopback only with `allow_remote`.
+    /// Binds the address; an address other than loopback is refused without `allow_remote`.
     pub fn bind(address: &Address, mode: u32, allow_remote: bool) -> Result<Self, String> {
         let listener = match address {
             Address::Path(path) => partywall_sys::Listener::listen_unix_path(path, mode, BACKLOG),
@@ -221,7 +222,7 @@ impl PlainListener {
         bound.map_or_else(|| requested.clone(), Address::from)
     }
 
-    /// Accepts the next socket; it is cancel-safe.
+    /// Accepts the next socket. Cancel-safe.
     pub async fn accept(&self) -> io::Result<Plain> {
         match &self.accepting {
             Accepting::Tcp(listener) => Plain::tcp(listener.accept().await?.0),
@@ -240,7 +241,7 @@ impl Accepting {
     }
 }
 
-/// Pending connections; the system may allow fewer.
+/// Number of connections that may wait to be accepted; the system may allow fewer.
 const BACKLOG: i32 = 1024;
 
 /// Pause between two attempts while the backlog of a Unix listener is full.

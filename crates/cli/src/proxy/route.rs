@@ -15,36 +15,36 @@ use std::str::FromStr;
 
 use partywall::{Address, AddressError};
 
-/// An address with or without `plain:` before it.
+/// An address, which may have `plain:` before it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Endpoint {
-    /// The address after `plain:`, if that is there.
+    /// The address without the prefix `plain:`.
     pub address: Address,
-    /// Whether `plain:` is before it.
+    /// Whether the address had the prefix `plain:`.
     pub is_plain: bool,
 }
 
 /// The direction of a proxy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Route {
-    /// From plain sockets to a session.
+    /// The proxy accepts plain sockets, and carries them over a session.
     In {
         /// The address of the plain listener.
         plain: Address,
-        /// The address of the other proxy.
+        /// The address at which the other proxy accepts sessions.
         shm: Address,
     },
-    /// From sessions to plain sockets.
+    /// The proxy accepts sessions, and carries their streams to plain sockets.
     Out {
-        /// The address of the listener for sessions.
+        /// The address at which this proxy accepts sessions.
         shm: Address,
-        /// The target of plain sockets.
+        /// The address to which plain sockets are connected.
         plain: Address,
     },
 }
 
 impl Route {
-    /// Decides which side is plain; the error says how to write it.
+    /// Decides which side is plain; the error says how to state it.
     pub fn decide(listen: &Endpoint, to: &Endpoint) -> Result<Self, String> {
         let is_plain = match (listen.is_plain, to.is_plain) {
             (true, true) => {
@@ -101,7 +101,7 @@ impl fmt::Display for Endpoint {
     }
 }
 
-/// The prefix of an address without Partywall, as in `echo`.
+/// The prefix of an address that programs without Partywall use, as in `echo`.
 const PLAIN: &str = "plain:";
 
 #[cfg(test)]

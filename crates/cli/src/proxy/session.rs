@@ -6,8 +6,8 @@
 //!      ▲  └─ fails ─────────▶ back-off: 10 ms, 20 ms, … 1 s ◀─┘
 //!      └──────────────────────────┘
 //! ```
-//! New connections wait for the next session meanwhile. The connections of a session whose peer
-//! drains stay with it.
+//! While there is no session, new connections wait for the next one. If the peer of a session
+//! drains, the session keeps its connections.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -23,11 +23,11 @@ use crate::command::advice::InFlags;
 use super::ENDING;
 use super::shared::Shared;
 
-/// A handle that opens streams on the present session.
+/// A handle that opens streams on the current session.
 #[derive(Clone, Debug)]
 pub struct SharedSession(watch::Receiver<Option<Session>>);
 
-/// Connects the session, and reconnects it.
+/// Connects the session with the other proxy, and connects it again whenever it ends.
 #[derive(Debug)]
 pub struct Supervisor {
     target: Address,
@@ -36,13 +36,14 @@ pub struct Supervisor {
 }
 
 impl SharedSession {
-    /// A session that is connected once [`Supervisor::run`] runs.
+    /// A supervisor and a handle of its session, which is connected once [`Supervisor::run`] runs.
     pub fn new(target: Address, config: Config) -> (Supervisor, Self) {
         let (current, session) = watch::channel(None);
         (Supervisor { target, config, current }, Self(session))
     }
 
-    /// Opens a stream on the session or on the next one. The caller bounds the time.
+    /// Opens a stream on the current session; if there is none, waits for the next. The caller
+    /// bounds the time.
     pub async fn open(&self) -> Result<Stream, String> {
         let gone = |_| "the proxy is ending".to_owned();
         let mut current = self.0.clone();
@@ -113,9 +114,9 @@ async fn ended(session: &Session) -> String {
     }
 }
 
-/// Shortest pause between two attempts; it doubles each time.
+/// Shortest pause between two attempts to connect; it doubles after each failure.
 const PAUSE_MIN: Duration = Duration::from_millis(10);
 
-/// The longest pause between attempts. After a session that lasted longer, the shortest pause comes
-/// first again.
+/// Longest pause between two attempts to connect. If a session lasted longer than this, the next
+/// pause is the shortest again.
 const PAUSE_MAX: Duration = Duration::from_secs(1);

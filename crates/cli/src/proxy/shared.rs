@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `Shared`: the state of all connections of a proxy.
+//! `Shared`: the state that all connections of a proxy share.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,22 +10,23 @@ use super::counters::Counters;
 use super::log::Log;
 use super::stage::Stages;
 
-/// Limits, counters and the stage.
+/// Limits, counters and stage of a proxy.
 #[derive(Debug)]
 pub struct Shared {
     /// The counters of all connections.
     pub counters: Counters,
     /// The stage of the proxy.
     pub stages: Stages,
-    /// One permit per connection.
+    /// One permit for each connection that may be open.
     pub places: Arc<Semaphore>,
-    /// Longest time to connect.
+    /// Longest time to connect the other side of a connection.
     pub connect_timeout: Duration,
-    /// The lines for stderr.
+    /// The log, which prints lines on stderr.
     pub log: Log,
-    /// Whether events are not printed.
+    /// Whether events are not printed, because of `--quiet`.
     is_quiet: bool,
-    /// Dropped with the last connection.
+    /// A channel that closes when the last connection is dropped, so that the proxy can wait for
+    /// that.
     alive: mpsc::WeakSender<()>,
 }
 
@@ -37,7 +38,7 @@ pub struct Open {
 }
 
 impl Shared {
-    /// The state for at most `connections`.
+    /// The state of a proxy with at most `connections` connections.
     pub fn new(
         stages: Stages,
         connections: usize,
@@ -56,19 +57,19 @@ impl Shared {
         }
     }
 
-    /// Counts a connection for as long as the result lives.
+    /// Counts a connection as open for as long as the result lives.
     pub fn begin(self: &Arc<Self>) -> Open {
         self.counters.begin();
         Open { shared: Arc::clone(self), _alive: self.alive.upgrade() }
     }
 
-    /// Counts a connection that could not be made, and prints the reason.
+    /// Counts a connection that could not be established, and prints the reason.
     pub fn failed(&self, why: &str) {
         self.counters.lock().failures += 1;
         self.print(why);
     }
 
-    /// Prints an event on stderr, unless it equals the last line.
+    /// Prints an event on stderr, unless it equals the last printed line.
     pub fn print(&self, line: &str) {
         if !self.is_quiet {
             self.log.print(line);

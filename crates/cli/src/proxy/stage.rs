@@ -12,23 +12,23 @@ use tokio::select;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 
-/// How far the proxy has come towards its end.
+/// The stage of a proxy on its way to its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Stage {
-    /// Connections are accepted.
+    /// The proxy accepts connections.
     Running,
-    /// No more are accepted; open ones continue.
+    /// The proxy accepts no more connections; open ones continue.
     Draining,
-    /// Open ones are reset.
+    /// The proxy resets the connections that are still open.
     Ending,
 }
 
-/// A receiver of the stage.
+/// A receiver that follows the stage of the proxy.
 #[derive(Clone, Debug)]
 pub struct Stages(watch::Receiver<Stage>);
 
 impl Stages {
-    /// The first stage, and a sender for the next ones.
+    /// A receiver at the first stage, and the sender that sets the next stages.
     pub fn new() -> (watch::Sender<Stage>, Self) {
         let (sender, receiver) = watch::channel(Stage::Running);
         (sender, Self(receiver))
@@ -45,12 +45,12 @@ impl Stages {
     }
 
     async fn reached(&self, stage: Stage) {
-        // A dropped sender means that the proxy ends.
+        // The error is ignored: a dropped sender means that the proxy ends.
         let _ = self.0.clone().wait_for(|now| *now >= stage).await;
     }
 }
 
-/// The signals SIGINT and SIGTERM as futures.
+/// The signals SIGINT and SIGTERM, which tasks can await.
 #[derive(Debug)]
 pub struct Signals {
     interrupt: Signal,
@@ -58,7 +58,7 @@ pub struct Signals {
 }
 
 impl Signals {
-    /// Handles the signals from now on.
+    /// Catches SIGINT and SIGTERM from now on.
     pub fn new() -> io::Result<Self> {
         Ok(Self {
             interrupt: signal(SignalKind::interrupt())?,

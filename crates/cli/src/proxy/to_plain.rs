@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! One direction of a connection: from the stream to the plain socket.
+//! One direction of a proxied connection: from the stream to the plain socket.
 //!
 //! ```text
 //!   recv, then all queued messages ─▶ one writev from their memory ─▶ release
 //! ```
-//! Received and unwritten are at most [`BATCH_BYTES`] and one message. While the program does not
+//! At most [`BATCH_BYTES`] and one message are received but not written. While the program does not
 //! read, no message is received, so the peer runs out of credit and stops reading its own socket.
 
 use std::io::{self, ErrorKind, IoSlice};
@@ -17,22 +17,22 @@ use tokio::select;
 use super::counters::Counters;
 use super::plain::PlainWriter;
 
-/// The end of this direction.
+/// How the direction to the plain socket ended.
 #[derive(Debug)]
 pub enum Ended {
     /// The peer has finished; the plain socket is shut down for writing.
     Finished,
-    /// The plain socket is broken.
+    /// The plain socket has failed or was reset.
     Broken,
     /// The program reads no more; it may still write.
     ReadsNoMore,
-    /// The peer reset the stream.
+    /// The peer reset the stream, with this code.
     Reset(u32),
     /// The session has ended.
     Over,
 }
 
-/// Carries bytes until the end.
+/// Carries bytes from the stream to the plain socket until the direction ends.
 pub async fn copy(
     writer: &mut PlainWriter<'_>,
     recv: &mut RecvStream,
@@ -41,7 +41,7 @@ pub async fn copy(
     match copy_all(writer, recv, counters).await {
         Err(Ended::Finished) => match writer.shutdown().await {
             Ok(()) => Ended::Finished,
-            // The program has closed it already.
+            // The program has closed the socket already.
             Err(error) if error.kind() == ErrorKind::NotConnected => Ended::Finished,
             Err(_) => Ended::Broken,
         },
@@ -78,14 +78,14 @@ async fn copy_all(
 fn receive_queued(batch: &mut Vec<Message>, recv: &mut RecvStream) {
     let mut bytes: usize = batch.iter().map(|message| message.len()).sum();
     while batch.len() < BATCH_MESSAGES && bytes < BATCH_BYTES {
-        // The next `recv` reports the end again.
+        // The end of the stream is ignored for now, because the next `recv` reports it again.
         let Ok(Some(message)) = recv.try_recv() else { return };
         bytes += message.len();
         batch.push(message);
     }
 }
 
-/// Writes all messages with vectored writes.
+/// Writes all messages of the batch with vectored writes.
 async fn write_all(writer: &mut PlainWriter<'_>, batch: &[Message]) -> io::Result<()> {
     let (mut index, mut offset) = (0, 0);
     loop {
@@ -130,8 +130,8 @@ impl From<StreamRecvError> for Ended {
     }
 }
 
-/// Messages of one vectored write.
+/// Upper bound of the messages in one vectored write.
 const BATCH_MESSAGES: usize = 16;
 
-/// Bytes at which a batch is complete.
+/// Number of bytes at which a batch is complete.
 const BATCH_BYTES: usize = 256 << 10;

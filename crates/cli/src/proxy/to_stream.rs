@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! One direction of a connection: from the plain socket to the stream.
+//! One direction of a proxied connection: from the plain socket to the stream.
 //!
 //! ```text
 //!   after short reads   read ─▶ [1 KiB on the stack] ─▶ copied into the ring
 //!   after long reads    readable ─▶ reserve ─▶ read into it ─▶ truncate, commit
 //! ```
-//! At most one chunk is read and not sent. Without credit nothing is read, so the program at the
+//! At most one chunk is read but not sent. Without credit no bytes are read, so the program at the
 //! plain socket has to wait. Memory is reserved only when the socket is readable.
 
 use std::future::poll_fn;
@@ -23,20 +23,20 @@ use super::chunk::{Chunk, SHORT_BYTES};
 use super::counters::Counters;
 use super::plain::PlainReader;
 
-/// The end of this direction.
+/// How the direction from the plain socket ended.
 #[derive(Debug)]
 pub enum Ended {
     /// The program has finished; the caller closes the stream.
     Finished,
-    /// The plain socket is broken.
+    /// The plain socket has failed or was reset.
     Broken,
-    /// The peer stopped the stream.
+    /// The peer stopped the stream, with this code.
     Stopped(u32),
     /// The session has ended.
     Over,
 }
 
-/// Carries bytes until the end.
+/// Carries bytes from the plain socket to the stream until the direction ends.
 pub async fn copy(
     reader: &mut PlainReader<'_>,
     send: &mut SendStream,
@@ -59,7 +59,7 @@ pub async fn copy(
     }
 }
 
-/// Reads to the stack; the bytes go through the ring.
+/// Reads into a buffer on the stack, and sends the bytes through the ring.
 async fn copy_short(reader: &mut PlainReader<'_>, send: &mut SendStream) -> Result<usize, Ended> {
     let mut short = [0; SHORT_BYTES];
     let count = select! {
@@ -73,7 +73,7 @@ async fn copy_short(reader: &mut PlainReader<'_>, send: &mut SendStream) -> Resu
     Ok(count)
 }
 
-/// Reads into shared memory, where the peer reads the bytes.
+/// Reads directly into shared memory, from which the peer reads the bytes.
 async fn copy_long(
     reader: &mut PlainReader<'_>,
     send: &mut SendStream,
@@ -88,8 +88,8 @@ async fn copy_long(
         let mut reserved = unless_broken(reader, send.reserve(room)).await?;
         let Some(read) = read_now(reader, &mut reserved).await else {
             drop(reserved);
-            // The socket was not readable, or the budget of this task is used up: yielding renews
-            // it.
+            // The socket was not readable, or tokio's budget of this task is used up: yielding
+            // renews the budget.
             yield_now().await;
             continue;
         };
@@ -98,7 +98,8 @@ async fn copy_long(
             reserved.truncate(count);
             unless_broken(reader, reserved.commit()).await?;
         } else if count > 0 {
-            // A few bytes must not occupy a large block.
+            // A few bytes must not occupy a large block, so they are copied, and the block is
+            // freed.
             let little = reserved[..count].to_vec();
             drop(reserved);
             unless_broken(reader, send.send(&little)).await?;
@@ -107,7 +108,7 @@ async fn copy_long(
     }
 }
 
-/// Reads without waiting; `None` if nothing is readable.
+/// Reads without waiting; `None` if the socket has no bytes.
 async fn read_now(reader: &mut PlainReader<'_>, into: &mut [u8]) -> Option<io::Result<usize>> {
     poll_fn(|context| {
         let mut buffer = ReadBuf::new(into);
@@ -120,7 +121,8 @@ async fn read_now(reader: &mut PlainReader<'_>, into: &mut [u8]) -> Option<io::R
     .await
 }
 
-/// Waits for room or for a broken plain socket, which no reader would notice meanwhile.
+/// Waits for room in the stream, or until the plain socket is broken: without a reader no other
+/// code would notice that.
 async fn unless_broken<T>(
     reader: &PlainReader<'_>,
     sending: impl Future<Output = Result<T, StreamSendError>>,
@@ -153,5 +155,5 @@ impl From<SessionError> for Ended {
     }
 }
 
-/// A block is too large if less than one in this many bytes is used.
+/// A block counts as too large for a read that uses less than one in this many of its bytes.
 const WASTE_MAX: usize = 4;

@@ -6,9 +6,9 @@
 //!    ▲        └───── broken, and a process may change it ─┐         ▲
 //!    └───────────── a few times ──────────────────────────┴─────────┘ only faults of all copies
 //! ```
-//! A copy of changing memory mixes several moments: a fault that is not in the next copy was a
-//! change in progress. Slices in no list and in no queue have leaked if no process has the region.
-//! Otherwise a process may hold them.
+//! A copy of memory that changes mixes several moments: a fault that is not in the next copy was a
+//! change in progress. Slices in no list and in no queue have leaked if no process has the region
+//! open. Otherwise a process may hold them.
 
 use super::memory::Memory;
 use super::pair::{Group, pair};
@@ -37,21 +37,21 @@ pub struct Arguments {
     json: bool,
 }
 
-/// The copies and the reports on them.
+/// Copies of shared memory, and the reports on their content.
 pub struct Dump {
-    /// The groups, each with its report.
+    /// The groups of regions that belong together, each with its report.
     pub groups: Vec<(Group, Report)>,
-    /// Memory with the name of a region that is none, with the reason.
+    /// Memory that has the name of a region but is no region, each with the reason.
     pub unrecognised: Vec<(Memory, String)>,
-    /// Names of memory that could not be copied, with the reason.
+    /// Names of memory that could not be copied, each with the reason.
     pub unreadable: Vec<(String, String)>,
-    /// The processes that have it, among those that may be inspected.
+    /// The processes that have the memory open or mapped, among those that may be inspected.
     pub processes: Vec<u32>,
-    /// Whether a fault was in some of the copies only, because the memory changed meanwhile.
+    /// Whether a fault was in only some of the copies, because the memory changed meanwhile.
     pub moves: bool,
 }
 
-/// Inspects the memory that the arguments name and prints it.
+/// Inspects the memory that the arguments name, and prints the reports.
 pub fn run(arguments: &Arguments) -> ExitCode {
     report::conclude(inspect_and_print(arguments))
 }
@@ -92,8 +92,8 @@ impl Dump {
             }
         };
         let (paired, mut unrecognised) = pair(memories);
-        // Any program may have files in /dev/shm: only those with the name of a region should be
-        // one.
+        // Any program may have files in /dev/shm. Only a file that is named like a region is
+        // reported if it is none.
         unrecognised.retain(|(memory, _)| memory.family().len() != memory.name.len());
         let mut groups = Vec::with_capacity(paired.len());
         for group in paired {
@@ -113,7 +113,7 @@ impl Dump {
         Ok(Self { groups, unrecognised, unreadable, processes, moves: false })
     }
 
-    /// Whether a process may change the memory.
+    /// Whether a process has the memory, and so may change it.
     pub fn is_live(&self) -> bool {
         !self.processes.is_empty()
     }
@@ -123,7 +123,7 @@ impl Dump {
             || self.groups.iter().any(|(_, report)| !report.broken.is_empty())
     }
 
-    /// Keeps only the faults that an earlier copy has as well.
+    /// Keeps only the faults that the earlier copy has, too.
     fn keep_faults_of(&mut self, earlier: &Self) {
         let (before, now) = (earlier.broken(), self.broken());
         self.moves = earlier.moves || before != now;
@@ -136,19 +136,19 @@ impl Dump {
         self.groups.iter().flat_map(|(_, report)| report.broken.iter().cloned()).collect()
     }
 
-    /// The number of slices of a group that no process can return.
+    /// Number of slices of a group that have leaked: no process can free them.
     pub fn leaked(&self, report: &Report) -> usize {
         if self.is_live() { 0 } else { report.unaccounted().count() }
     }
 
-    /// Whether nothing is broken and nothing has leaked.
+    /// Whether no region is broken and no slice has leaked.
     pub fn is_sound(&self) -> bool {
         !self.is_broken() && self.groups.iter().all(|(_, report)| self.leaked(report) == 0)
     }
 
     fn text(&self) -> String {
         let mut text = String::new();
-        // Writing to a string does not fail.
+        // Writing to a string cannot fail.
         for (group, report) in &self.groups {
             for (number, memory) in group.memories().enumerate() {
                 let kind = match (&group.buffers, number) {
@@ -205,9 +205,9 @@ impl Dump {
     }
 }
 
-/// Most copies of changing memory until one is sound.
+/// Upper bound of the copies of memory that changes, until one copy is sound.
 const COPIES_MAX: u32 = 5;
-/// Pause between two copies.
+/// Pause between two copies of the inspected memory.
 const PAUSE: Duration = Duration::from_millis(20);
 
 const HELP: &str = "\

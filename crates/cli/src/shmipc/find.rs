@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The files of the family of a given file, in the same directory.
+//! Finds the files of a family: the regions of one connection, in the directory of a given file.
 //!
 //! ```text
 //!   …_buffer  ─▶ itself, and …_queue_0, …_queue_1 next to it, or those of --queue
@@ -14,11 +14,12 @@ use std::collections::HashSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The file at `path` with its family, and the identities of these files.
+/// Reads the file at `path` and the other files of its family; also returns the identities of these
+/// files.
 ///
 /// # Errors
 ///
-/// If a file cannot be read or is no region.
+/// If the file at `path` or one of `queues` cannot be read, or is no region.
 pub fn of_file(path: &Path, queues: &[PathBuf]) -> Result<(Vec<Memory>, HashSet<Identity>)> {
     let (mut memories, mut files) = (Vec::new(), HashSet::new());
     let named = read(path, &mut files)?;
@@ -38,7 +39,8 @@ pub fn of_file(path: &Path, queues: &[PathBuf]) -> Result<(Vec<Memory>, HashSet<
     }
     if queues.is_empty() {
         for kin in kin_of(path) {
-            // The file may be removed meanwhile. Other files with such names are skipped.
+            // A file that was removed meanwhile is skipped, and so is one that is no region despite
+            // its name.
             let Ok(kin) = read(&kin, &mut files) else { continue };
             if !matches!(kin.kind(), Kind::Neither(_)) {
                 memories.push(kin);
@@ -60,7 +62,7 @@ fn read(path: &Path, files: &mut HashSet<Identity>) -> Result<Memory> {
     Ok(Memory { source: name.clone(), name, bytes })
 }
 
-/// The other files of its family, by name.
+/// Paths of the other files in the family of the file at `path`, found by name.
 fn kin_of(path: &Path) -> Vec<PathBuf> {
     let Some(own) = path.file_name().and_then(|name| name.to_str()) else { return Vec::new() };
     let directory = match path.parent() {
@@ -81,5 +83,5 @@ fn kin_of(path: &Path) -> Vec<PathBuf> {
     kin
 }
 
-/// Most queues of one region; a pool has fewer sessions.
+/// Upper bound of the queues of one buffer region; a pool has fewer sessions.
 const KIN_MAX: usize = 1024;

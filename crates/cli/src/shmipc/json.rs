@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A dump as JSON, with all slices and elements; the text shows only the first of many.
+//! A dump as JSON, with all slices and elements; the output as text shows only the first of many.
 
 use super::dump::Dump;
 use super::pair::Group;
@@ -8,7 +8,7 @@ use anyhow::Result;
 use partywall_shmipc::regions::{ListReport, QueueReport, Report, RingReport, SliceReport};
 use serde::Serialize;
 
-/// One JSON object and a newline.
+/// The dump as one JSON object, followed by a newline.
 pub fn text(dump: &Dump) -> Result<String> {
     let whole = Whole {
         version: partywall_bench::VERSION,
@@ -46,7 +46,7 @@ struct Unusable<'a> {
 
 #[derive(Serialize)]
 struct BufferRegion<'a> {
-    /// `null` if only queues were found.
+    /// The buffer region; `null` if only queues were found.
     buffers: Option<Place<'a>>,
     lists: Vec<List>,
     queues: Vec<Queue<'a>>,
@@ -83,7 +83,7 @@ struct Slice {
     size: u32,
     start: u32,
     next: u32,
-    /// `null` if the slice is in no pending message.
+    /// Stream of the slice's pending message; `null` if the slice is in no pending message.
     stream: Option<u32>,
     first_bytes: Vec<u8>,
 }

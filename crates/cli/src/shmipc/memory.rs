@@ -1,41 +1,42 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `Memory`: a copied file or memfd, and its kind of region.
+//! `Memory`: a copy of a file or memfd, and the kind of region that it holds.
 //!
 //! ```text
 //!   name    /dev/shm/shmipc_4242_buffer    /dev/shm/shmipc_4242_queue_0
 //!           └──────── family ──┘           └──────── family ──┘
 //! ```
 //!
-//! The contents decide the kind, never the name. A region of buffers is tried first, because its
-//! beginning could pass for a very short queue.
+//! The contents decide the kind, never the name. The buffer region is tried first, because its
+//! first bytes could pass for a very short queue.
 
 use partywall_shmipc::regions::{Queue, QueueLayout, inspect};
 
-/// A file or a memfd, copied.
+/// A copy of a file or memfd.
 #[derive(Clone, Debug)]
 pub struct Memory {
-    /// The path, or the name of the memfd.
+    /// Path of the file, or name of the memfd.
     pub name: String,
-    /// The source of the copy.
+    /// Where the bytes were copied from.
     pub source: String,
     /// The bytes at the time of the copy.
     pub bytes: Vec<u8>,
 }
 
-/// The kind of a memory.
+/// The kind of region that a memory holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// A region of buffers.
+    /// A buffer region.
     Buffers,
-    /// A region of two queues.
+    /// A queue region, with a queue in each direction.
     Queues,
-    /// Neither, with the reason why it is no region of buffers.
+    /// Neither kind, with the reason why the memory is no buffer region.
     Neither(String),
 }
 
 impl Memory {
-    /// A copy of a mapping. A mapping consists of whole pages, so it may be longer than the region.
-    /// A region of queues is cut to its own size, because its second queue begins at the middle.
+    /// A memory that was copied from a mapping. A mapping consists of whole pages, so it may be
+    /// longer than the region. A queue region is cut to its own size, because its second queue
+    /// begins at the middle.
     pub fn of_mapping(name: String, source: String, bytes: Vec<u8>) -> Self {
         let mut memory = Self { name, source, bytes };
         let is_neither = matches!(memory.kind(), Kind::Neither(_));
@@ -45,7 +46,7 @@ impl Memory {
         memory
     }
 
-    /// The size of the queues, if less than a page follows them.
+    /// Size of the queue region in bytes, if less than a page follows it.
     fn queues_bytes(&self) -> Option<usize> {
         let first = self.capacity(0).filter(|entries| *entries != 0)?;
         let (least, most) = sizes(first);
@@ -60,7 +61,7 @@ impl Memory {
         Some(u32::from_ne_bytes(*self.bytes.get(at..)?.first_chunk()?))
     }
 
-    /// The kind of region.
+    /// The kind of region that the bytes hold.
     pub fn kind(&self) -> Kind {
         match inspect(&self.bytes, &[], LAYOUT) {
             Ok(_) => Kind::Buffers,
@@ -69,8 +70,8 @@ impl Memory {
         }
     }
 
-    /// Whether the size fits two queues of the capacity in the first bytes, and both have that
-    /// capacity.
+    /// Whether the memory is as large as two queues of the capacity in its first bytes, and both
+    /// queues state that capacity.
     fn has_queues(&self) -> bool {
         let Some(entries) = self.capacity(0) else { return false };
         let (least, most) = sizes(entries);
@@ -86,14 +87,15 @@ impl Memory {
     }
 }
 
-/// The smallest and largest size of a region with two queues of `entries`: peers round less than we
-/// do.
+/// Smallest and largest size in bytes of a region with two queues of `entries`: other
+/// implementations round less than Partywall.
 fn sizes(entries: u32) -> (u64, u64) {
     let least = u64::from(entries) * 2 * ELEMENT_BYTES + 2 * HEADER_BYTES;
     (least, Queue::size_bytes(entries).map_or(0, |bytes| bytes as u64))
 }
 
-/// The common part of the names of the regions of one connection; the whole name for other files.
+/// The common part of the names of the regions of one connection; the whole name for a file that is
+/// not named like a region.
 pub fn family(name: &str) -> &str {
     if let Some(family) = name.strip_suffix("_buffer") {
         return family;
@@ -104,7 +106,7 @@ pub fn family(name: &str) -> &str {
     }
 }
 
-/// Whether regions of shmipc have such names.
+/// Whether `name` is one that regions of shmipc have.
 pub fn is_named_like_a_region(name: &str) -> bool {
     family(name).len() != name.len()
 }
@@ -113,13 +115,13 @@ fn is_number(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())
 }
 
-/// The layout of this machine, on which the regions were made.
+/// The layout of queues on this machine, which created the regions.
 pub const LAYOUT: QueueLayout = QueueLayout::NATIVE;
-/// Bytes of an element in a queue.
+/// Size in bytes of an element of a queue.
 const ELEMENT_BYTES: u64 = 12;
-/// Bytes before the elements of each direction.
+/// Size in bytes of the header before the elements of each queue.
 const HEADER_BYTES: u64 = 24;
-/// Largest page size of any system.
+/// Largest page size of any system, in bytes.
 const PAGE_BYTES_MOST: usize = 65_536;
 
 #[cfg(test)]
@@ -176,7 +178,8 @@ mod tests {
                 "{size} in {mapping}"
             );
         }
-        // More than a page, or no second queue in the middle: unchanged.
+        // If more than a page follows the region, or there is no second queue in the middle, the
+        // bytes stay unchanged.
         assert_eq!(mapped(432, 432 + 65_536, 16).bytes.len(), 432 + 65_536);
         assert_eq!(mapped(440, 4096, 16).bytes.len(), 4096);
     }

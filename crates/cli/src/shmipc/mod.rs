@@ -6,7 +6,7 @@
 //!          PID ── process.rs ─┴▶ Memory ─ pair.rs ─▶ check ─▶ dump.rs ─▶ text, or json.rs
 //!                                memory.rs
 //! ```
-//! It reads copies, and maps, locks or changes nothing of the inspected memory.
+//! The command works on copies, and does not map, lock or change the inspected memory.
 
 mod dump;
 mod find;
@@ -33,7 +33,7 @@ enum Task {
     Dump(dump::Arguments),
 }
 
-/// Runs the task of the arguments.
+/// Runs the subcommand that the arguments name.
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     match &arguments.task {
         Task::Dump(arguments) => Ok(dump::run(arguments)),

@@ -1,27 +1,27 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `Group`: a region of buffers with its queues, and the report on them.
+//! `Group`: a buffer region with the queues that refer to it, and the report on them.
 //!
 //! ```text
 //!   …_buffer ◀── …_queue_0, …_queue_1        one family
 //!   the only region      ◀── queues without a family
 //! ```
-//! Queues without their region are checked alone.
+//! Queues whose buffer region is missing are checked alone.
 
 use super::memory::{Kind, LAYOUT, Memory};
 use anyhow::{Context, Result};
 use partywall_shmipc::regions::{Backing, BufferRegion, Class, Report, inspect, read_memory};
 use std::os::fd::AsRawFd;
 
-/// A region of buffers with its queues.
+/// A buffer region with its queues.
 #[derive(Clone, Debug, Default)]
 pub struct Group {
-    /// The buffers, if they were found.
+    /// The buffer region, if it was found.
     pub buffers: Option<Memory>,
-    /// The queues whose elements point into them.
+    /// The queue regions whose elements refer to the buffer region.
     pub queues: Vec<Memory>,
 }
 
-/// Groups the copies; the rest is neither buffers nor queues, each with the reason.
+/// Groups the copies. The second list has the copies that are no region, each with the reason.
 pub fn pair(memories: Vec<Memory>) -> (Vec<Group>, Vec<(Memory, String)>) {
     let (mut groups, mut queues, mut others) = (Vec::<Group>::new(), Vec::new(), Vec::new());
     for memory in memories {
@@ -51,7 +51,7 @@ pub fn pair(memories: Vec<Memory>) -> (Vec<Group>, Vec<(Memory, String)>) {
 }
 
 impl Group {
-    /// Inspects the contents; the report has no lists without buffers.
+    /// Inspects the content of the group. Without a buffer region, the report has no lists.
     pub fn inspect(&self) -> Result<Report> {
         let queues: Vec<&[u8]> = self.queues.iter().map(|queue| &*queue.bytes).collect();
         let Some(buffers) = &self.buffers else { return inspect_without_buffers(&queues) };
@@ -59,13 +59,14 @@ impl Group {
         report.with_context(|| format!("{} is damaged", buffers.name))
     }
 
-    /// All memory of the group, buffers first.
+    /// All memory of the group, the buffer region first.
     pub fn memories(&self) -> impl Iterator<Item = &Memory> {
         self.buffers.iter().chain(&self.queues)
     }
 }
 
-/// Checks queues with an empty region, so that only faults of the queues themselves count.
+/// Checks queues against an empty buffer region, so that only faults of the queues themselves
+/// count.
 fn inspect_without_buffers(queues: &[&[u8]]) -> Result<Report> {
     let (backing, map) = Backing::create_memfd("/empty", EMPTY_BYTES)?;
     BufferRegion::create(map, &EMPTY_CLASSES).context("making an empty region")?;

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The regions of a process and the processes that have a region, from /proc.
+//! Finds the regions of a process, and the processes that have a region, in /proc.
 //!
 //! ```text
 //!   /proc/PID/fd/N    ─▶ memfd:shmipc…, /dev/shm/…, …_buffer, …_queue_N ─▶ read by that link
 //!   /proc/PID/maps    ─▶ the same, mapped without a descriptor         ─▶ read from /proc/PID/mem
 //! ```
-//! Files are opened for reading only. The contents decide later which of them are regions.
+//! Files are opened for reading only. Their content decides later which of them are regions.
 
 use super::memory::{Memory, is_named_like_a_region};
 use anyhow::{Context, Result, bail};
@@ -19,16 +19,16 @@ use std::path::Path;
 /// The identity of a file: device and inode.
 pub type Identity = (u64, u64);
 
-/// The memory of a process.
+/// The shared memory that a process has open or mapped.
 #[derive(Debug, Default)]
 pub struct Owned {
     /// Copies of all memory that could be read.
     pub memories: Vec<Memory>,
-    /// Names of memory that could not be copied, with the reason.
+    /// Names of memory that could not be copied, each with the reason.
     pub unreadable: Vec<(String, String)>,
 }
 
-/// The identity of a file.
+/// The identity of a file, from its metadata.
 pub fn identity(metadata: &Metadata) -> Identity {
     (metadata.dev(), metadata.ino())
 }
@@ -37,7 +37,7 @@ pub fn identity(metadata: &Metadata) -> Identity {
 ///
 /// # Errors
 ///
-/// If there is no such process, or it may not be inspected.
+/// If there is no such process, or this process may not inspect it.
 pub fn of_process(pid: u32) -> Result<Owned> {
     let directory = format!("/proc/{pid}");
     if !Path::new(&directory).exists() {
@@ -54,14 +54,15 @@ pub fn of_process(pid: u32) -> Result<Owned> {
     let (mut owned, mut seen) = (Owned::default(), HashSet::new());
     for entry in fs::read_dir(format!("{directory}/fd")).map_err(explain)?.flatten() {
         let link = match fs::read_link(entry.path()) {
-            // The directory may be readable to root where its entries are not.
+            // Root may be able to read the directory, but not its entries.
             Err(error) if error.kind() == ErrorKind::PermissionDenied => {
                 return Err(explain(error));
             }
             link => link.ok(),
         };
         let Some(name) = link.and_then(|name| region_name(&name)) else { continue };
-        // The descriptor may be closed meanwhile, or belong to no file.
+        // The process may have closed the descriptor meanwhile, or the descriptor refers to no
+        // file.
         let Ok(metadata) = fs::metadata(entry.path()) else { continue };
         if metadata.is_file() && seen.insert(identity(&metadata)) {
             let source = entry.path().display().to_string();
@@ -81,13 +82,14 @@ pub fn of_process(pid: u32) -> Result<Owned> {
     Ok(owned)
 }
 
-/// The right that this process lacks to inspect another one, from its own `/proc/self/status`.
+/// The right that this process lacks to inspect another process; `status` is the text of
+/// `/proc/self/status`.
 fn missing_right(status: &str) -> &'static str {
     let field = |name: &str| {
         let line = status.lines().find_map(|line| line.strip_prefix(name))?;
         Some(line.split_whitespace().map(str::to_owned).collect::<Vec<_>>())
     };
-    // Real, effective, saved and file system user.
+    // The line lists the real, effective, saved and file system user id.
     let is_root = field("Uid:").is_some_and(|users| users.get(1).is_some_and(|user| user == "0"));
     let capabilities =
         field("CapEff:").and_then(|fields| u64::from_str_radix(fields.first()?, 16).ok());
@@ -104,10 +106,11 @@ fn missing_right(status: &str) -> &'static str {
     }
 }
 
-/// Bit 19 of the effective capabilities.
+/// The capability to inspect other processes: bit 19 of the effective capabilities.
 const CAP_SYS_PTRACE: u64 = 1 << 19;
 
-/// The processes that have one of these files open or mapped, among those that may be inspected.
+/// The processes that have one of `files` open or mapped, among those that this process may
+/// inspect.
 pub fn users_of(files: &HashSet<Identity>) -> Result<Vec<u32>> {
     let mut users = Vec::new();
     for entry in fs::read_dir("/proc").context("reading /proc failed")?.flatten() {
@@ -142,7 +145,7 @@ impl Owned {
     }
 }
 
-/// The name of the region behind this link, if it may be one.
+/// The name of the file behind this link in /proc, if it may be a region.
 fn region_name(link: &Path) -> Option<String> {
     let link = link.to_str()?;
     let path = link.strip_suffix(" (deleted)").unwrap_or(link);
@@ -152,7 +155,7 @@ fn region_name(link: &Path) -> Option<String> {
     (path.starts_with("/dev/shm/") || is_named_like_a_region(path)).then(|| path.to_owned())
 }
 
-/// A mapping of a file from its beginning.
+/// A mapping of a file, from the file's first byte on.
 #[derive(Debug, PartialEq, Eq)]
 struct Mapping<'a> {
     start: u64,
@@ -161,14 +164,14 @@ struct Mapping<'a> {
     path: &'a str,
 }
 
-/// Parses the lines of `maps`: `START-END perms offset MAJOR:MINOR inode      path`.
+/// Parses the lines of `/proc/PID/maps`: `START-END perms offset MAJOR:MINOR inode path`.
 fn mappings(maps: &str) -> Vec<Mapping<'_>> {
     let mut found: Vec<Mapping<'_>> = Vec::new();
     for line in maps.lines() {
         let Some((start, end, offset, identity, path)) = fields(line) else { continue };
         let before = found.last_mut();
         match before.filter(|before| before.end == start && before.identity == identity) {
-            // The mapping of the same file continues, perhaps with other permissions.
+            // The line continues the mapping before, perhaps with other permissions.
             Some(before) if offset == before.end - before.start => before.end = end,
             _ if offset == 0 => found.push(Mapping { start, end, identity, path }),
             _ => {}
@@ -184,7 +187,7 @@ fn fields(line: &str) -> Option<(u64, u64, u64, Identity, &str)> {
     let hexadecimal = |text| u64::from_str_radix(text, 16).ok();
     let (major, minor) = device.split_once(':')?;
     let (major, minor) = (hexadecimal(major)?, hexadecimal(minor)?);
-    // The packed device number of the C library.
+    // The device number is packed as the C library does it.
     let device =
         (major & 0xfff) << 8 | (major & !0xfff) << 32 | (minor & 0xff) | (minor & !0xff) << 12;
     let identity = (device, inode.parse().ok().filter(|inode| *inode != 0)?);
@@ -192,7 +195,7 @@ fn fields(line: &str) -> Option<(u64, u64, u64, Identity, &str)> {
     Some((hexadecimal(start)?, hexadecimal(end)?, hexadecimal(offset)?, identity, path))
 }
 
-/// The bytes of a mapping, up to its end or the end of the file.
+/// Reads the bytes of a mapping, up to its end or the end of the file.
 fn read_mapping(directory: &str, mapping: &Mapping<'_>) -> io::Result<Vec<u8>> {
     let memory = File::open(format!("{directory}/mem"))?;
     let size = mapping.end - mapping.start;
@@ -207,7 +210,8 @@ fn read_mapping(directory: &str, mapping: &Mapping<'_>) -> io::Result<Vec<u8>> {
             Ok(count) => read += count,
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
             Err(error) if read == 0 => return Err(error),
-            // After the end of a file whose size is no multiple of a page, or that was truncated.
+            // The page lies after the end of the file, whose size is no multiple of a page, or
+            // which was truncated.
             Err(_) => break,
         }
     }
@@ -225,7 +229,7 @@ mod tests {
             missing_right(&format!("Name:\tx\nUid:\t1\t{user}\t1\t1\nCapEff:\t{bits}\n"))
         };
         assert_eq!(status(1000, "0000000000000000"), "run this as its user, or as root");
-        // As docker gives it to root.
+        // These are the capabilities that docker gives to root.
         assert!(status(0, "00000000a80425fb").contains("--cap-add SYS_PTRACE"));
         assert!(status(0, "000001ffffffffff").contains("a security module"));
         assert!(status(1000, "0000000000080000").contains("a security module"));

@@ -12,7 +12,7 @@ fn bench(arguments: &[&str]) -> Output {
     Command::new(program).arg("bench").args(arguments).output().expect("the program starts")
 }
 
-/// The JSON lines of a short run.
+/// The parsed JSON lines of a short run.
 fn lines(arguments: &[&str]) -> Vec<Value> {
     let short = ["--json", "--duration", "5ms", "--rounds", "1"];
     let output = bench(&[arguments, &short].concat());
@@ -70,7 +70,7 @@ fn link_files_are_removed_after_the_run() {
     let program = env!("CARGO_BIN_EXE_partywall");
     let arguments = ["bench", "link", "--size", "48", "--transport", "link-shm", "--wait", "park"];
     let short = ["--json", "--duration", "5ms", "--rounds", "1"];
-    // The child process is killed while its last link is open.
+    // The child process of `bench` is killed while its last link is open.
     let temporary = tempfile::tempdir().expect("a directory");
     let mut bench = Command::new(program);
     bench.args(arguments).args(short).env("TMPDIR", temporary.path()).stdout(Stdio::null());
@@ -94,7 +94,7 @@ fn link_files_are_removed_after_the_run() {
     }
 }
 
-/// The children of the first thread of a process.
+/// The process ids of the children that the first thread of a process started.
 fn children_of(pid: u32) -> Vec<u32> {
     let listed = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"));
     listed.unwrap_or_default().split_whitespace().flat_map(str::parse).collect()
@@ -109,7 +109,8 @@ fn link() {
     };
     for scenario in ["ping", "throughput", "duplex"] {
         for transport in ["shm", "link-shm", "link-tcp", "link-uds", "tcp", "uds"] {
-            // Plain sockets have no duplex with large messages: both ends would block on sending.
+            // Plain sockets have no duplex scenario with large messages, because both ends would
+            // block in send.
             let is_stuck = scenario == "duplex" && !transport.contains('-') && transport != "shm";
             assert_eq!(
                 sizes_of(scenario, transport),
@@ -121,7 +122,8 @@ fn link() {
     for line in &lines {
         assert_complete(line);
         assert!(line["ops"].as_u64() > Some(0) && line["ops_per_s"].as_f64() > Some(0.0), "{line}");
-        // In a run this short perhaps no message carried its send time.
+        // In so short a run, perhaps no message carried its send time; only `ping` always has a
+        // latency.
         let has_latency = |scenario: &str| line["scenario"] == scenario && line["p50_ns"].is_u64();
         assert!(has_latency("ping") || line["scenario"] != "ping", "{line}");
         assert!(!has_latency("duplex"), "{line}");
@@ -260,7 +262,7 @@ fn wrong_arguments_are_rejected_before_any_measurement() {
     }
 }
 
-/// The keys of each object in all scenarios.
+/// The keys that the JSON object of every scenario has.
 const KEYS: [&str; 16] = [
     "scenario",
     "transport",

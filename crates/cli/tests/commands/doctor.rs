@@ -8,7 +8,7 @@ use std::process::{Command, Output, Stdio};
 use program::{Running, run, text};
 use serde_json::Value;
 
-/// Runs `doctor` in a shell with a lowered limit.
+/// Runs `doctor` in a shell after the command `limit`, which lowers a resource limit.
 fn doctor_with(limit: &str, arguments: &str) -> Output {
     let script = format!("ulimit -c 0; {limit}; exec \"$0\" doctor {arguments}");
     let mut command = Command::new("sh");
@@ -86,7 +86,7 @@ fn file_size_limit_is_a_failure_without_a_signal() {
     assert!(finding["advice"].as_str().unwrap().contains("ulimit -f"));
 }
 
-/// The subjects of all checks if shared memory works.
+/// The subjects of all checks, in order, if shared memory works.
 const SUBJECTS: [&str; 23] = [
     "kernel",
     "memfd with seals",

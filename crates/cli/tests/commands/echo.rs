@@ -26,7 +26,7 @@ impl Serving {
         Self { process, stdout, addresses }
     }
 
-    /// Waits for its end; returns its last output.
+    /// Waits for the end of the server; returns its last output.
     fn verdict(mut self) -> String {
         let mut printed = String::new();
         self.stdout.read_to_string(&mut printed).unwrap();
@@ -50,7 +50,7 @@ fn uses_shared_memory(printed: &str) -> bool {
     transports.any(|line| !line.contains("socket") && line.ends_with("shared memory"))
 }
 
-/// Serves all four kinds of address, in a private directory.
+/// Starts a server at all four kinds of address, in a private directory.
 fn serve_all(options: &[&str]) -> (tempfile::TempDir, Serving) {
     let directory = tempfile::tempdir().unwrap();
     let at = |prefix: &str, name: &str| format!("{prefix}:{}/{name}", directory.path().display());
@@ -171,7 +171,7 @@ fn wrong_echo_is_5() {
         let (mut client, _) = listener.accept().unwrap();
         let mut line = [0; 65];
         for _ in 0..2 {
-            // The first reply is sent twice.
+            // The faulty server sends the first reply twice.
             let mut next = [0; 65];
             client.read_exact(&mut next).unwrap();
             if line[0] == 0 {

@@ -20,7 +20,7 @@ const PEER_DIED: i32 = 4;
 const PROTOCOL: i32 = 5;
 const OUTPUT_CLOSED: i32 = 6;
 
-/// Runs the command; compares the exit code and a part of the error text.
+/// Runs the command, and asserts its exit code and a part of its error text.
 fn ends(arguments: &[&str], code: i32, says: &str) {
     let output = run(arguments);
     let errors = text(&output.stderr);
@@ -33,7 +33,8 @@ fn address(directory: &Path) -> String {
     format!("unix:{}/exit.sock", directory.display())
 }
 
-/// Both sides over each transport, with pipes to all streams.
+/// Calls `test` with a running `listen` and `connect` over each transport, with pipes to all their
+/// standard streams.
 fn each(mut test: impl FnMut(Listening, Running)) {
     for transport in ["shm", "socket"] {
         let directory = tempfile::tempdir().unwrap();
@@ -42,7 +43,7 @@ fn each(mut test: impl FnMut(Listening, Running)) {
         let mut listen = Listening::start(&[&[&*address][..], &options].concat(), Stdio::piped());
         let arguments = [&["connect", &listen.address][..], &options].concat();
         let mut connect = Running::start(partywall(&arguments).stdin(Stdio::piped()));
-        // A byte each way shows that they are connected.
+        // A byte in each direction shows that the two processes are connected.
         let mut byte = [0];
         connect.0.stdin.as_mut().unwrap().write_all(b"?").unwrap();
         listen.process.0.stdout.as_mut().unwrap().read_exact(&mut byte).unwrap();
@@ -79,7 +80,8 @@ fn unwritable_report_is_1_before_any_measurement() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("file");
     std::fs::write(&file, "kept").unwrap();
-    // A measurement of ten minutes would exceed the time of the test.
+    // The error must come before the measurement: one of ten minutes would exceed the time of the
+    // test.
     let long = ["bench", "ping", "--duration", "600s", "--out"];
     for out in [file.clone(), file.join("within")] {
         ends(&[&long[..], &[out.to_str().unwrap()]].concat(), FAILURE, out.to_str().unwrap());
@@ -169,7 +171,7 @@ fn advice_names_flags_of_the_command() {
     let silent = format!("unix:{}", silent.display());
     let impatient = ["connect", &silent, "--handshake-timeout", "50ms"];
     ends(&impatient, NO_CONNECTION, "--handshake-timeout");
-    // Both limits of a message: that of this side, and that of the peer.
+    // A message has two limits: that of the sending side, and that of the peer.
     for (ours, theirs, says) in [("64k", "64m", "on this side"), ("64m", "64k", "at the peer")] {
         let mut listen = Listening::start(&[&address, "--memory", theirs], Stdio::null());
         let ask = ["echo", "run", "--connect", &listen.address, "--size", "1m", "--memory", ours];
@@ -217,7 +219,7 @@ fn changed_bytes_are_5() {
     assert!(printed.contains("broke the protocol"), "{printed}");
 }
 
-/// Copies bytes, and changes those that come together with `SPOIL`.
+/// Copies bytes from one socket to the other, and changes those that arrive together with `SPOIL`.
 fn pass(mut from: TcpStream, mut to: TcpStream) {
     let mut buffer = [0; 4096];
     while let Ok(count @ 1..) = from.read(&mut buffer) {
@@ -237,7 +239,7 @@ fn closed_output_is_6_and_the_sender_sees_a_dead_peer() {
     each(|mut listen, mut connect| {
         drop(listen.stdout());
         let mut input = connect.0.stdin.take().unwrap();
-        // The process may end before it has read all of it.
+        // The error is ignored, because the process may end before it has read all bytes.
         let _ = input.write_all(&[7; 1_000_000]);
         assert_eq!(listen.process.code(), OUTPUT_CLOSED);
         assert_eq!(connect.code(), PEER_DIED);

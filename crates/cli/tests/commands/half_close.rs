@@ -12,7 +12,8 @@ use program::{Listening, Running, partywall, text, wait_until};
 /// Address family and options of each transport.
 const WIRES: [(&str, &str); 3] = [("unix", "shm"), ("unix", "socket"), ("tcp", "auto")];
 
-/// Both sides, with pipes to all streams.
+/// Calls `test` with a running `listen` and `connect` over each transport, with pipes to all their
+/// standard streams.
 fn each(mut test: impl FnMut(&str, Listening, Running)) {
     for (family, transport) in WIRES {
         let directory = tempfile::tempdir().unwrap();
@@ -28,7 +29,7 @@ fn each(mut test: impl FnMut(&str, Listening, Running)) {
     }
 }
 
-/// One side sends a question and closes; the other replies at length.
+/// One process sends a question and closes its direction; the other process sends a long reply.
 fn ask_and_answer(name: &str, asking: &mut Running, answering: &mut Running) {
     let mut input = asking.0.stdin.take().unwrap();
     input.write_all(b"question").unwrap();
@@ -98,7 +99,7 @@ fn has_received_the_end(pid: u32) -> bool {
 fn death_after_a_half_close_is_noticed_while_stdin_is_silent() {
     each(|name, mut listen, mut connect| {
         if name == "auto" {
-            return; // over TCP only a writer sees a death
+            return; // over TCP only a send reports that the peer died
         }
         let (mut there, mut here) = (connect.0.stdin.take().unwrap(), listen.stdout());
         let mut byte = [0];
@@ -112,6 +113,6 @@ fn death_after_a_half_close_is_noticed_while_stdin_is_silent() {
         let errors = text(&output.stderr);
         assert_eq!(output.status.code(), Some(4), "{name}: {errors}");
         assert!(errors.contains("the peer died"), "{name}: {errors}");
-        drop(there); // open until here
+        drop(there); // the socket stays open until here
     });
 }

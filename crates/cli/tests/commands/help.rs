@@ -56,7 +56,8 @@ fn options_in_the_examples_exist() {
         let help = prints(&[&words(command)[..], &["--help"]].concat());
         let (_, examples) = help.split_once("Examples:").unwrap();
         let own = format!("partywall {command} ");
-        // Groups show examples of their subcommands, which are checked by themselves.
+        // The help of a group of commands shows examples of its subcommands, which are checked with
+        // those.
         let is_group = ["", "echo", "shmipc", "link"].contains(&command);
         for line in examples.lines().filter(|line| line.contains(&own)) {
             for option in line.split_whitespace().filter(|word| word.starts_with("--")) {

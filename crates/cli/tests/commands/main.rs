@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The command: its help, exit codes and output, and every subcommand but `proxy` and `link`.
+//! Tests of the command `partywall`: its help, exit codes and output, and every subcommand but
+//! `proxy` and `link`.
 
 #[path = "../program/mod.rs"]
 mod program;

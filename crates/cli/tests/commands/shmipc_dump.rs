@@ -14,10 +14,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 const SOUND: i32 = 0;
 const UNSOUND: i32 = 1;
 const UNREADABLE: i32 = 2;
-/// The variable that makes this program a server in the given directory.
+/// The environment variable that makes this test program a server in the given directory.
 const SERVES_IN: &str = "PARTYWALL_TEST_SERVES_IN";
 
-/// A lock for all tests, because `dump` inspects this whole process.
+/// A lock that each test takes, because `dump` inspects this whole process.
 fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
@@ -28,7 +28,7 @@ fn dump(arguments: &[&str]) -> (i32, String, String) {
     (output.status.code().unwrap(), text(&output.stdout), text(&output.stderr))
 }
 
-/// A session in this process with one unreceived message.
+/// A session between two ends of this process, with one message that was not received.
 struct Held {
     directory: tempfile::TempDir,
     server: Session,
@@ -53,7 +53,7 @@ impl Held {
         Self { directory, server: accepting.join().unwrap(), client, stream }
     }
 
-    /// The file of this session with this ending.
+    /// Path of the file of this session whose name ends with `end`.
     fn file(&self, end: &str) -> PathBuf {
         let entries = fs::read_dir(self.directory.path()).unwrap();
         let mut paths = entries.map(|entry| entry.unwrap().path());
@@ -65,7 +65,7 @@ impl Held {
     }
 }
 
-/// The two files of a killed process, which no process has open.
+/// Paths of the two files that a killed process left, which no process has open.
 fn left_behind(directory: &Path) -> (String, String) {
     let held = Held::new(MemMapType::DevShmFile);
     let (buffers, queues) = (held.file("_buffer"), held.file("_queue_0"));
@@ -125,7 +125,8 @@ fn memfds_are_found_by_the_process_that_has_them() {
     held.end();
 }
 
-/// A process with only the server's end: it has mappings, but no descriptors of memfds.
+/// The body of a child process that has only the server's end: it has mappings of memfds, but no
+/// descriptors.
 #[test]
 fn child_process_serves() {
     let Ok(directory) = std::env::var(SERVES_IN) else { return };
@@ -146,7 +147,7 @@ fn a_server_is_looked_into(mapping: MemMapType, read_from: &str) {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", "shmipc_dump::child_process_serves"]).env(SERVES_IN, place);
     let server = Running::start(command.stdin(Stdio::null()).stdout(Stdio::null()));
-    // With the default queue_cap the region of queues is no multiple of a page.
+    // With the default queue_cap the size of the queue region is no multiple of a page.
     let config = Config::default().mem_map_type(mapping);
     let config = config.share_memory_path_prefix(format!("{place}/regions"));
     let protocol = Arc::new(Shmipc::new(config).unwrap());
@@ -181,7 +182,8 @@ fn queues_of_a_server_are_found_in_sent_memfds() {
 #[test]
 fn queues_of_a_server_are_found_in_named_files() {
     let _alone = alone();
-    // The server keeps their descriptors, to remove the files when the session ends.
+    // The server keeps the descriptors of the files, so that it can remove them when the session
+    // ends.
     a_server_is_looked_into(MemMapType::DevShmFile, "/fd/");
 }
 
@@ -195,7 +197,7 @@ fn slice_of_a_dead_process_is_leaked() {
     assert!(printed.contains("its processes are gone"), "{printed}");
     assert!(printed.contains("not sound: 0 broken, 1 slices leaked"), "{printed}");
     assert!(printed.contains("in a pending message: leaked\n"), "{printed}");
-    // With other names, the queue has to be given.
+    // If the files are renamed, the queue has to be given by `--queue`.
     let (region, queue) = (directory.path().join("region"), directory.path().join("q"));
     fs::rename(&buffers, &region).unwrap();
     fs::copy(&queues, &queue).unwrap();
@@ -205,7 +207,7 @@ fn slice_of_a_dead_process_is_leaked() {
     assert_eq!(code, UNSOUND);
     let whole: serde_json::Value = serde_json::from_str(&printed).unwrap();
     assert_eq!((&whole["regions"][0]["leaked"], &whole["sound"]), (&1.into(), &false.into()));
-    // Queues alone have no leaks.
+    // Without the buffer region, no leak can be found.
     let (code, printed, _) = dump(&[&queues]);
     assert_eq!(code, SOUND, "{printed}");
     assert!(printed.contains("the buffers that the queues point into are not here"), "{printed}");
@@ -217,7 +219,7 @@ fn broken_invariant_is_reported() {
     let directory = tempfile::tempdir().unwrap();
     let (buffers, _) = left_behind(directory.path());
     let mut bytes = fs::read(&buffers).unwrap();
-    bytes[8] ^= 1; // how many slices of the first list are free
+    bytes[8] ^= 1; // changes the number of free slices of the first list
     fs::write(&buffers, &bytes).unwrap();
     let (code, printed, _) = dump(&[&buffers]);
     assert_eq!(code, UNSOUND, "{printed}");

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! SIGINT and SIGTERM end a listening command with 128 plus their number, without a socket file.
+//! SIGINT and SIGTERM end a listening command with exit code 128 plus the signal's number, and no
+//! socket file stays.
 
 use crate::program;
 
@@ -13,7 +14,7 @@ use program::{Listening, Running, announced, partywall};
 
 const SIGNALS: [(Signal, i32); 2] = [(Signal::INT, 2), (Signal::TERM, 15)];
 
-/// Sends the signal and waits for the end.
+/// Sends the signal to the process, and waits for its end.
 fn end_by(process: &mut Running, signal: Signal) -> ExitStatus {
     kill(process.0.id().cast_signed(), signal).unwrap();
     process.wait()
@@ -57,7 +58,7 @@ fn echo_serve_ended_by_a_signal_leaves_no_file() {
         assert!(files(directory.path()).is_empty());
         let mut printed = String::new();
         stdout.read_to_string(&mut printed).unwrap();
-        // The last message may be sent and not yet counted.
+        // The server may have sent the last echo without having counted it.
         let is_right = ["echoed 1 message of", "echoed 2 messages of"];
         assert!(is_right.iter().any(|count| printed.contains(count)), "{printed}");
         let end = client.recv();

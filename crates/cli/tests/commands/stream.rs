@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 
 use program::{Listening, Running, partywall};
 
-/// The transports with their options.
+/// The transports: a name, the address family, and the value of `--transport`.
 const WIRES: [(&str, &str, &str); 3] =
     [("shm", "unix", "shm"), ("unix socket", "unix", "socket"), ("tcp", "tcp", "auto")];
 
@@ -47,7 +47,7 @@ fn of_5_gibibytes_over_a_socket() {
     stream(&WIRES[1], FIVE_GIB, 64);
 }
 
-/// Sends `bytes` through two processes with a limit of `memory` MiB each.
+/// Sends `bytes` bytes through a `connect` and a `listen`, each of which may use `memory` MiB.
 fn stream(&(name, family, transport): &(&str, &str, &str), bytes: u64, memory: u64) {
     let directory = tempfile::tempdir().unwrap();
     let address = match family {
@@ -85,7 +85,7 @@ fn stream(&(name, family, transport): &(&str, &str, &str), bytes: u64, memory: u
     println!("{name}: {bytes} bytes in {:?}, resident {ours} and {theirs} MiB", started.elapsed());
 }
 
-/// Samples the resident memory of a process until it is stopped.
+/// Samples the resident memory of a process until the monitor is stopped.
 struct ResidentMonitor {
     stop: mpsc::Sender<()>,
     thread: JoinHandle<u64>,
@@ -110,14 +110,15 @@ impl ResidentMonitor {
     }
 }
 
-/// The second number of `/proc/PID/statm`; 0 when the process has ended.
+/// Resident memory of a process, from the second number of `/proc/PID/statm`; 0 when the process
+/// has ended.
 fn resident_bytes(pid: u32) -> u64 {
     let text = fs::read_to_string(format!("/proc/{pid}/statm")).unwrap_or_default();
     let pages: u64 = text.split_whitespace().nth(1).and_then(|n| n.parse().ok()).unwrap_or(0);
     pages * PAGE_BYTES_MAX
 }
 
-/// Writes `bytes` random bytes; returns their number and hash.
+/// Writes `bytes` random bytes to `to`; returns their number and hash.
 fn write(mut to: ChildStdin, bytes: u64) -> (u64, u64) {
     let mut block = vec![0; BLOCK_BYTES];
     let (mut noise, mut hash) = (0x9e37_79b9_7f4a_7c15_u64, Hash::default());
@@ -137,12 +138,12 @@ fn write(mut to: ChildStdin, bytes: u64) -> (u64, u64) {
     (bytes, hash.value())
 }
 
-/// Reads to the end; returns the number of bytes and their hash.
+/// Reads to the end of `from`; returns the number of bytes and their hash.
 fn read(mut from: impl Read) -> (u64, u64) {
     let mut block = vec![0; BLOCK_BYTES];
     let (mut bytes, mut hash) = (0, Hash::default());
     loop {
-        // Whole blocks, so that the hash does not depend on the sizes of reads.
+        // The hash is over whole blocks, so that it does not depend on the sizes of reads.
         let mut len = 0;
         while len < block.len() {
             match from.read(&mut block[len..]).unwrap() {
@@ -186,5 +187,5 @@ impl Hash {
 const FIVE_GIB: u64 = 5 << 30;
 const BLOCK_BYTES: usize = 1 << 18;
 const SAMPLE_EVERY: Duration = Duration::from_millis(10);
-/// The page size of the machines for this test; a larger one only makes the test stricter.
+/// Assumed page size in bytes; on a machine with larger pages the test is only stricter.
 const PAGE_BYTES_MAX: u64 = 4096;

@@ -8,7 +8,7 @@ use std::process::Stdio;
 
 use program::{Listening, Running, partywall, text};
 
-/// Sends this many bytes; returns the summaries of sender and receiver.
+/// Sends this many bytes from `connect` to `listen`; returns the summaries that both print.
 fn summaries(bytes: usize) -> [String; 2] {
     let directory = tempfile::tempdir().unwrap();
     let address = format!("unix:{}/stats.sock", directory.path().display());

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `partywall link inspect` prints all files of a directory, with live, dead or no owners, reports
-//! damage without stopping there, and changes nothing.
+//! a damaged file and continues with the next, and changes no file.
 
 use crate::program;
 
@@ -33,7 +33,7 @@ fn own(directory: &Path, local: &str, link: &str) -> OwnFile {
     OwnFile::open(&Directory::open(directory).unwrap(), &key, sizes).unwrap()
 }
 
-/// Copies a file of the specification under the name of its link.
+/// Copies a link file of the specification into `directory`, under the name that its link has.
 fn place(directory: &Path, name: &str, size: u64) -> PathBuf {
     let images = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../spec/links");
     let path = directory.join(Key::new("alice", "bob", "orders").unwrap().file_name());

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `partywall link send` and `recv` are killed with SIGKILL at random moments and restarted. With
 //! `--exactly-once` the output equals the input. With `--at-least-once` no message is missing, and
-//! repeated ones are in order.
+//! repeated messages are in order.
 
 use crate::linked;
 use crate::program;
@@ -12,7 +12,7 @@ use program::{Running, TIMEOUT};
 use std::fs;
 use std::time::Instant;
 
-/// Both ends, restarted after each kill.
+/// The two processes of a link, which are restarted after each kill.
 struct Both<'a> {
     ground: &'a Ground,
     sending: Vec<&'a str>,
@@ -40,14 +40,14 @@ impl<'a> Both<'a> {
         *process = self.ground.start(arguments);
     }
 
-    /// Whether one end has exited, so that the other will soon.
+    /// Whether one process has exited, so that the other will exit soon.
     fn is_done(&mut self) -> bool {
         [&mut self.sender, &mut self.receiver]
             .iter_mut()
             .any(|one| one.0.try_wait().unwrap().is_some())
     }
 
-    /// Waits until the output has grown by `bytes` or one end has exited.
+    /// Waits until the output has grown by `bytes`, or one process has exited.
     fn until_grown(&mut self, bytes: u64) {
         let length =
             |ground: &Ground| fs::metadata(ground.path("out")).map_or(0, |metadata| metadata.len());
@@ -58,19 +58,20 @@ impl<'a> Both<'a> {
         }
     }
 
-    /// Kills one or both ends at random moments, `kills` times.
+    /// Kills one or both processes at random moments, `kills` times.
     fn torment(&mut self, kills: usize, chance: &mut Random, grown_max: u64) {
         for _ in 0..kills * 10 {
             if self.kills >= kills {
                 return;
             }
             match chance.below(3) {
-                // Between the start of the process and its first message.
+                // The kill comes between the start of the process and its first message.
                 0 => (0..chance.below(300)).for_each(|_| std::thread::yield_now()),
                 _ => self.until_grown(chance.below(grown_max)),
             }
             let choice = chance.below(5);
-            // The transfer may be complete before the last kill. Then both ends start once more.
+            // The transfer may be complete before the last kill. Then both processes start once
+            // more.
             let is_done = self.is_done();
             if choice < 3 || is_done {
                 self.kill(true);
@@ -82,9 +83,9 @@ impl<'a> Both<'a> {
         panic!("it was too fast: only {} kills", self.kills);
     }
 
-    /// Runs to the end without a kill.
+    /// Lets both processes run to the end without a kill.
     fn end(mut self) {
-        // An end that has exited already is restarted, because the other waits for it.
+        // A process that has exited already is restarted, because the other waits for it.
         self.kill(true);
         self.kill(false);
         assert_eq!(self.sender.code(), 0);
@@ -152,7 +153,8 @@ fn at_least_once_repeats_in_order_and_misses_nothing() {
     both.end();
     let output = ground.read("out");
     let (mut next, mut reached) = (0, 0);
-    // A line of a killed writer may be there in part, on a line of its own.
+    // The output may contain a part of a line that a killed process wrote; it stands on a line of
+    // its own.
     for line in output.lines().filter(|line| line.len() == 7) {
         let number: u64 = line.parse().unwrap();
         assert!(number <= next, "{number} follows {next}: something is missing");

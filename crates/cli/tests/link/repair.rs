@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A file restored from a copy causes quarantine. `partywall link adopt` and `reset` end it, and
-//! print the consequences before.
+//! print the consequences before they act.
 
 use crate::linked;
 use crate::program;
@@ -12,7 +12,8 @@ use std::fs;
 const QUARANTINE: (Option<i32>, Option<i32>) = (Some(5), Some(5));
 const BOTH_DONE: (Option<i32>, Option<i32>) = (Some(0), Some(0));
 
-/// A link with three acknowledged messages, of which the sender's file has the first.
+/// A link with three acknowledged messages, after the sender's file was replaced by a copy with
+/// only the first.
 fn quarantined() -> Ground {
     let ground = Ground::new(false);
     let (file, copy) = (ground.file_of("alice", "link"), ground.path("copy"));
@@ -51,9 +52,9 @@ fn link_adopted_at_both_ends_sends_all_kept_messages_again() {
     assert!(code == 0 && printed.contains("sending: receiver ahead: ended"), "{printed}");
     let carried = ground.carry("5\n", &[], &[]);
     assert_eq!(carried.codes, BOTH_DONE, "{carried:?}");
-    // The fourth message was sent before the quarantine, or never.
+    // The fourth message was sent before the quarantine was noticed, or was never sent.
     assert!(["1\n4\n5\n", "1\n5\n"].contains(&&*carried.output), "{carried:?}");
-    // The next owner does not repeat what was forgotten.
+    // The next owner of the file does not repeat the dropped messages.
     assert_eq!(ground.carry("6\n", &[], &[]).output, "6\n");
 }
 
@@ -70,7 +71,7 @@ fn reset_drops_sent_messages_and_keeps_a_copy() {
     );
     let copy = fs::read(ground.file_of("alice", "link.reset-1")).unwrap();
     assert!(copy[8192..] == before[8192..], "but for its owners the copy is the file as it was");
-    // The receiver still has the other stream, which suffices after the quarantine.
+    // The receiver's file still has the other stream, so `adopt` is enough.
     let (code, _) = repair(&ground, "adopt", "bob", &["--yes"]);
     assert_eq!(code, 0);
     let carried = ground.carry("5\n", &[], &[]);
@@ -99,7 +100,8 @@ fn link_in_order_is_not_adopted_and_owned_link_is_unchanged() {
     assert!(code == 2 && printed.contains("link inspect"), "{printed}");
     let receiver = ground.start(&ground.bob(&[]));
     let owned = format!("owned by process {}", receiver.0.id());
-    // Inspection only: an early `reset` would own the file and fence the receiver.
+    // The test waits by inspecting only: an early `reset` would own the file and fence the
+    // receiver.
     program::wait_until("it owns its file", || ground.inspected().contains(&owned));
     let (code, printed) = repair(&ground, "reset", "bob", &["--yes"]);
     assert!(code == 2 && printed.contains(&owned), "{printed}");

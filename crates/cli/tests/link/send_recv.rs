@@ -13,7 +13,7 @@ use std::process::{Command, Stdio};
 
 const BOTH_DONE: (Option<i32>, Option<i32>) = (Some(0), Some(0));
 
-/// The exit code and the error text of a failing run.
+/// Runs a command that fails; returns its exit code and error text.
 fn fails(arguments: &[&str]) -> (i32, String) {
     let output = run(arguments);
     assert!(output.stdout.is_empty(), "{arguments:?}: {}", text(&output.stdout));
@@ -43,7 +43,8 @@ fn once_after_the_sender_has_finished_ends() {
     let finished = once();
     assert_eq!(finished.status.code(), Some(0), "{}", text(&finished.stderr));
     assert!(finished.stdout.is_empty());
-    // The record of a receiver that was killed between its last acknowledgement and LEAVE.
+    // The record is as a receiver leaves it that is killed between its last acknowledgement and
+    // LEAVE.
     fs::write(ground.file_of("bob", "sender"), "attached\n").unwrap();
     let unfinished = once();
     let errors = text(&unfinished.stderr);
@@ -73,7 +74,7 @@ fn refused_sender_keeps_its_input_and_says_so() {
 #[test]
 fn line_written_to_a_pipe_is_sent_at_once() {
     let ground = Ground::new(false);
-    // Without --dir on both sides.
+    // Neither side has --dir.
     let kept = ["--volatile", "--quiet", &ground.address];
     let receiving = [&["link", "recv", "--name", "bob", "--once"], &kept[..]].concat();
     let mut receiver = Running::start(&mut partywall(&receiving));
@@ -135,7 +136,7 @@ fn files_that_do_not_belong_together_are_refused() {
     fs::File::options().write(true).open(&out).unwrap().set_len(1).unwrap();
     let (code, printed) = fails(&ground.bob(&receiving));
     assert!(code == 1 && printed.contains("it was truncated"), "{printed}");
-    // A lost link file is made anew.
+    // A link file that was lost is created anew.
     fs::write(&out, "1\n2\n").unwrap();
     fs::remove_file(ground.file_of("bob", "link")).unwrap();
     let (code, printed) = fails(&ground.bob(&receiving));
@@ -258,7 +259,8 @@ fn link_has_one_owner_at_a_time() {
     let ground = Ground::new(false);
     let first = ground.start(&ground.bob(&[]));
     let owned = format!("owned by process {}", first.0.id());
-    // Inspection only: an early second receiver would own the file and fence the first.
+    // The test waits by inspecting only: an early second receiver would own the file and fence the
+    // first.
     wait_until("it owns its file", || ground.inspected().contains(&owned));
     let elsewhere = format!("unix:{}", ground.path("elsewhere.sock"));
     let again = ground.bob(&[]);

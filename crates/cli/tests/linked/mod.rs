@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `partywall link send` and `recv` as processes, in a private directory.
+//! Scaffolding: `partywall link send` and `recv` as processes, in a private directory.
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
 use crate::program::{Running, partywall, run, text};
@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU16, Ordering};
 /// A directory for links and other files, on a memory file system if possible.
 pub struct Ground {
     pub directory: tempfile::TempDir,
-    /// The directory of both ends.
+    /// The directory that holds the link files of both ends.
     pub links: PathBuf,
     pub address: String,
 }
@@ -45,13 +45,13 @@ impl Ground {
         text(&fs::read(self.path(name)).unwrap())
     }
 
-    /// The arguments of alice, the sender.
+    /// The arguments of the sender, whose name is alice.
     pub fn alice<'a>(&'a self, more: &[&'a str]) -> Vec<&'a str> {
         let own = ["link", "send", "--name", "alice", "--peer", "bob", &self.address, "--quiet"];
         [&own[..], &["--dir", self.links.to_str().unwrap()], more].concat()
     }
 
-    /// The arguments of bob, the receiver.
+    /// The arguments of the receiver, whose name is bob.
     pub fn bob<'a>(&'a self, more: &[&'a str]) -> Vec<&'a str> {
         let own = ["link", "recv", "--name", "bob", "--peer", "alice", &self.address, "--quiet"];
         [&own[..], &["--dir", self.links.to_str().unwrap(), "--allow-anonymous"], more].concat()
@@ -62,7 +62,7 @@ impl Ground {
         text(&run(&["link", "inspect", "--dir", self.links.to_str().unwrap()]).stdout)
     }
 
-    /// Starts one end with empty standard streams.
+    /// Starts one end, without input and with its output discarded.
     pub fn start(&self, arguments: &[&str]) -> Running {
         Running::start(partywall(arguments).stdout(Stdio::null()).stderr(Stdio::null()))
     }
@@ -74,14 +74,15 @@ impl Ground {
         self.links.join(key.file_name()).with_extension(ending)
     }
 
-    /// Sends `input` to a receiver, with these options of both; returns outputs and exit codes.
+    /// Sends `input` to a receiver, with these options for each; returns outputs and exit codes.
     pub fn carry(&self, input: &str, sending: &[&str], receiving: &[&str]) -> Carried {
         let input = self.write("input", input);
         let receiver =
             Running::start(&mut partywall(&self.bob(&[receiving, &["--once"]].concat())));
         let sender =
             partywall(&self.alice(&[&["--in", &input], sending].concat())).spawn().unwrap();
-        // An unread pipe would block both.
+        // The receiver's output is read in a thread, because an unread pipe would block both
+        // processes.
         let receiver = std::thread::spawn(|| receiver.finish());
         let (sender, receiver) = (Running(sender).finish(), receiver.join().unwrap());
         Carried {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The program under test as a child process that never outlives the test.
+//! Scaffolding: the program under test as a child process that never outlives the test.
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
 use std::io::{BufRead, BufReader, Read};
@@ -38,12 +38,13 @@ impl Running {
         status.expect("waited for")
     }
 
-    /// The exit code; a signal counts as in a shell.
+    /// Waits for the end; returns the exit code, which after a signal is 128 plus its number, as in
+    /// a shell.
     pub fn code(&mut self) -> i32 {
         self.wait().code().expect("no signal")
     }
 
-    /// Waits for the end; returns the status and all output.
+    /// Waits for the end of the process; returns the status and all output.
     pub fn finish(mut self) -> Output {
         let stdout = self.0.stdout.take().map(drain);
         let stderr = self.0.stderr.take().map(drain);
@@ -62,11 +63,11 @@ impl Drop for Running {
     }
 }
 
-/// A listening `partywall listen` and its address.
+/// A running `partywall listen`, and its address.
 pub struct Listening {
     pub process: Running,
     pub address: String,
-    /// Stderr after the line with the address.
+    /// The rest of stderr, after the line with the address.
     pub stderr: BufReader<ChildStderr>,
 }
 
@@ -93,7 +94,7 @@ pub fn announced(from: &mut impl BufRead) -> String {
     address.unwrap_or_else(|| panic!("no address in {line:?}")).trim_end().to_owned()
 }
 
-/// Waits until a condition holds.
+/// Waits until the condition holds; panics with `what` after the time-out.
 pub fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
     let deadline = Instant::now() + TIMEOUT;
     while !is_so() {

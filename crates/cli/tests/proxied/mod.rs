@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Two proxies with shared memory between them, and plain programs at both ends.
+//! Scaffolding: two proxies with shared memory between them, and plain programs at both ends.
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
 use std::io::{self, BufReader, ErrorKind, Read, Write};
@@ -15,9 +15,9 @@ use super::program::{Running, TIMEOUT, announced, partywall};
 /// A running `partywall proxy`.
 pub struct Proxy {
     pub process: Running,
-    /// The address of its listener.
+    /// The address of the proxy's listener.
     pub address: String,
-    /// Stderr after the line with the address.
+    /// The rest of stderr, after the line with the address.
     pub stderr: BufReader<ChildStderr>,
 }
 
@@ -35,7 +35,7 @@ impl Proxy {
         signal(&self.process, name);
     }
 
-    /// Waits for the end; returns the exit code and the rest of stderr.
+    /// Waits for the end of the proxy; returns the exit code and the rest of stderr.
     pub fn finish(mut self) -> (i32, String) {
         let code = self.process.code();
         let mut printed = String::new();
@@ -58,7 +58,7 @@ pub struct Pair {
 }
 
 impl Pair {
-    /// From plain sockets at `listen` to plain sockets at `to`.
+    /// Starts two proxies that carry plain sockets from `listen` to `to`.
     pub fn start(listen: &str, to: &str, options: &[&str]) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let shm = format!("unix:{}/shm.sock", directory.path().display());
@@ -67,13 +67,13 @@ impl Pair {
         Self { directory, entry, exit }
     }
 
-    /// Socket files at both ends.
+    /// Starts two proxies with a Unix socket at each plain end.
     pub fn unix(front: &Path, back: &Path, options: &[&str]) -> Self {
         let plain = |path: &Path| format!("plain:unix:{}", path.display());
         Self::start(&plain(front), &plain(back), options)
     }
 
-    /// TCP at both ends.
+    /// Starts two proxies with TCP at each plain end.
     pub fn tcp(to: &TcpListener, options: &[&str]) -> Self {
         Self::start("tcp:127.0.0.1:0", &address_of(to), options)
     }
@@ -84,12 +84,12 @@ impl Pair {
     }
 }
 
-/// Connects a client to `tcp:…`, with timeouts.
+/// Connects a client to the address `tcp:…`, with a time-out for each call.
 pub fn connect(address: &str) -> TcpStream {
     with_timeouts(TcpStream::connect(address.strip_prefix("tcp:").expect("tcp:")).unwrap())
 }
 
-/// Accepts the next connection, with timeouts.
+/// Accepts the next connection, with a time-out for each call.
 pub fn accept(listener: &TcpListener) -> TcpStream {
     with_timeouts(listener.accept().unwrap().0)
 }
@@ -108,7 +108,7 @@ pub fn address_of(listener: &TcpListener) -> String {
     format!("tcp:{}", listener.local_addr().unwrap())
 }
 
-/// A plain socket of either kind.
+/// A plain socket, TCP or Unix.
 pub trait Socket: Read + Write + Send + Sized + 'static {
     fn duplicate(&self) -> Self;
     fn end(&self);
@@ -134,16 +134,16 @@ impl Socket for UnixStream {
     }
 }
 
-/// Echoes until the end, then closes.
+/// Echoes until the client closes, and then closes the socket.
 fn echo(mut socket: impl Socket) {
     let mut back = socket.duplicate();
-    // A reset by the client is no error of the server.
+    // A client may reset the connection, which is no error of the server.
     if io::copy(&mut socket, &mut back).is_ok() {
         let _ = back.flush();
     }
 }
 
-/// Echoes all connections in threads.
+/// Starts a TCP server that echoes each connection in a thread.
 pub fn echo_tcp() -> TcpListener {
     let listener = listen();
     let accepting = listener.try_clone().unwrap();
@@ -156,7 +156,7 @@ pub fn echo_tcp() -> TcpListener {
     listener
 }
 
-/// The same at a socket file.
+/// Starts a server at the socket file `path` that echoes each connection in a thread.
 pub fn echo_unix(path: &Path) {
     let listener = UnixListener::bind(path).unwrap();
     thread::spawn(move || {
@@ -181,7 +181,7 @@ pub fn pattern(len: usize, seed: u64) -> Vec<u8> {
     bytes
 }
 
-/// Writes, closes that direction, and compares the echo.
+/// Writes the bytes, closes the writing direction, and compares the echo.
 pub fn round_trip(mut socket: impl Socket, bytes: &[u8]) {
     let (mut sending, copy) = (socket.duplicate(), bytes.to_vec());
     let sender = thread::spawn(move || {
@@ -194,7 +194,7 @@ pub fn round_trip(mut socket: impl Socket, bytes: &[u8]) {
     assert!(back == bytes, "{} bytes sent, {} received, or other bytes", bytes.len(), back.len());
 }
 
-/// Writes, and compares the echo; the connection stays open.
+/// Writes the bytes, and compares the echo; the connection stays open.
 pub fn exchange(socket: &mut (impl Read + Write), bytes: &[u8]) {
     socket.write_all(bytes).unwrap();
     let mut back = vec![0; bytes.len()];
@@ -215,7 +215,7 @@ pub fn reset(socket: TcpStream) {
     drop(socket);
 }
 
-/// Waits until `is_so`.
+/// Waits until the condition holds; panics with `what` after the time-out.
 pub fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     let deadline = Instant::now() + TIMEOUT;
     while !is_so() {

@@ -27,14 +27,14 @@ impl Fixture {
         Self { _directory: directory, _pair: pair, front, server }
     }
 
-    /// Connects; returns both ends.
+    /// Connects through the proxies; returns the client's and the server's socket.
     fn connect(&self) -> (UnixStream, UnixStream) {
         let client = UnixStream::connect(&self.front).unwrap();
         (client, self.server.accept().unwrap().0)
     }
 }
 
-/// Writes until the socket is full; returns the bytes.
+/// Writes until the socket is full; returns the written bytes.
 fn fill(socket: &mut UnixStream) -> usize {
     socket.set_nonblocking(true).unwrap();
     let (mut total, block) = (0, [7; 8192]);
@@ -50,7 +50,7 @@ fn fill(socket: &mut UnixStream) -> usize {
     }
 }
 
-/// Sends `bytes` through and compares them.
+/// Sends `bytes` from one socket to the other, and compares them.
 fn pass(from: &mut UnixStream, to: &mut UnixStream, bytes: &[u8]) {
     let (mut from, copy) = (from.try_clone().unwrap(), bytes.to_vec());
     let sender = thread::spawn(move || from.write_all(&copy).unwrap());
@@ -66,7 +66,8 @@ fn writer_to_a_stopped_reader_is_blocked_and_others_continue() {
     let (mut stuck, _unread) = fixture.connect();
     let (mut client, mut server_end) = fixture.connect();
     let mut taken = 0;
-    // Rounds in a row in which the blocked writer wrote nothing, while others were carried.
+    // Number of rounds in a row in which the blocked writer could write no byte, while bytes of
+    // other connections were carried.
     let mut quiet_rounds = 0;
     while quiet_rounds < 20 {
         let count = fill(&mut stuck);
@@ -116,5 +117,6 @@ fn unread_connections_with_all_memory_block_no_other() {
     }
 }
 
-/// More bytes than all buffers of a connection: a window, a chunk, and two Unix sockets.
+/// Number of bytes that exceeds all buffers of a connection: a window, a chunk, and two Unix
+/// sockets.
 const TAKEN_MAX: usize = 4 << 20;

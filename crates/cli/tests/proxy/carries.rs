@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Two proxies carry all bytes in both directions, of many connections at once.
+//! Two proxies carry all bytes of many connections at once, in both directions.
 
 use crate::proxied;
 
@@ -49,7 +49,7 @@ fn requests_and_replies_of_changing_lengths_are_carried() {
     }
 }
 
-/// Like `exchange`, but reads while it writes, for messages beyond all buffers.
+/// Like `exchange`, but reads while it writes, because the message exceeds all buffers.
 fn exchange_at_once(socket: &mut std::net::TcpStream, bytes: &[u8]) {
     let mut writing = socket.try_clone().unwrap();
     let copy = bytes.to_vec();
@@ -79,7 +79,7 @@ fn end_of_one_direction_leaves_the_other_open() {
     answering.join().unwrap();
     assert!(got == answer);
 
-    // The server may also end first.
+    // In this connection the server ends first.
     let mut client = pair.connect();
     let mut server_end = accept(&server);
     server_end.write_all(b"welcome").unwrap();
@@ -157,7 +157,8 @@ fn several_entries_share_one_exit() {
     other.signal("TERM");
     let (code, printed) = other.finish();
     assert_eq!(code, 0);
-    // The first line may come before the client, so only the table counts it reliably.
+    // The first line of counters may be printed before the client connects, so only the table is
+    // sure to count the client.
     assert!(printed.contains(" open, ") && printed.contains(" from plain, "), "{printed}");
     let table = printed.lines().find(|line| line.starts_with("connections")).expect("a table");
     assert!(table.contains(" 1 (0 still open, 1 at most)"), "{printed}");

@@ -20,17 +20,18 @@ fn killed_exit_ends_every_connection_and_a_new_one_takes_over() {
     for client in &mut clients {
         exchange(client, b"before");
     }
-    // One connection has bytes in flight.
+    // One connection has bytes in flight when the proxy is killed.
     let mut busy = clients[0].try_clone().unwrap();
     let busy = thread::spawn(move || while busy.write_all(&[7; 65_536]).is_ok() {});
     pair.exit.process.0.kill().unwrap();
     pair.exit.process.wait();
-    // A write may report the reset first; then the read finds the end.
+    // The error is ignored: if a write reported the reset first, the read finds only the end of the
+    // stream.
     let _ = io::copy(&mut clients[0], &mut io::sink());
     clients[1..].iter_mut().for_each(assert_reset);
     busy.join().unwrap();
 
-    // A new client waits for the next exit.
+    // A new client waits for the next exit proxy.
     let mut early = pair.connect();
     early.write_all(b"first").unwrap();
     let to = proxied::address_of(&server);

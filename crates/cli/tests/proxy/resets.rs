@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A broken connection at one end is broken at the other, so a part never looks like the whole.
+//! A connection that breaks at one end is reset at the other, so a part of the data never looks
+//! like the whole.
 
 use crate::proxied;
 
@@ -52,7 +53,7 @@ fn reset_of_a_blocked_connection_passes_through() {
     let mut client = pair.connect();
     let mut server_end = accept(&server);
     server_end.write_all(b"x").unwrap();
-    // The server does not read, so the writer blocks in the end.
+    // The server does not read, so after some time the writer blocks.
     client.set_nonblocking(true).unwrap();
     let stuck = loop {
         match client.write(&[7; 65_536]) {
@@ -83,8 +84,8 @@ fn bytes_before_a_reset_of_the_server_are_read() {
 
 #[test]
 fn missing_server_resets_the_client() {
-    // Port 1 is never free for a client: a released port could be taken again, even by the dialing
-    // client.
+    // Port 1 is never free for a client: another process, or the dialing client itself, could take
+    // a port that the test released.
     let to = "tcp:127.0.0.1:1";
     let directory = tempfile::tempdir().unwrap();
     let shm = format!("unix:{}/shm.sock", directory.path().display());

@@ -13,13 +13,13 @@ use std::process::Stdio;
 use program::{Running, TIMEOUT, partywall, wait_until};
 use proxied::{Proxy, echo_unix, exchange, pattern, signal};
 
-/// An entry whose stderr is full from the beginning.
+/// An entry proxy whose stderr is full from the beginning.
 struct Fixture {
     _directory: tempfile::TempDir,
     exit: Proxy,
     entry: Running,
     front: PathBuf,
-    /// The reading end of its stderr, and the bytes that fill it.
+    /// The reading end of the proxy's stderr, and the bytes that fill it.
     stderr: UnixStream,
     filling: usize,
 }
@@ -42,7 +42,7 @@ impl Fixture {
         Self { _directory: directory, exit, entry, front, stderr, filling }
     }
 
-    /// Asserts that a connection is carried.
+    /// Asserts that the proxy carries a connection.
     fn carries(&self) {
         let mut client = None;
         wait_until("the entry listens", || {
@@ -57,7 +57,7 @@ impl Fixture {
     }
 }
 
-/// Writes until the socket is full; returns the bytes.
+/// Writes until the socket is full; returns the written bytes.
 fn fill(mut socket: &UnixStream) -> usize {
     socket.set_nonblocking(true).unwrap();
     let mut total = 0;

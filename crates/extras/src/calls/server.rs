@@ -5,8 +5,8 @@
 //!   serve ─┬─ CALL ───▶ calls: run ─▶ task: handler, answer       dropped with serve
 //!          │                   wait / refuse (BUSY)
 //!          ├─ CANCEL ─▶ calls: abort the task
-//!          └─ a task ended ─▶ calls: the next runs
 //!          └─ a task ended ─▶ calls: the next waiting call runs
+//! ```
 //!
 //! The server receives even when both limits are reached, so that it always gets a CANCEL.
 

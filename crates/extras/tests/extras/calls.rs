@@ -77,7 +77,7 @@ fn serve_for_ever(
 async fn calls_of_every_size_are_answered() {
     for (name, config) in [
         ("shm", Config::default().transport(TransportPolicy::SharedMemory)),
-        ("isolated", Config::default().trust(TrustPolicy::Untrusted)),
+        ("untrusted", Config::default().trust(TrustPolicy::Untrusted)),
         ("socket", Config::default().transport(TransportPolicy::Socket)),
     ] {
         let pair = pair_with(&config).await;

@@ -36,7 +36,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 )]
 #[repr(C)]
 pub struct ConsumedRecord {
-    /// Increases with each record, from 1.
+    /// Number of this record: each later record of the file has a higher one, from 1.
     pub sequence: U64,
     /// Id of the consumed stream; 0 until the owner consumes the first message.
     pub stream: U64,

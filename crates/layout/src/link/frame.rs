@@ -70,7 +70,7 @@ pub enum FrameKind {
     Confirm = 4,
     /// The server has applied the client's decision.
     Begin = 5,
-    /// Messages were consumed and acknowledged.
+    /// The receiver's application has acknowledged messages.
     Ack = 6,
     /// The sender of the frame closes its end of the link for now.
     Leave = 7,

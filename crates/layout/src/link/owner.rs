@@ -29,7 +29,7 @@ pub struct OwnerRecord {
     pub incarnation: U64,
     /// When the owner took the file, in nanoseconds since 1970; for an operator.
     pub since_ns: U64,
-    /// Start time of the process, in clock ticks since boot.
+    /// Start time of the owner's process, in clock ticks since boot.
     pub start_ticks: U64,
     /// Boot id of the kernel that runs the owner's process.
     pub boot_id: [u8; 16],
@@ -37,7 +37,7 @@ pub struct OwnerRecord {
     pub pid_namespace: U64,
     /// The time namespace in which `start_ticks` counts, by inode number; 0 if the kernel has none.
     pub time_namespace: U64,
-    /// The id of the process.
+    /// Process id of the owner.
     pub pid: U32,
     /// 1 once the owner has closed the file in order, otherwise 0.
     pub left: U32,

@@ -11,3 +11,4 @@ mod hostile_images;
 mod link_files;
 mod link_frames;
 mod link_records;
+mod session_images;

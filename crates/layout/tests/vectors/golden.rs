@@ -5,7 +5,8 @@
 
 use super::writer::{RingWriter, SocketWriter, blob, blob_with_credit, first, segment};
 use super::{Image, PEER_BLOCKS_MAX, REGION_BYTES, RING_BYTES, SESSION, pattern};
-use partywall_layout::hello::{self, Hello, Offer, Ready, RejectHead};
+use partywall_layout::control::ControlSegment;
+use partywall_layout::hello::{self, Descriptors, Hello, Offer, Ready, RejectHead};
 use partywall_layout::{FallbackReason, Geometry, Kind, Refusal};
 use zerocopy::IntoBytes;
 use zerocopy::little_endian::{U32, U64};
@@ -23,10 +24,11 @@ payload is its text, or its length and the sum of its bytes.
 /// All golden vectors, in the order of the index.
 pub fn images() -> Vec<Image> {
     let mut images = frames();
+    images.extend(offers());
     images.push(region());
     images.extend([three_records(), wrapped(), stale(), batch_open(), batch()]);
     images.extend([blobs(), segments(), fragments(), fragments_aborted(), closed()]);
-    images.extend([session_blobs(), socket(), socket_cut()]);
+    images.extend([session_blobs(), socket(), socket_cut(), control(), control_skipped()]);
     images
 }
 
@@ -40,6 +42,7 @@ pub fn hello() -> Hello {
         segments_max: U32::new(16),
         pid: U32::new(4242),
         nonce: SESSION,
+        descriptors: Descriptors::of(&[hello::DESCRIPTOR_PIDFD]),
         ..Hello::new()
     }
 }
@@ -48,18 +51,16 @@ fn frames() -> Vec<Image> {
     let later = Hello { version_max: 7.into(), length: 160.into(), ..hello() };
     let later = [later.as_bytes(), &[0xee; 32]].concat();
     let other =
-        Hello { version_min: 2.into(), version_max: 3.into(), length: 24.into(), ..hello() };
+        Hello { version_min: 3.into(), version_max: 4.into(), length: 24.into(), ..hello() };
     let reject = b"uid 1000 is not admitted";
     let head = RejectHead::new(Refusal::Admission.number(), reject.len());
     let reject = [head.as_bytes(), reject];
-    let shm = Offer::new(hello::TRANSPORT_SHM, 0, hello::OFFER_DOORBELLS, REGION_BYTES);
-    let fallback = FallbackReason::Memfd.number();
-    let socket = Offer::new(hello::TRANSPORT_SOCKET, fallback, 0, 0);
     let fallback = Ready::new(hello::TRANSPORT_SOCKET, FallbackReason::Map.number());
     let limits = "map_max=1073741824 message_max=67108864 peer_blocks_max=8 segments_max=16 \
-                  pid=4242 nonce=0123456789abcdef";
-    let hello_line = format!("HELLO versions=1..1 features=3 service=1 fallback_reason=0 {limits}");
-    let later_line = format!("HELLO versions=1..7 features=3 service=1 fallback_reason=0 {limits}");
+                  pid=4242 nonce=0123456789abcdef descriptors=[1]";
+    let hello_line = format!("HELLO versions=2..2 features=3 service=1 fallback_reason=0 {limits}");
+    let later_line = format!("HELLO versions=2..7 features=3 service=1 fallback_reason=0 {limits}");
+    let service_line = hello_line.replace("service=1", "service=9");
     vec![
         frame(
             "hello",
@@ -70,31 +71,25 @@ fn frames() -> Vec<Image> {
         frame("hello-later", &later_line, "HELLO of a later version with fields appended", &later),
         frame(
             "hello-other",
-            "HELLO other versions=2..3",
+            "HELLO other versions=3..4",
             "HELLO without a version in common; what follows byte 16 means nothing",
             &other.as_bytes()[..24],
         ),
         frame(
-            "offer-shm",
-            "OFFER transport=1 reason=0 flags=1 region_size=131072",
-            "OFFER of a region and two eventfds",
-            shm.as_bytes(),
-        ),
-        frame(
-            "offer-socket",
-            "OFFER transport=2 reason=3 flags=0 region_size=0",
-            "OFFER of the socket: this side has no sealed memory",
-            socket.as_bytes(),
+            "hello-service-unknown",
+            &service_line,
+            "HELLO for a service that this side does not know: it answers REJECT `service` (5)",
+            Hello { service: 9.into(), ..hello() }.as_bytes(),
         ),
         frame(
             "ready",
-            "READY transport=1 reason=0",
-            "READY for shared memory",
-            Ready::new(hello::TRANSPORT_SHM, 0).as_bytes(),
+            "READY transport=1 reason=0 flags=1",
+            "READY for shared memory, with eventfds as doorbells",
+            Ready::new(hello::TRANSPORT_SHM, 0).with_doorbells().as_bytes(),
         ),
         frame(
             "ready-socket",
-            "READY transport=2 reason=7",
+            "READY transport=2 reason=7 flags=0",
             "READY for the socket: mapping the region failed",
             fallback.as_bytes(),
         ),
@@ -103,6 +98,39 @@ fn frames() -> Vec<Image> {
             "REJECT code=2 text=\"uid 1000 is not admitted\"",
             "REJECT with a text",
             &reject.concat(),
+        ),
+    ]
+}
+
+fn offers() -> Vec<Image> {
+    let shm = Offer::shm(REGION_BYTES, hello::REGION_AND_DOORBELLS);
+    let socket = Offer::socket(FallbackReason::Memfd.number());
+    let longer = Offer { length: 96.into(), ..shm };
+    let longer = [longer.as_bytes(), &[0xee; 32]].concat();
+    vec![
+        frame(
+            "offer-shm",
+            "OFFER transport=1 reason=0 region_size=131072 descriptors=[2, 3, 4]",
+            "OFFER of a region and two eventfds",
+            shm.as_bytes(),
+        ),
+        frame(
+            "offer-longer",
+            "OFFER transport=1 reason=0 region_size=131072 descriptors=[2, 3, 4]",
+            "OFFER of a later version with fields appended, which are ignored",
+            &longer,
+        ),
+        frame(
+            "offer-unknown-descriptor",
+            "OFFER transport=1 reason=0 region_size=131072 descriptors=[5, 2]",
+            "OFFER that lists a descriptor of a reserved kind before the region: it is closed",
+            Offer::shm(REGION_BYTES, &[5, hello::DESCRIPTOR_REGION]).as_bytes(),
+        ),
+        frame(
+            "offer-socket",
+            "OFFER transport=2 reason=3 region_size=0 descriptors=[]",
+            "OFFER of the socket: this side has no sealed memory",
+            socket.as_bytes(),
         ),
     ]
 }
@@ -271,6 +299,30 @@ fn socket_cut() -> Image {
     socket.send(Kind::Blob, &blob(0, 0, 0, 20_000), &pattern(100));
     let about = "the sender died within a message: what was whole is delivered, the rest is not";
     socket_image("socket-cut", "0 Data \"whole\"; cut", about, socket)
+}
+
+fn control() -> Image {
+    let frame = |number| ControlSegment::new(number);
+    let bytes = [&[1, 1], frame(1).as_bytes(), &[1], frame(2).as_bytes()].concat();
+    let expected = "doorbell; doorbell; segment 1; doorbell; segment 2";
+    control_image("control-segments", expected, "doorbells, and the frames of two segments", bytes)
+}
+
+fn control_skipped() -> Image {
+    let unknown = [200, 2, 12, 0, 1, 2, 3, 4, 5, 6, 7, 8];
+    // A segment's frame that a later version has made longer.
+    let longer = [2, 1, 12, 0, 2, 0, 0, 0, 0xee, 0xee, 0xee, 0xee];
+    let bytes =
+        [&unknown[..], ControlSegment::new(1).as_bytes(), &[255, 0, 4, 0], &longer].concat();
+    let expected = "skipped type=200 descriptors=2; segment 1; skipped type=255 descriptors=0; \
+                    segment 2";
+    let about = "frames of unknown types from 128 on are skipped, and their descriptors closed";
+    control_image("control-unknown-skipped", expected, about, bytes)
+}
+
+fn control_image(name: &str, expected: &str, about: &'static str, bytes: Vec<u8>) -> Image {
+    let (name, expected) = (format!("{name}.bin"), expected.to_owned());
+    Image { name, kind: "control", from: 0, expected, about, bytes }
 }
 
 fn frame(name: &str, expected: &str, about: &'static str, bytes: &[u8]) -> Image {

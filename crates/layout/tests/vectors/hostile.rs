@@ -6,8 +6,8 @@
 use super::golden::hello;
 use super::writer::{RingWriter, SocketWriter, blob, blob_with_credit, first, segment};
 use super::{Image, PEER_BLOCKS_MAX, RING_BYTES, SESSION, pattern};
-use partywall_layout::hello::{Hello, Offer, Ready, RejectHead};
-use partywall_layout::hello::{OFFER_DOORBELLS, ROLE_ACCEPTOR, TRANSPORT_SHM};
+use partywall_layout::hello::{Descriptors, Hello, Offer, Ready, RejectHead};
+use partywall_layout::hello::{REGION_AND_DOORBELLS, ROLE_ACCEPTOR, TRANSPORT_SHM};
 use partywall_layout::record_ring::{word0, word1};
 use partywall_layout::{Geometry, Kind, Position, RegionHeader};
 use std::slice::from_ref;
@@ -35,6 +35,7 @@ pub fn images() -> Vec<Image> {
     images.extend(segments());
     images.extend(fragments());
     images.extend(sockets());
+    images.extend(control());
     images
 }
 
@@ -49,20 +50,30 @@ fn hellos() -> Vec<Image> {
         named("hello-length-0", "shorter than its beginning", Hello { length: 0.into(), ..h }),
         named("hello-length-huge", "4 GiB long", Hello { length: u32::MAX.into(), ..h }),
         frame("hello-length-1040", "longer than the largest frame", &newer),
-        frame("hello-short", "version 1 without its fields", &short.as_bytes()[..64]),
+        frame("hello-short", "version 2 without its fields", &short.as_bytes()[..64]),
         named(
             "hello-range",
             "the oldest version is newer than the newest",
-            Hello { version_min: 2.into(), ..h },
+            Hello { version_min: 3.into(), ..h },
         ),
         named("hello-version-0", "version 0", Hello { version_min: 0.into(), ..h }),
-        named("hello-service", "an unknown service", Hello { service: 9.into(), ..h }),
+        named(
+            "hello-service",
+            "service 0, which can never be one",
+            Hello { service: 0.into(), ..h },
+        ),
+        named("hello-descriptors", "a list of 8 descriptors", hello_of(h, 8, [1; 7])),
+        named("hello-two-processes", "two pidfds", hello_of(h, 2, [1, 1, 0, 0, 0, 0, 0])),
         frame("hello-cut", "shorter than its length", &h.as_bytes()[..100]),
     ]
 }
 
+fn hello_of(h: Hello, count: u8, kinds: [u8; 7]) -> Hello {
+    Hello { descriptors: Descriptors { count, kinds }, ..h }
+}
+
 fn other_frames() -> Vec<Image> {
-    let offer = Offer::new(TRANSPORT_SHM, 0, OFFER_DOORBELLS, 131_072);
+    let offer = Offer::shm(131_072, REGION_AND_DOORBELLS);
     let long = Offer { length: 65.into(), ..offer };
     let ready = Ready::new(TRANSPORT_SHM, 0);
     let mut text = RejectHead::new(1, 4).as_bytes().to_vec();
@@ -79,16 +90,26 @@ fn other_frames() -> Vec<Image> {
             "neither shared memory nor socket",
             Offer { transport: 0.into(), ..offer }.as_bytes(),
         ),
-        frame("offer-long", "OFFER has one length", &[long.as_bytes(), &[0]].concat()),
+        frame("offer-long", "shorter than its length", &long.as_bytes()[..64]),
+        frame(
+            "offer-two-regions",
+            "two regions",
+            Offer { descriptors: Descriptors::of(&[2, 2]), ..offer }.as_bytes(),
+        ),
         frame(
             "offer-length-63",
-            "OFFER has one length",
+            "OFFER without its last byte",
             &Offer { length: 63.into(), ..offer }.as_bytes()[..63],
         ),
         frame(
             "ready-transport",
             "neither shared memory nor socket",
             Ready { transport: 3.into(), ..ready }.as_bytes(),
+        ),
+        frame(
+            "ready-length-32",
+            "READY of version 1",
+            &Ready { length: 32.into(), ..ready }.as_bytes()[..32],
         ),
         frame("ready-cut", "ends before its beginning does", &ready.as_bytes()[..15]),
         frame("reject-text-length", "a text shorter than its length", &text),
@@ -111,6 +132,11 @@ fn regions() -> Vec<Image> {
         region("size", "not the descriptor's size", |h| h.region_size = 65_536.into()),
         region("session", "a region of another session", |h| h.session_id[15] ^= 1),
         region("role", "the receiver's own region", |h| h.role = 0.into()),
+        region("kind-0", "no kind of region", |h| h.kind = 0.into()),
+        region("kind-topic", "a region of kind 3, reserved for topics", |h| h.kind = 3.into()),
+        region("kind-unknown", "a region of a kind that no document defines", |h| {
+            h.kind = 77.into()
+        }),
         region("ring-odd", "a ring of 5000 bytes", |h| h.ring_size = 5000.into()),
         region("ring-small", "a ring of 2048 bytes", |h| h.ring_size = 2048.into()),
         region("ring-huge", "a ring of 2 GiB", |h| h.ring_size = (1 << 31).into()),
@@ -149,6 +175,9 @@ fn words() -> Vec<Image> {
         word("word-high-bit", 2, "bit 63 set", old | 1 << 63),
         word("kind-0", 3, "kind 0", 64 | 1),
         word("kind-16", 3, "kind 16", 64 | 16 << 1 | 1),
+        word("kind-17", 3, "kind 17, reserved for SUBSCRIBE", 64 | 17 << 1 | 1),
+        word("kind-18", 3, "kind 18, reserved for TOPIC", 64 | 18 << 1 | 1),
+        word("kind-19", 3, "kind 19, reserved for LOST", 64 | 19 << 1 | 1),
         word("kind-30", 3, "kind 30", 64 | 30 << 1 | 1),
     ]
 }
@@ -317,6 +346,26 @@ fn sockets() -> Vec<Image> {
         of("blob-max", 11, "longer than message_max", &[(Kind::Blob, blob(0, 0, 0, 65_537))]),
         of("blob-huge", 11, "2^64 - 1 bytes", &[(Kind::Blob, blob(0, 0, 0, u64::MAX))]),
         of("close-data", 4, "DATA after CLOSE_WRITE", &[(Kind::CloseWrite, vec![]), data]),
+    ]
+}
+
+fn control() -> Vec<Image> {
+    let of = |name: &str, about, bytes: &[u8]| {
+        image(&format!("control-{name}"), "control", 0, 15, about, bytes.to_vec())
+    };
+    vec![
+        of("byte-0", "neither a doorbell nor a frame", &[1, 0]),
+        of("type-3", "a frame of type 3, reserved", &[3, 1, 8, 0, 1, 0, 0, 0]),
+        of("type-4", "a frame of type 4, reserved", &[4, 1, 12, 0, 1, 0, 0, 0, 1, 0, 0, 0]),
+        of("type-5", "a frame of type 5, reserved", &[5, 1, 8, 0, 1, 0, 0, 0]),
+        of("type-127", "the last type that may not be skipped", &[127, 0, 4, 0]),
+        of("segment-old", "a segment's frame of 5 bytes, without a head", &[2, 1, 0, 0, 0]),
+        of("segment-short", "a segment's frame without its number", &[2, 1, 4, 0]),
+        of("segment-long", "a frame of 65 bytes", &[&[2, 1, 65, 0][..], &[0; 61]].concat()),
+        of("segment-two", "a segment's frame with two descriptors", &[2, 2, 8, 0, 1, 0, 0, 0]),
+        of("segment-none", "a segment's frame without descriptor", &[2, 0, 8, 0, 1, 0, 0, 0]),
+        of("skipped-short", "a frame shorter than its head", &[200, 0, 3, 0]),
+        of("skipped-many", "a frame with five descriptors", &[200, 5, 4, 0]),
     ]
 }
 

@@ -11,6 +11,8 @@
 //!  link_states.rs   a state with every field set, and states with contradictory fields
 //!  link_frames.rs   frames of links, valid and invalid
 //!  link_records.rs  records of links, valid and invalid
+//!  sessions.rs  record sequences of sessions, good and bad
+//!  session_reader.rs   SPEC 11 for the records of a peer
 //!  index.rs     the tables that name the images
 //! ```
 //!
@@ -28,6 +30,8 @@ pub mod link_records;
 pub mod link_states;
 pub mod links;
 pub mod reader;
+mod session_reader;
+pub mod sessions;
 pub mod writer;
 
 /// Size of the ring of the region that the images belong to, in bytes.

@@ -7,7 +7,10 @@
 //!
 //! The reader maps no memory: [`DESCRIPTORS`] states which segments' descriptors arrived.
 
-use super::{PEER_BLOCKS_MAX, REGION_BYTES, RING_BYTES, SESSION};
+use super::{PEER_BLOCKS_MAX, REGION_BYTES, RING_BYTES, SESSION, session_reader};
+use partywall_layout::control::{
+    CONTROL_DOORBELL, CONTROL_HEAD_BYTES, CONTROL_SEGMENT, ControlHead, ControlSegment,
+};
 use partywall_layout::hello::{self, Frame, PREAMBLE_BYTES, ROLE_ACCEPTOR};
 use partywall_layout::record_ring::{BlobCredit, SegmentBody};
 use partywall_layout::segment::GRAIN_BYTES;
@@ -36,6 +39,9 @@ pub fn read(kind: &str, from: u64, bytes: &[u8]) -> Result<String, Violation> {
         "ring" => ring(bytes, from),
         "session" => session(bytes, from),
         "socket" => socket(bytes),
+        "session-ring" => session_reader::ring(bytes, from),
+        "session-socket" => session_reader::socket(bytes),
+        "control" => control(bytes),
         other => panic!("no images of kind {other}"),
     }
 }
@@ -48,7 +54,7 @@ fn frame(bytes: &[u8]) -> Result<String, Violation> {
     Ok(match hello::parse(bytes)? {
         Frame::Hello(h) => format!(
             "HELLO versions={}..{} features={} service={} fallback_reason={} map_max={} message_max={} \
-             peer_blocks_max={} segments_max={} pid={} nonce={}",
+             peer_blocks_max={} segments_max={} pid={} nonce={} descriptors={:?}",
             h.version_min,
             h.version_max,
             h.features,
@@ -60,17 +66,50 @@ fn frame(bytes: &[u8]) -> Result<String, Violation> {
             h.segments_max,
             h.pid,
             String::from_utf8_lossy(&h.nonce),
+            h.descriptors.kinds(),
         ),
         Frame::Offer(o) => format!(
-            "OFFER transport={} reason={} flags={} region_size={}",
-            o.transport, o.reason, o.flags, o.region_size
+            "OFFER transport={} reason={} region_size={} descriptors={:?}",
+            o.transport,
+            o.reason,
+            o.region_size,
+            o.descriptors.kinds(),
         ),
-        Frame::Ready(r) => format!("READY transport={} reason={}", r.transport, r.reason),
+        Frame::Ready(r) => {
+            format!("READY transport={} reason={} flags={}", r.transport, r.reason, r.flags)
+        }
         Frame::Reject(code, text) => {
             format!("REJECT code={code} text={:?}", String::from_utf8_lossy(text))
         }
         Frame::OtherVersion(min, max) => format!("HELLO other versions={min}..{max}"),
     })
+}
+
+/// Bytes of the control socket. The descriptors come with the first byte of each frame.
+fn control(bytes: &[u8]) -> Result<String, Violation> {
+    let mut lines = Vec::new();
+    let mut rest = bytes;
+    while let Some((kind, behind)) = rest.split_first() {
+        if *kind == CONTROL_DOORBELL {
+            lines.push("doorbell".to_owned());
+            rest = behind;
+            continue;
+        }
+        ControlHead::check_kind(*kind)?;
+        let Some(head) = rest.first_chunk::<CONTROL_HEAD_BYTES>() else { return Ok("cut".into()) };
+        let head = ControlHead::read(head)?;
+        let Some((frame, behind)) = rest.split_at_checked(head.length.get().into()) else {
+            return Ok("cut".into());
+        };
+        rest = behind;
+        lines.push(if head.kind == CONTROL_SEGMENT {
+            let (segment, _) = ControlSegment::read_from_prefix(frame).unwrap();
+            format!("segment {}", segment.number)
+        } else {
+            format!("skipped type={} descriptors={}", head.kind, head.descriptors)
+        });
+    }
+    Ok(lines.join("; "))
 }
 
 fn region(bytes: &[u8]) -> Result<String, Violation> {
@@ -353,17 +392,17 @@ fn message_length(len: u64) -> Result<(), Violation> {
     Err(Violation::MessageLength { len, max: MESSAGE_MAX })
 }
 
-fn bad(header: &RecordHeader, what: &'static str, found: u64) -> Violation {
+pub(super) fn bad(header: &RecordHeader, what: &'static str, found: u64) -> Violation {
     Violation::Body { position: header.position.0, what, found }
 }
 
-fn unexpected(header: &RecordHeader) -> Violation {
+pub(super) fn unexpected(header: &RecordHeader) -> Violation {
     Violation::Unexpected { position: header.position.0, kind: header.kind as u8 }
 }
 
 /// A payload for the printed line: short text as it is, any other payload as its length and the sum
 /// of its bytes.
-fn text_or_sum(payload: &[u8]) -> String {
+pub(super) fn text_or_sum(payload: &[u8]) -> String {
     let is_text = payload.len() <= 16 && payload.iter().all(u8::is_ascii_graphic);
     if is_text {
         return format!("{:?}", String::from_utf8_lossy(payload));
@@ -372,7 +411,7 @@ fn text_or_sum(payload: &[u8]) -> String {
     format!("len={} sum={sum}", payload.len())
 }
 
-fn word(bytes: &[u8], offset: usize) -> u64 {
+pub(super) fn word(bytes: &[u8], offset: usize) -> u64 {
     let mut word = [0; 8];
     word.copy_from_slice(&bytes[offset..offset + 8]);
     u64::from_le_bytes(word)

@@ -90,6 +90,8 @@ impl RingWriter {
 pub struct SocketWriter {
     /// All bytes sent so far.
     pub stream: Vec<u8>,
+    /// The stream of the records that follow.
+    pub stream_number: u32,
     position: u64,
 }
 
@@ -97,7 +99,8 @@ impl SocketWriter {
     /// Sends a record of `kind`, and then `following`, which is not part of the record.
     pub fn send(&mut self, kind: Kind, payload: &[u8], following: &[u8]) {
         let len = u32::try_from(payload.len()).unwrap();
-        let header = RecordHeader { position: Position(self.position), kind, len, stream: 0 };
+        let stream = self.stream_number;
+        let header = RecordHeader { position: Position(self.position), kind, len, stream };
         self.stream.extend_from_slice(header.to_wire().as_bytes());
         self.stream.extend_from_slice(payload);
         self.stream.extend_from_slice(following);

@@ -1,23 +1,24 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Progress without a thread of the library: a thread that waits drives.
+//! Progress without a thread of the library: a thread that blocks on a link drives the link's group
+//! meanwhile.
 //!
 //! ```text
-//!   a thread that must wait, at its monitor         the reactor of its group
+//!   a thread that must block, at its monitor        the reactor of its group
 //!     check ── true ──────────────▶ done            epoll set ◀── sockets, listeners, doorbell
 //!      └ false ─▶ a leader? ─ no ─▶ it leads ─────▶ turn: settle, wait, ready sources, timers;
 //!                    └ yes ─▶ it follows: sleeps          then check again
 //!                             at its monitor until
-//!                             a change there, or until
+//!                             the value changes, or
 //!                             it is chosen to lead
 //! ```
 //!
-//! `monitor.rs` has a value under a lock and the threads that wait for it to change. `reactor.rs`
-//! has the epoll set, the sources and the leader. Neither knows what a link is.
+//! `monitor.rs` has a value under a lock, and the threads that wait for the value to change.
+//! `reactor.rs` has the epoll set, the sources and the leader. Neither file knows what a link is.
 //!
 //! # No wake-up is lost
 //!
-//! Locks are taken in the order monitor, then reactor; never two monitors of the same kind at a
-//! time.
+//! Locks are taken in the order monitor, then reactor. No thread holds two monitors of the same
+//! kind at a time.
 //!
 //! ```text
 //!   follower F                                  leader L
@@ -28,27 +29,27 @@
 //!   sleep, which unlocks the monitor
 //! ```
 //!
-//! (The first time F leaves again instead of sleeping, and checks once more with the lock's mutex,
-//! which it needs to sleep. A thread that leads never needs it.)
+//! (At its first false check, F does not sleep. It leaves again, and checks once more with the
+//! lock's mutex, which it needs in order to sleep. A thread that leads never needs the mutex.)
 //!
-//! F enters its monitor before L leaves, or sees that there is no leader: both happen under the
-//! lock of the reactor. If F entered, L (or a later leader) picks some monitor, and can lock it
-//! only when its followers sleep, because F holds the monitor from its check until it sleeps. A
-//! thread that is woken and does not want to lead, because its event has come or its time is up,
-//! leaves the reactor's list and picks a monitor as L does. So as long as a thread waits, there is
-//! a leader or one is being chosen.
+//! F enters its monitor in the reactor's list before L leaves, or sees that there is no leader:
+//! both happen under the lock of the reactor. If F entered, L (or a later leader) picks a monitor
+//! of the list. L can lock that monitor only when its followers sleep, because F holds the monitor
+//! from its check until it sleeps. A woken thread need not lead if its event has happened or its
+//! deadline has passed. It then leaves the list, and picks a monitor as L does. So as long as a
+//! thread waits, there is a leader, or one is being chosen.
 //!
 //! Some sources are read without a system call, from memory that another process writes. The peer
-//! notifies such a source only after it was armed. Until then it is on the reactor's list: a leader
-//! arms every source on the list before it sleeps. A thread that adds a source while a leader
-//! sleeps arms it at once.
+//! notifies such a source only after the source was armed. Until then the source is on the
+//! reactor's list: a leader arms every source on the list before it sleeps. A thread that adds a
+//! source while a leader sleeps arms the source at once.
 //!
-//! A leader sleeps in `epoll_wait`. If another thread changes the value of *its* monitor, that
-//! thread notifies the doorbell: the monitor was marked under the same lock as the check that was
-//! false. A timer that is earlier than all others notifies it, too.
+//! A leader sleeps in `epoll_wait`. A thread that changes the value of the *leader's* monitor
+//! notifies the doorbell: the leader marked its monitor under the same lock as its false check. A
+//! thread that sets a timer earlier than all others notifies the doorbell, too.
 
 mod monitor;
 mod reactor;
 
-pub(super) use monitor::{Monitor, MonitorGuard};
+pub(super) use monitor::{Entered, Monitor, MonitorGuard, Monitored};
 pub(super) use reactor::{Before, Reactor, Source};

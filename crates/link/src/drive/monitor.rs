@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A value under a lock, and the threads that wait for it to change. The module above says why no
-//! wake-up is lost.
+//! A value under a lock, and the threads that wait for the value to change. `drive/mod.rs` says why
+//! no wake-up is lost.
 
 use std::io;
 use std::ops::{Deref, DerefMut};
@@ -13,52 +13,82 @@ use super::reactor::{Before, Reactor, Role, Wake};
 use partywall_wait::has_passed;
 
 /// A value under a lock, with a condition variable and the reactor of its group.
+///
+/// A caller that changes nothing for which a thread could wait may take the
+/// [lock](Self::biased) alone.
 pub(crate) struct Monitor<T> {
     reactor: Arc<Reactor>,
-    inner: Biased<Inner<T>>,
+    inner: Biased<Monitored<T>>,
     changed: Condvar,
 }
 
-struct Inner<T> {
-    value: T,
+/// A value, and who waits for it to change.
+pub(crate) struct Monitored<T> {
+    pub(crate) value: T,
     followers: u32,
-    /// A thread that waits for this value sleeps as the leader, or is about to.
+    /// Whether a thread that waits for this value sleeps as the leader, or is about to.
     is_leader_asleep: bool,
 }
 
-/// The locked value.
-pub(crate) struct MonitorGuard<'a, T> {
-    monitor: &'a Monitor<T>,
-    inner: BiasedGuard<'a, Inner<T>>,
+/// A value that a monitor can have.
+pub(crate) trait Entered {
+    /// The monitor locked the value. Not called for the lock alone.
+    #[inline]
+    fn entered(&mut self) {}
 }
 
-impl<T: Send + 'static> Monitor<T> {
+/// The locked value; dropping the guard releases the lock.
+pub(crate) struct MonitorGuard<'a, T> {
+    monitor: &'a Monitor<T>,
+    inner: BiasedGuard<'a, Monitored<T>>,
+}
+
+impl<T: Entered + Send + 'static> Monitor<T> {
     pub(crate) fn new(reactor: Arc<Reactor>, value: T) -> Arc<Self> {
-        let inner = Inner { value, followers: 0, is_leader_asleep: false };
+        let inner = Monitored { value, followers: 0, is_leader_asleep: false };
         Arc::new(Self { reactor, inner: Biased::new(inner), changed: Condvar::new() })
     }
 
     #[inline]
     pub(crate) fn lock(&self) -> MonitorGuard<'_, T> {
-        MonitorGuard { monitor: self, inner: self.inner.lock() }
+        let mut guard = self.guard(self.inner.lock());
+        guard.entered();
+        guard
     }
 
     fn lock_to_wait(&self) -> MonitorGuard<'_, T> {
-        MonitorGuard { monitor: self, inner: self.inner.lock_to_wait() }
+        let mut guard = self.guard(self.inner.lock_to_wait());
+        guard.entered();
+        guard
     }
 
-    /// Waits until `check` returns something; `None` at the deadline. Meanwhile it drives the group
-    /// if no other thread does.
+    /// The lock without the monitor: the value's [`Entered`] is not called.
+    #[inline(always)]
+    pub(crate) const fn biased(&self) -> &Biased<Monitored<T>> {
+        &self.inner
+    }
+
+    /// Goes on with the value that was locked by the [lock alone](Self::biased).
+    /// [`entered`](Entered::entered) is left to the caller.
+    pub(crate) const fn guard<'a>(
+        &'a self,
+        inner: BiasedGuard<'a, Monitored<T>>,
+    ) -> MonitorGuard<'a, T> {
+        MonitorGuard { monitor: self, inner }
+    }
+
+    /// Blocks until `check` returns a value; `None` at the deadline. Meanwhile the thread drives
+    /// the group, unless another thread does.
     ///
-    /// The caller must hold the lock of no monitor.
+    /// The caller must not hold the lock of any monitor.
     pub(crate) fn wait_for<R>(
         self: &Arc<Self>,
         deadline: Option<Instant>,
         mut check: impl FnMut(&mut MonitorGuard<'_, T>) -> Option<R>,
     ) -> io::Result<Option<R>> {
         let mut hand_over = HandOver(None);
-        // Only a follower has to give up the lock's bias, because waiting for another thread takes
-        // the mutex.
+        // Only a follower gives up the lock's bias, because blocking on another thread takes the
+        // mutex.
         let mut follows = false;
         let mut lead = None;
         loop {
@@ -73,7 +103,8 @@ impl<T: Send + 'static> Monitor<T> {
                 match self.reactor.join(|| Arc::clone(self) as Arc<dyn Wake>) {
                     Role::Leader(taken) => lead = Some(taken),
                     Role::Follower(ticket) => {
-                        // This thread may have been chosen to lead, and have no reason to any more.
+                        // This thread may have been chosen to lead although it no longer needs to
+                        // wait: the guard then passes the lead on.
                         hand_over.0 = Some(&self.reactor);
                         if follows {
                             self.follow(guard, deadline);
@@ -102,22 +133,28 @@ impl<T: Send + 'static> Monitor<T> {
     }
 }
 
-impl<T: Send + 'static> Wake for Monitor<T> {
+impl<T: Entered + Send + 'static> Wake for Monitor<T> {
     fn wake(&self) {
-        // The lock is held, so that a follower whose check was in vain sleeps by now.
+        // The lock is taken so that every follower whose check was false sleeps by now, and can be
+        // woken.
         let _guard = self.lock();
         self.changed.notify_all();
     }
 }
 
-impl<T> MonitorGuard<'_, T> {
-    /// Whether another thread may be waiting for the value.
+impl<'a, T> MonitorGuard<'a, T> {
+    /// Gives the monitor up, and keeps the lock.
+    pub(crate) fn into_biased(self) -> BiasedGuard<'a, Monitored<T>> {
+        self.inner
+    }
+
+    /// Whether another thread may be waiting for the lock.
     #[inline]
     pub(crate) fn is_wanted(&self) -> bool {
         self.inner.is_wanted()
     }
 
-    /// Wakes the threads that wait for the value, because it changed.
+    /// Wakes the threads that wait for the value, because the caller changed the value.
     pub(crate) fn changed(&self) {
         if self.inner.followers > 0 {
             self.monitor.changed.notify_all();
@@ -142,7 +179,7 @@ impl<T> DerefMut for MonitorGuard<'_, T> {
     }
 }
 
-/// Passes the turn on when dropped: this thread may have been chosen to lead.
+/// Guard of a thread that may have been chosen to lead: when dropped, it chooses another leader.
 struct HandOver<'a>(Option<&'a Reactor>);
 
 impl Drop for HandOver<'_> {
@@ -157,12 +194,16 @@ mod tests {
 
     use super::*;
 
+    impl Entered for i32 {}
+    impl Entered for u32 {}
+    impl Entered for () {}
+
     fn soon() -> Option<Instant> {
         Some(Instant::now() + Duration::from_secs(30))
     }
 
-    /// A number goes round among threads that wait for it, each at its own monitor: one leads and
-    /// the others follow.
+    /// A number is passed around among threads, each of which waits at its own monitor: one thread
+    /// leads, and the others follow.
     #[test]
     fn wake_ups_between_leaders_and_followers_are_not_lost() {
         let (threads, rounds) = (6, 3_000);
@@ -189,7 +230,7 @@ mod tests {
         assert_eq!(*monitors[0].lock(), rounds + 1);
     }
 
-    /// Followers whose time is up leave while the leader hands over.
+    /// Followers whose deadlines pass leave while the leader hands over.
     #[test]
     fn follower_that_gives_up_passes_its_turn_on() {
         let reactor = Reactor::new().unwrap();

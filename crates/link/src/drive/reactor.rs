@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The epoll set of a group, its sources, its timers, and which thread leads.
+//! The epoll set of a group with its sources and timers, and the choice of the thread that leads.
 //!
 //! ```text
 //!   registry     token ▶ source      timers (instant, token), earliest first
@@ -8,14 +8,14 @@
 //!   leadership   is there a leader?  monitors with waiting threads, oldest first
 //! ```
 //!
-//! The reactor keeps no source alive. Tokens are never used twice, so an event that the kernel
-//! still reports for a removed descriptor belongs to no token.
+//! The reactor keeps no source alive. No token is used twice, so an event that the kernel still
+//! reports for a removed descriptor matches no source.
 //!
 //! # Invariants
 //!
-//! - At most one thread turns at a time.
-//! - The cost of a turn depends on the sources that are ready, due or unsettled, not on all
-//!   sources.
+//! - At most one thread makes a turn at a time.
+//! - The cost of a turn depends on the number of sources that are ready, due or unsettled, not on
+//!   the number of all sources.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::hash::{BuildHasherDefault, Hasher};
@@ -29,47 +29,49 @@ use partywall_sys::{Doorbell, EpollSet, ForkGuard, Ready};
 
 /// An object with descriptors and timers.
 pub(crate) trait Source: Send + Sync {
-    /// The descriptor under this token is ready.
+    /// Called when the descriptor registered under `token` is ready.
     fn ready(self: Arc<Self>, token: u64, flags: EventFlags);
-    /// The timer under this token is due.
+    /// Called when the timer set for `token` is due.
     fn due(self: Arc<Self>, token: u64);
-    /// Does the work that was put off until a thread is about to wait.
+    /// Does the work that was postponed until a thread is about to block.
     fn settle(self: Arc<Self>);
-    /// Has the peer notify this source, because a thread is about to sleep.
+    /// Arms this source, so that the peer notifies it, because a thread is about to sleep.
     fn arm(self: Arc<Self>);
 }
 
-/// What a thread does after its turn.
+/// The next action of a thread after its turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Before {
-    /// It checks by itself, so no source needs to be armed.
+    /// The thread checks by itself, so no source needs to be armed.
     Polling,
-    /// It sleeps in this turn.
+    /// The thread sleeps during this turn.
     Sleeping,
-    /// It checks which links have events, and then sleeps until the descriptor is ready.
+    /// The thread checks which links have events, and then sleeps in the application's event loop
+    /// until the descriptor is ready.
     SleepingExternally,
 }
 
-/// A monitor, at which threads wait.
+/// A monitor, as the reactor uses it: threads wait there.
 pub(super) trait Wake: Send + Sync {
-    /// Has all followers there check again.
+    /// Makes all followers at this monitor check again.
     fn wake(&self);
 }
 
-/// The epoll set of a group; the module describes it.
+/// The epoll set of a group, with everything that its leader needs.
 pub(crate) struct Reactor {
     set: EpollSet,
     doorbell: Doorbell,
-    /// The descriptor for an external event loop. It is made when the loop first asks for it,
-    /// before its first check for events. Without descriptors left the loop watches `set` itself.
+    /// The descriptor for an external event loop, made when the loop first requests it, before its
+    /// first check for events. If the process has no descriptors left, the loop watches `set`
+    /// itself.
     external: OnceLock<Option<External>>,
     registry: Mutex<Registry>,
     lead: Mutex<Leadership>,
     guard: ForkGuard,
 }
 
-/// An epoll set over the first one, and a doorbell that only turns of an external event loop drain.
-/// A leader would take away notifications that are meant for the loop.
+/// A second epoll set, which contains the first one and a doorbell that only turns of an external
+/// event loop drain. If a leader drained that doorbell, the loop would miss notifications.
 struct External {
     set: EpollSet,
     doorbell: Doorbell,
@@ -82,12 +84,13 @@ struct Registry {
     timers: BTreeSet<(Instant, u64)>,
     unsettled: Vec<Weak<dyn Source>>,
     unarmed: Vec<Weak<dyn Source>>,
-    /// A leader handles events, and will check the timers before it sleeps.
+    /// Whether a leader handles events at the moment, and will check the timers before it sleeps.
     is_turning: bool,
-    /// A leader sleeps.
+    /// Whether a leader sleeps in `epoll_wait`.
     is_asleep: bool,
     turns: u64,
-    /// The external event loop turns, and checks for events afterwards.
+    /// Whether the present turn belongs to an external event loop, which checks for events after
+    /// it.
     is_driven_externally: bool,
 }
 
@@ -96,11 +99,11 @@ struct Leadership {
     is_taken: bool,
     next_ticket: u64,
     waiting: BTreeMap<u64, Arc<dyn Wake>>,
-    /// The leader's lists, while there is no leader.
+    /// The lists that a leader uses, kept here while there is no leader.
     lists: Lists,
 }
 
-/// Buffers of a leader, kept for the next one.
+/// Buffers that each leader passes on to the next one.
 #[derive(Default)]
 struct Lists {
     events: Vec<Ready>,
@@ -108,15 +111,16 @@ struct Lists {
     unarmed: Vec<Weak<dyn Source>>,
 }
 
-/// Role of a thread that must wait.
+/// The role of a thread that must block.
 pub(super) enum Role<'a> {
     Leader(Leader<'a>),
-    /// It is entered under this ticket.
+    /// The thread follows: it is entered in the list of waiting threads under this ticket.
     Follower(u64),
 }
 
 impl Leadership {
-    /// The monitor whose followers are to be woken, if there is no leader.
+    /// The monitor whose followers have to be woken because there is no leader; `None` if there is
+    /// one.
     fn next(&self) -> Option<Arc<dyn Wake>> {
         let first = self.waiting.first_key_value().filter(|_| !self.is_taken);
         first.map(|(_, monitor)| Arc::clone(monitor))
@@ -138,7 +142,7 @@ impl Reactor {
         }))
     }
 
-    /// Enters a new token for a descriptor or timer of `source`.
+    /// Registers a descriptor or timer of `source`; returns its new token.
     pub(crate) fn enter(&self, source: Weak<dyn Source>) -> u64 {
         let mut registry = self.registry();
         let token = registry.next_token;
@@ -147,12 +151,12 @@ impl Reactor {
         token
     }
 
-    /// Gives the token to another source.
+    /// Assigns the token to another source.
     pub(crate) fn reassign(&self, token: u64, source: Weak<dyn Source>) {
         self.registry().sources.insert(token, source);
     }
 
-    /// Removes the token.
+    /// Unregisters the token.
     pub(crate) fn forget(&self, token: u64) {
         if self.guard.is_child() {
             return;
@@ -170,7 +174,7 @@ impl Reactor {
     }
 
     /// # Errors
-    /// There is none for a descriptor that is watched.
+    /// None for a descriptor that is registered.
     pub(crate) fn rewatch(
         &self,
         descriptor: impl AsFd,
@@ -181,12 +185,12 @@ impl Reactor {
     }
 
     pub(crate) fn unwatch(&self, descriptor: impl AsFd, token: u64) {
-        // It fails only for a descriptor that was never watched.
+        // Removal fails only for a descriptor that was never registered.
         let _ = self.set.remove(descriptor);
         self.forget(token);
     }
 
-    /// Replaces the time `old` by `new`.
+    /// Changes the timer of `token` from the time `old` to the time `new`.
     pub(crate) fn set_timer(&self, token: u64, old: Option<Instant>, new: Option<Instant>) {
         if old == new {
             return;
@@ -206,20 +210,20 @@ impl Reactor {
         }
     }
 
-    /// Has `source`, if it is given, settled before the next leader sleeps. Returns whether one
-    /// sleeps already.
+    /// Enters `source`, if given, in the list of sources to settle before the next leader sleeps.
+    /// Returns whether a leader sleeps already.
     pub(crate) fn settle_later(&self, source: Option<Weak<dyn Source>>) -> bool {
         let mut registry = self.registry();
         registry.unsettled.extend(source);
         if self.has_external_loop() {
-            // The external event loop has to call.
+            // An external event loop has to make a turn.
             self.notify_external_loop();
         }
         registry.is_asleep
     }
 
-    /// Has `source` armed before the next leader sleeps. `true`: one sleeps already, and the caller
-    /// has to arm the source.
+    /// Enters `source` in the list of sources to arm before the next leader sleeps. Returns true if
+    /// a leader sleeps already, so that the caller has to arm the source.
     pub(crate) fn arm_later(&self, source: Weak<dyn Source>) -> bool {
         let mut registry = self.registry();
         if registry.is_asleep {
@@ -227,7 +231,7 @@ impl Reactor {
         }
         registry.unarmed.push(source);
         if self.has_external_loop() {
-            // The external event loop has to call, as above.
+            // An external event loop has to make a turn.
             self.notify_external_loop();
         }
         false
@@ -235,14 +239,14 @@ impl Reactor {
 
     /// Wakes an external event loop, because a source has events.
     pub(crate) fn wake_external_loop(&self) {
-        // The caller holds the lock of the changed value. A loop that is not seen here checks after
-        // this, and finds the change.
+        // The caller holds the lock of the changed value. If a loop is not visible yet, it checks
+        // for events later, and finds the change.
         if self.has_external_loop() && !self.registry().is_driven_externally {
             self.notify_external_loop();
         }
     }
 
-    /// Whether an external event loop waits for the descriptor.
+    /// Whether an external event loop has requested the descriptor.
     fn has_external_loop(&self) -> bool {
         self.external.get().is_some()
     }
@@ -252,32 +256,32 @@ impl Reactor {
         self.registry().timers.first().map(|(time, _)| *time)
     }
 
-    /// Number of times that a leader waited.
+    /// Number of times that a leader polled or blocked.
     pub(crate) fn turns(&self) -> u64 {
         self.registry().turns
     }
 
-    /// Makes a turn without waiting, if there is no leader. `before` says what the thread does
+    /// Makes a turn without blocking, unless there is a leader. `before` says what the thread does
     /// afterwards.
     ///
-    /// A forked child makes none: epoll set and doorbell belong to its parent.
+    /// A forked child makes no turn, because the epoll set and the doorbell belong to its parent.
     pub(crate) fn try_turn(&self, before: Before) -> io::Result<()> {
         if self.guard.is_child() {
             return Ok(());
         }
         if let (Before::SleepingExternally, Some(Some(external))) = (before, self.external.get()) {
-            // The event behind the notification is found from here on, by whichever thread handles
-            // it.
+            // After the doorbell is drained, this turn or the leader finds the event for which it
+            // was notified.
             external.doorbell.drain()?;
         }
         let Some(mut lead) = self.try_lead() else { return Ok(()) };
         lead.turn(Some(Instant::now()), before, || {})
     }
 
-    /// Wakes an external event loop that sleeps.
+    /// Wakes an external event loop that sleeps on the descriptor.
     fn notify_external_loop(&self) {
         match self.external.get() {
-            // A sound eventfd does not fail.
+            // Notifying an intact eventfd does not fail.
             Some(Some(external)) => drop(external.doorbell.notify()),
             _ => self.notify(),
         }
@@ -289,11 +293,12 @@ impl Reactor {
 
     /// Wakes a leader that sleeps.
     pub(super) fn notify(&self) {
-        // A sound eventfd does not fail.
+        // Notifying an intact eventfd does not fail.
         let _ = self.doorbell.notify();
     }
 
-    /// Leads, or enters the caller as waiting at `monitor`, whose lock the caller holds.
+    /// Makes the caller the leader, or enters it as waiting at `monitor`. The caller holds the lock
+    /// of `monitor`.
     pub(super) fn join(&self, monitor: impl FnOnce() -> Arc<dyn Wake>) -> Role<'_> {
         let mut lead = self.leadership();
         if !lead.is_taken {
@@ -310,7 +315,7 @@ impl Reactor {
         self.leadership().waiting.remove(&ticket);
     }
 
-    /// Chooses the next leader if there is none. The caller must hold the lock of no monitor.
+    /// Chooses the next leader if there is none. The caller must not hold the lock of any monitor.
     pub(super) fn hand_over(&self) {
         let next = self.leadership().next();
         if let Some(monitor) = next {
@@ -352,16 +357,17 @@ impl AsFd for Reactor {
     }
 }
 
-/// The one thread that turns. When it is dropped, the next leader is chosen.
+/// The leader: the only thread that may make turns. When the value is dropped, the next leader is
+/// chosen.
 pub(super) struct Leader<'a> {
     reactor: &'a Reactor,
     lists: Lists,
 }
 
 impl Leader<'_> {
-    /// Waits until a source is ready or due or the doorbell is notified, at most until `deadline`,
-    /// and handles it. `woken` is called between the two. The caller must hold the lock of no
-    /// monitor.
+    /// Blocks until a source is ready or due or the doorbell is notified, at most until `deadline`,
+    /// and handles those sources. `woken` is called after blocking and before handling. The caller
+    /// must not hold the lock of any monitor.
     pub(super) fn turn(
         &mut self,
         deadline: Option<Instant>,
@@ -391,15 +397,15 @@ impl Leader<'_> {
         if reactor.has_external_loop()
             && !(registry.unsettled.is_empty() && registry.unarmed.is_empty())
         {
-            // Sources came to the lists meanwhile, before or after this turn was the external
-            // loop's.
+            // Sources were added to the lists during this turn or before it, and the external loop
+            // has to handle them.
             reactor.notify_external_loop();
         }
         handled
     }
 
-    /// Settles and arms the listed sources, and then counts as asleep: later callers learn that.
-    /// Returns the first timer.
+    /// Settles and arms the listed sources. Then the leader counts as asleep, so that a thread that
+    /// lists a source later knows that it must notify. Returns the time of the first timer.
     fn prepare_sleep(&mut self, before: Before) -> Option<Instant> {
         let mut registry = self.reactor.registry();
         registry.is_driven_externally = before == Before::SleepingExternally;
@@ -429,7 +435,7 @@ impl Leader<'_> {
         registry.is_turning = false;
         registry.is_asleep = true;
         registry.turns += 1;
-        // Other threads kept the lists filled: the turn does not wait then.
+        // Other threads have added sources to the lists again, so the turn must not block.
         let is_unsettled = !(registry.unsettled.is_empty() && registry.unarmed.is_empty());
         let at_once = is_unsettled.then(Instant::now);
         at_once.or_else(|| registry.timers.first().map(|(time, _)| *time))
@@ -437,7 +443,7 @@ impl Leader<'_> {
 
     fn handle(&self, event: Ready) {
         if event.token == DOORBELL {
-            // A sound eventfd does not fail.
+            // Draining an intact eventfd does not fail.
             let _ = self.reactor.doorbell.drain();
             return;
         }
@@ -447,8 +453,8 @@ impl Leader<'_> {
         }
     }
 
-    /// Handles the timers that are due now; those they set are left for the next turn. Returns the
-    /// locked registry for what the caller writes next.
+    /// Handles the timers that are due now. Timers that these set are left for the next turn.
+    /// Returns the locked registry, so that the caller need not lock it again.
     fn expire(&self) -> MutexGuard<'_, Registry> {
         let mut registry = self.reactor.registry();
         if registry.timers.is_empty() {
@@ -487,8 +493,8 @@ impl Drop for Leader<'_> {
     }
 }
 
-/// Hashes tokens. They count up and no peer chooses them; a hash that resists attacks would cost
-/// more than everything else that is done with a token.
+/// Hashes tokens. Tokens count up and no peer chooses them, so a cheap hash is safe. A hash that
+/// resists attacks would cost more than everything else that is done with a token.
 #[derive(Default)]
 struct TokenHasher(u64);
 
@@ -502,12 +508,13 @@ impl Hasher for TokenHasher {
     }
 
     fn write_u64(&mut self, number: u64) {
-        // 2^64 divided by the golden ratio: the upper bits differ, too, as the table needs.
+        // The factor is 2^64 divided by the golden ratio, so that the upper bits differ too, as the
+        // table requires.
         self.0 = (self.0 ^ number).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     }
 }
 
-/// Rounds of settling before the epoll set is checked.
+/// Maximum number of rounds in which sources are settled before the epoll set is polled.
 const SETTLED_MAX: u32 = 16;
-/// Token of the doorbell.
+/// Token of the reactor's own doorbell.
 const DOORBELL: u64 = 0;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The connections of one end: handling of a ready socket, a due timer and a new connection.
+//! The connections of one end of a link: it handles ready sockets, due timers and new connections.
 //!
 //! ```text
 //!   ready ─▶ connected? attach : read ─▶ acknowledge ─▶ write
@@ -30,25 +30,25 @@ use crate::link_state::Event;
 use crate::link_state::{Answer, End, Received};
 use crate::protocol::frame::Attach;
 
-/// The connections of one end, and a client's way to the next one.
+/// The connections of one end, and the dialer for a client's next connection.
 pub(super) struct Connections {
     pub(super) wires: Vec<Wire>,
-    /// Only a client has one.
+    /// The dialer of a client; `None` at a server.
     pub(super) dialer: Option<Dialer>,
     pub(super) timer: Option<Instant>,
-    /// A connection was attached since the server last learned of one.
+    /// Whether a connection was attached since the server was last notified of one.
     pub(super) is_new: bool,
-    /// Result of the last attempt to attach; empty if it succeeded.
+    /// Error text of the last attempt to attach; empty if it succeeded.
     pub(super) last_attempt: String,
 }
 
-/// A connection that a server took, and that is for this link.
+/// A connection that a server accepted, whose ATTACH names this link.
 pub(crate) struct Adopted {
     pub(crate) socket: Socket,
     pub(crate) token: u64,
-    /// Bytes that follow ATTACH.
+    /// Bytes that the client sent after ATTACH.
     pub(crate) input: BytesMut,
-    /// Descriptors that came with the first byte.
+    /// Descriptors that arrived with the first byte.
     pub(crate) descriptors: Vec<OwnedFd>,
     pub(crate) peer: Peer,
 }
@@ -79,24 +79,25 @@ impl ConnectionDriver<'_> {
             self.judge_conn(state, token);
         }
         if received.activated || received.has_progress {
-            // The write carries an answer, an acknowledgement, or records that waited for the end
-            // of attaching.
+            // The write carries a reply to a handshake frame, an acknowledgement, or records that
+            // could not be sent before the connection was attached.
             state.connections.index(token).into_iter().for_each(|index| self.write(state, index));
-            // The peer has no report yet of what was acknowledged before BEGIN.
+            // The peer has not yet received acknowledgements that the application made before
+            // BEGIN.
             let is_shared = state.is_shared();
             self.end.exchange().acknowledge(state, is_shared);
             if is_shared {
-                // From BEGIN on the peer's acked offset may be read. The peer does not notify for
-                // what the offset says already.
+                // From BEGIN on this end may read the peer's acked offset. The peer sends no
+                // notification for what that offset already says.
                 self.end.exchange().poll_acks(state);
             }
             self.end.report_change(state);
         }
     }
 
-    /// Ends a connection whose transport or window this end does not accept. A server has judged
+    /// Ends a connection whose transport or window this end does not accept. A server has checked
     /// its client's window before; a client learns its server's window only when it attaches.
-    /// Neither end knows before that whether memory is shared.
+    /// Neither end knows before that time whether memory is shared.
     fn judge_conn(&self, state: &mut Locked<'_>, token: u64) {
         let Some(index) = state.connections.index(token) else { return };
         let conn = &state.connections.wires[index].conn;
@@ -107,7 +108,7 @@ impl ConnectionDriver<'_> {
         }
     }
 
-    /// Makes the wire under this token the present one.
+    /// Makes the wire with this token the present connection.
     fn activated(&self, state: &mut Locked<'_>, token: u64) {
         state.stats.connections += 1;
         state.connections.is_new = true;
@@ -152,7 +153,7 @@ impl ConnectionDriver<'_> {
         if received.activated {
             self.activated(state, token);
         }
-        // The report of the end covers everything that came before it.
+        // The report that the connection ended covers all earlier changes, too.
         state
             .connections
             .index(token)
@@ -160,8 +161,8 @@ impl ConnectionDriver<'_> {
             .for_each(|index| self.end(state, index, end.clone()));
     }
 
-    /// Ends a connection. Frames still queued, such as a refusal or LEAVE, go out if the kernel
-    /// takes them.
+    /// Ends a connection. Frames that are still queued, such as REFUSE or LEAVE, are sent if the
+    /// kernel takes them.
     pub(super) fn end(&self, state: &mut Locked<'_>, index: usize, end: End) {
         let is_pressing = state.has_unacked();
         let mut wire = state.connections.wires.remove(index);
@@ -188,7 +189,7 @@ impl ConnectionDriver<'_> {
         self.end.report_change(state);
     }
 
-    /// Reports a failed attempt once, as long as the reason stays the same.
+    /// Reports a failed attempt to the application, unless the last report gave the same reason.
     pub(super) fn attempt_failed(&self, state: &mut Locked<'_>, reason: String) {
         if state.connections.last_attempt == reason {
             return;
@@ -212,15 +213,16 @@ impl ConnectionDriver<'_> {
         state.connections.timer = new;
     }
 
-    /// Adopts a client's connection whose ATTACH was read and may be answered with `login`.
+    /// Takes over a client's connection whose ATTACH was read; ATTACHED may carry `login`.
     pub(crate) fn adopt(&self, adopted: Adopted, attach: Attach, login: Vec<u8>) {
         let Adopted { socket, token, input, descriptors, peer } = adopted;
-        // The memory is mapped before the link is locked. Memory that is too large is not mapped.
+        // The peer's memory is mapped before the link is locked. Memory that exceeds the limit is
+        // not mapped.
         let found = attach.shares.then_some(descriptors).filter(|_| self.may_share(&socket));
         let found = found
             .and_then(|descriptors| map_peer_memory(descriptors, self.end.config.peer_bytes_max()));
         if let Err(refusal) = self.end.config.judge_transport(found.is_some()) {
-            // The present connection stays.
+            // The connection is refused; the present connection stays.
             refuse(&socket, attach.nonce, refusal);
             return self.end.group.reactor.unwatch(&socket, token);
         }
@@ -231,7 +233,7 @@ impl ConnectionDriver<'_> {
         let candidates =
             state.connections.wires.iter().filter(|wire| !wire.conn.is_active()).count();
         if candidates >= CANDIDATES_MAX {
-            // The oldest candidate has been silent for longest.
+            // The oldest wire that is not attached has been silent for the longest time.
             let oldest = state.connections.wires.iter().position(|wire| !wire.conn.is_active());
             let end = End::Broken("too many attach at once".to_owned());
             oldest.into_iter().for_each(|index| self.end(&mut state, index, end.clone()));
@@ -264,7 +266,7 @@ impl ConnectionDriver<'_> {
         self.set_timer(&mut state);
     }
 
-    /// Begins an epoch, which ends every connection.
+    /// Begins a new epoch, which ends every connection.
     pub(crate) fn begin_epoch(
         &self,
         epoch: u64,
@@ -280,7 +282,7 @@ impl ConnectionDriver<'_> {
         Ok(begun)
     }
 
-    /// Whether the peer may map this end's memory.
+    /// Whether the peer at the far end of this socket may map this end's memory.
     pub(super) fn may_share(&self, socket: &Socket) -> bool {
         let is_near = socket.family() == Family::Unix;
         if !is_near || self.end.config.transport == TransportPolicy::Socket {
@@ -289,7 +291,8 @@ impl ConnectionDriver<'_> {
         is_of_our_user(socket)
     }
 
-    /// The doorbells of a server that shares its memory with a client that shared its own.
+    /// The doorbells for a connection between a server that shares its memory and a client that has
+    /// shared its own.
     pub(super) fn doorbells_of_server(
         &self,
         state: &mut Locked<'_>,
@@ -314,7 +317,7 @@ impl Source for Endpoint {
                 self.connections().write(&mut state, index);
             }
             if flags.intersects(!EventFlags::OUT) {
-                // The write may have ended the connection.
+                // The connection may have ended during the write.
                 state
                     .connections
                     .index(token)
@@ -336,7 +339,7 @@ impl Source for Endpoint {
             return;
         }
         let mut state = self.monitor.lock();
-        // The reactor has removed it.
+        // The reactor has already removed the timer that is due.
         state.connections.timer = None;
         let now = Instant::now();
         while let Some(index) = state.connections.wires.iter().position(|wire| wire.is_late(now)) {
@@ -378,24 +381,24 @@ impl Connections {
         Self { wires: Vec::new(), dialer, timer: None, is_new: false, last_attempt: String::new() }
     }
 
-    /// Index of the connection over which records flow.
+    /// Index of the connection that carries records, if there is one.
     #[inline]
     pub(super) fn active(&self) -> Option<usize> {
         self.wires.iter().position(|wire| wire.conn.is_active())
     }
 
-    /// Index of the connection with this token, if it is still there.
+    /// Index of the connection with this token, if it still exists.
     pub(super) fn index(&self, token: u64) -> Option<usize> {
         self.wires.iter().position(|wire| wire.token == token)
     }
 }
 
-/// Whether the process at the other end of a Unix socket has the same effective user.
+/// Whether the peer's process on a Unix socket has the same effective user as this process.
 pub(crate) fn is_of_our_user(socket: &Socket) -> bool {
     let own = peer::own_euid();
-    // In a user namespace all users without a number there have the same overflow number.
+    // In a user namespace all users that it does not map share the same overflow number.
     own != peer::overflow_uid() && socket.peer_credentials().is_some_and(|found| found.uid == own)
 }
 
-/// Connections of one link that may attach at the same time.
+/// Maximum number of connections of one link that may be attaching at the same time.
 const CANDIDATES_MAX: usize = 4;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The next connection of a client: when it is made, and to which address.
+//! The dialer of a client: it decides when the next connection is made, and to which address.
 //!
 //! ```text
 //!   Waiting(until) ── due ──▶ Connecting ── writable ──▶ attaching ──▶ attached
@@ -16,8 +16,8 @@
 //!                                       └ fails: tries again, still attached to A
 //! ```
 //!
-//! For the protocol the new connection is like any other: a higher connection number, the same
-//! streams, at a position on which both ends agree.
+//! For the protocol the new connection is like any other. It has a higher connection number,
+//! carries the same streams, and begins at a position on which both ends agree.
 
 use std::hash::{BuildHasher, RandomState};
 use std::net::SocketAddr;
@@ -39,22 +39,22 @@ use crate::error::{Stopped, SwitchError};
 use crate::link_state::{Conn, End, LinkState};
 use crate::protocol::frame::{Names, Refusal};
 
-/// State of a client's connection attempts; the module draws it.
+/// State of a client's connection attempts; the drawing at the top of the file shows it.
 pub(super) struct Dialer {
     pub(super) address: Address,
     pub(super) names: Names,
     pub(super) phase: Phase,
-    /// Number of address changes. A wire with a lower number leads to a former address.
+    /// Number of address changes so far. A wire with a lower number was made for a former address.
     pub(super) aim: u64,
     resolved: Vec<SocketAddr>,
     failures: u32,
     at_once: u32,
-    /// Consecutive connections that ended because the two ends have to agree anew.
+    /// Number of consecutive connections that ended because the two ends had to attach again.
     expected: u32,
     last_success: Option<Instant>,
 }
 
-/// State of the next connection.
+/// The progress of the next connection.
 pub(super) enum Phase {
     Waiting(Instant),
     Connecting {
@@ -62,7 +62,7 @@ pub(super) enum Phase {
         token: u64,
         deadline: Instant,
     },
-    /// A wire exists.
+    /// The connection was made, and its wire exists.
     Reached,
     Stopped,
 }
@@ -84,7 +84,8 @@ impl Dialer {
         }
     }
 
-    /// Begins a connection. A host name is resolved again after all its addresses were tried.
+    /// Begins a connection attempt. A host name is resolved again after all its addresses were
+    /// tried.
     pub(super) fn begin(&mut self) -> Result<Begun, String> {
         let begun = match &self.address {
             Address::Path(path) => begin_unix_path(path),
@@ -92,7 +93,8 @@ impl Dialer {
             Address::Tcp { .. } => {
                 if self.resolved.is_empty() {
                     self.resolved = self.address.resolve_all().map_err(|e| e.to_string())?;
-                    // Addresses are popped from the end, so the first one is tried first.
+                    // Addresses are popped from the end, so the list is reversed in order to try
+                    // its first address first.
                     self.resolved.reverse();
                 }
                 match self.resolved.pop() {
@@ -113,19 +115,19 @@ impl Dialer {
         (self.failures, self.at_once, self.expected) = (0, 0, 0);
     }
 
-    /// Notes that a connection was attached.
+    /// Records that a connection was attached.
     pub(super) fn succeeded(&mut self) {
         self.last_success = Some(Instant::now());
         self.resolved.clear();
     }
 
-    /// Notes that no connection came about, and waits before the next attempt.
+    /// Records that an attempt failed, and schedules the next attempt after a pause.
     pub(super) fn failed(&mut self, config: &Config, is_pressing: bool) {
         self.phase = Phase::Waiting(Instant::now() + self.back_off(config, is_pressing));
     }
 
-    /// Notes the end of a connection; `active_since` is the time at which it was attached, if it
-    /// was.
+    /// Records that a connection ended. `active_since` is the time at which the connection was
+    /// attached; `None` if it never was.
     pub(super) fn ended(
         &mut self,
         config: &Config,
@@ -140,7 +142,8 @@ impl Dialer {
             if lasted >= LASTED {
                 (self.at_once, self.expected) = (0, 0);
             }
-            // Two owners that replace each other have connections as well, but brief ones.
+            // Two owners of the same end that replace each other also attach, but only briefly.
+            // Brief connections therefore do not reset the back-off.
             if lasted >= BRIEF {
                 self.failures = 0;
             }
@@ -160,7 +163,7 @@ impl Dialer {
         self.phase = Phase::Waiting(now + self.back_off(config, is_pressing));
     }
 
-    /// A random time between half of the back-off and all of it.
+    /// A random duration between half of the back-off and all of it.
     fn back_off(&mut self, config: &Config, is_pressing: bool) -> Duration {
         let is_recent = self.last_success.is_some_and(|last| last.elapsed() < RECENT);
         let min = config.retry_min.max(RETRY_LEAST);
@@ -184,7 +187,7 @@ pub(crate) struct DialDriver<'a> {
 }
 
 impl DialDriver<'_> {
-    /// Begins the next connection of a client.
+    /// Begins the client's next connection.
     pub(super) fn dial(&self, state: &mut Locked<'_>) {
         if state.stopped().is_some() {
             state.connections.dialer.iter_mut().for_each(|dialer| dialer.phase = Phase::Stopped);
@@ -207,7 +210,7 @@ impl DialDriver<'_> {
         }
     }
 
-    /// Goes on with a connection whose descriptor became ready.
+    /// Continues with a connection attempt whose descriptor became ready.
     pub(super) fn reached(&self, state: &mut Locked<'_>, token: u64) {
         let Some(dialer) = &mut state.connections.dialer else { return };
         match std::mem::replace(&mut dialer.phase, Phase::Reached) {
@@ -236,7 +239,8 @@ impl DialDriver<'_> {
         if let Some(Err(reason)) = rule.map(|rule| rule.judge(peer.credentials.as_ref())) {
             return self.dialing_failed(state, format!("{peer} is not admitted: {reason}"));
         }
-        // This fails only if the peer has gone, and then the first read fails, too.
+        // This fails only if the peer has closed the connection, and then the first read fails,
+        // too.
         let _ = socket.set_dead_after(self.end.config.dead_after);
         match self.begin_attaching(state, socket, peer) {
             Ok(()) => self.end.connections().set_timer(state),
@@ -256,7 +260,7 @@ impl DialDriver<'_> {
             .may_share(&socket)
             .then(|| self.doorbells_of_client(state))
             .flatten();
-        // The check comes before the present connection is replaced.
+        // The transport is checked before the present connection is replaced.
         self.end
             .config
             .judge_transport(doorbells.is_some())
@@ -307,7 +311,7 @@ impl DialDriver<'_> {
         self.end.connections().set_timer(state);
     }
 
-    /// Connects to `address` from now on.
+    /// Makes all later connections to `address`, and begins the first of them.
     pub(crate) fn switch_to(&self, address: Address) -> Result<(), SwitchError> {
         let mut state = self.end.lock()?;
         if let Some(stopped) = state.stopped() {
@@ -323,7 +327,7 @@ impl DialDriver<'_> {
         self.dial(&mut state);
         self.end.connections().set_timer(&mut state);
         drop(state);
-        // If no thread waits, no other thread makes the connection.
+        // Without a thread that blocks on the group, no other thread makes the connection.
         self.end.group.reactor.try_turn(Before::Polling).map_err(Stopped::from)?;
         Ok(())
     }
@@ -346,39 +350,41 @@ impl DialDriver<'_> {
         }
     }
 
-    /// The doorbells of a client that does not yet have its server's.
+    /// The doorbells for a client's connection, whose server has not sent its doorbell yet.
     pub(super) fn doorbells_of_client(&self, state: &mut Locked<'_>) -> Option<Doorbells> {
         let own = self.end.wakeups().own_doorbell(state)?;
         Some(Doorbells { own, peers: None, peer_bytes_max: self.end.config.peer_bytes_max() })
     }
 }
 
-/// Ends a connection that failed before a byte was sent.
+/// Ends a connection that failed before any byte was sent.
 fn drop_conn(core: &mut LinkState, mut conn: Conn) {
     core.ended(&mut conn, End::Broken("no connection".to_owned()));
 }
 
-/// Whether the next connection would likely end in the same way.
+/// Whether the next connection would probably end for the same reason.
 const fn is_hopeless(end: &End) -> bool {
     matches!(end, End::Violation(_) | End::Refused { by_us: true, .. })
 }
 
-/// A connection at least this long resets the back-off.
+/// Minimum duration of a connection that resets the back-off.
 const BRIEF: Duration = Duration::from_millis(5);
-/// A connection at least this long resets the counts of connections that end at once.
+/// Minimum duration of a connection that resets the counts of consecutive connections below.
 const LASTED: Duration = Duration::from_millis(100);
-/// Consecutive connections that are made at once after one that ended in good order.
+/// Maximum number of consecutive connections that are made without a pause after one that ended in
+/// good order.
 const AT_ONCE_MAX: u32 = 3;
-/// Consecutive connections that are made at once, besides, because the two ends have to agree anew.
+/// Maximum number of further consecutive connections without a pause, because the two ends have to
+/// attach again.
 const EXPECTED_MAX: u32 = 16;
-/// Time after a success in which no wait is longer than `RECENT_MAX`.
+/// Time after a success during which no pause is longer than `RECENT_MAX`.
 const RECENT: Duration = Duration::from_secs(10);
-/// The longest wait in that time. Several in a row still take less than the 50 ms after which
-/// messages have to flow again.
+/// The longest pause within `RECENT` after a success. Several such pauses together still take less
+/// than the 50 ms after which messages have to flow again.
 const RECENT_MAX: Duration = Duration::from_millis(10);
-/// The longest wait while messages are unacknowledged.
+/// The longest pause while messages are unacknowledged.
 const PRESSING_MAX: Duration = Duration::from_millis(50);
-/// The shortest wait, whatever the configuration says.
+/// The shortest pause, whatever the configuration says.
 const RETRY_LEAST: Duration = Duration::from_micros(100);
 
 #[cfg(test)]
@@ -391,12 +397,13 @@ mod tests {
         Dialer::new(Address::Abstract("nobody".into()), names)
     }
 
-    /// Time that the dialer waits, from now on.
+    /// The remaining pause of the dialer, from now on.
     fn wait(dialer: &Dialer) -> Duration {
         wait_since(dialer, Instant::now())
     }
 
-    /// Time that the dialer waits, from `then` on: a late check does not shorten it.
+    /// The remaining pause of the dialer, counted from `then`, so that a late check does not
+    /// shorten it.
     fn wait_since(dialer: &Dialer, then: Instant) -> Duration {
         match dialer.phase {
             Phase::Waiting(until) => until.saturating_duration_since(then),

@@ -25,8 +25,8 @@ pub(crate) struct Exchange<'a> {
 }
 
 impl Exchange<'_> {
-    /// Makes new records known to the peer: notifies it, or writes to the present connection what
-    /// the kernel takes.
+    /// Makes new records visible to the peer: over shared memory it notifies a sleeping peer;
+    /// otherwise it writes to the present connection as much as the kernel takes.
     #[inline]
     pub(super) fn push(&self, state: &mut Locked<'_>) {
         let Some(index) = state.active() else { return };
@@ -36,12 +36,13 @@ impl Exchange<'_> {
         self.end.connections().write(state, index);
     }
 
-    /// Reports to the peer how far this end has acknowledged, if that is due. `is_idle`: this
-    /// thread is about to wait.
+    /// Reports this end's acked offset to the peer, if a report is due. `is_idle`: the calling
+    /// thread is about to block.
     #[inline]
     pub(super) fn acknowledge(&self, state: &mut Locked<'_>, is_idle: bool) {
         if state.is_shared() {
-            // The peer reads the acked offset itself, but it may be asleep.
+            // The peer reads the acked offset from memory, but it may sleep, and then needs a
+            // notification.
             let due = state.core.as_ref().map_or(NotifyDue::Never, |core| core.notify_due());
             if due == NotifyDue::Now || is_idle && due != NotifyDue::Never {
                 self.notify(state);
@@ -62,8 +63,8 @@ impl Exchange<'_> {
         }
     }
 
-    /// Reports an acknowledgement: now if a thread waits already, else when a thread is about to
-    /// wait. Until then a record may carry it.
+    /// Reports an acknowledgement: now if another thread blocks on the group, else when a thread is
+    /// about to block. Until then a record may carry the acknowledgement.
     #[inline(always)]
     pub(super) fn acknowledge_later(&self, state: &mut Locked<'_>) {
         if state.is_shared() { self.notify_later(state) } else { self.send_ack_later(state) }
@@ -78,16 +79,16 @@ impl Exchange<'_> {
         let is_listed = std::mem::replace(&mut state.wakeups.is_unsettled, true);
         let me: Weak<dyn Source> = self.end.me.clone();
         let is_leader_asleep = self.end.group.reactor.settle_later((!is_listed).then_some(me));
-        // This thread may not come back for long, and the leader sleeps until something else
-        // happens.
+        // The calling thread may not use the link again for long, and the sleeping leader wakes
+        // only for another event. So the acknowledgement is sent now.
         if is_leader_asleep && state.core.as_ref().is_some_and(|core| !core.has_next()) {
             self.acknowledge(state, true);
         }
     }
 
     /// Notifies a peer that waits for acknowledgements, at the latest when a thread of this end is
-    /// about to wait. If one waits already, the peer is notified now, because this thread may not
-    /// come back for long.
+    /// about to block. If a thread blocks already, the peer is notified now, because the calling
+    /// thread may not use the link again for long.
     #[inline(always)]
     pub(super) fn notify_later(&self, state: &mut Locked<'_>) {
         let due = state.core.as_ref().map_or(NotifyDue::Never, |core| core.notify_due());
@@ -100,8 +101,8 @@ impl Exchange<'_> {
 
     #[inline(never)]
     fn notify_later_as(&self, state: &mut Locked<'_>, due: NotifyDue) {
-        // The next record is polled only if the result matters: the peer is about to write there,
-        // and would have to fetch the cache line back.
+        // The next record is polled only if the result matters. The peer is about to write to that
+        // cache line, and a poll would make the peer fetch the line again.
         let is_last = |core: &LinkState| !core.has_next() && !core.is_pull_ready();
         match due {
             NotifyDue::Now => return self.notify(state),
@@ -122,7 +123,7 @@ impl Exchange<'_> {
         }
     }
 
-    /// Notifies the peer if it sleeps and there is something new for it.
+    /// Notifies the peer if it sleeps and there is a new record or acknowledgement for it.
     #[inline]
     pub(super) fn notify(&self, state: &mut Locked<'_>) {
         let Some(core) = &mut state.core else { return };
@@ -142,7 +143,7 @@ impl Exchange<'_> {
         }
     }
 
-    /// Reads how far the peer has acknowledged, from its memory or from the socket.
+    /// Reads the peer's acked offset, from its memory or from the socket.
     pub(super) fn poll_acks(&self, state: &mut Locked<'_>) {
         if !state.is_shared() {
             return state
@@ -168,13 +169,13 @@ impl Exchange<'_> {
         if let Err(end) = pulled {
             return self.end_by_pull(state, acked, end);
         }
-        // A record carries an acknowledgement, too.
+        // A record from the peer may carry an acknowledgement.
         self.end.report_acks(state, acked);
     }
 
     #[cold]
     fn end_by_pull(&self, state: &mut Locked<'_>, acked: Option<Position>, end: End) {
-        // The connection is shared, so there is an active one.
+        // Only a shared connection is read here, so there is an active connection.
         let Some(index) = state.active() else { return };
         let State { core: Some(core), connections: Connections { wires, .. }, .. } = &mut **state
         else {
@@ -187,9 +188,10 @@ impl Exchange<'_> {
 }
 
 #[cold]
-fn notify_doorbell(state: &State) {
+pub(super) fn notify_doorbell(state: &State) {
     let wire = state.active().map(|index| &state.connections.wires[index]);
     let doorbell = wire.and_then(|wire| wire.doorbells.as_ref()?.peers.as_ref());
-    // A sound eventfd does not fail. A peer that damaged its own loses only its own wake-ups.
+    // Notifying an intact eventfd does not fail. A peer that damages its own doorbell loses only
+    // its own wake-ups.
     doorbell.into_iter().for_each(|doorbell| drop(doorbell.notify()));
 }

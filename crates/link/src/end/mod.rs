@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! One end of a link in this process: its link state, its connections, and the threads that wait
-//! for it.
+//! One end of a link in this process: its link state, its connections, and the threads that block
+//! on it.
 //!
 //! ```text
 //!   handle/ ──▶ Endpoint ◀── reactor: ready sockets, due timers, acknowledgements to settle
@@ -8,6 +8,7 @@
 //!                   ▼
 //!               State { LinkState, Connections, Wakeups, Pacing, … }
 //!
+//!   mod.rs              short messages while no other work is pending
 //!   send_driver.rs      messages out, wait_acked    connections.rs   ready sockets, timers
 //!   receive_driver.rs   messages in, ack, reply     wire.rs          one connection and its bytes
 //!   exchange.rs         to and from the peer        dialer.rs        a client's next connection
@@ -21,6 +22,8 @@
 //!   the file is free.
 //! - Locks are taken in this order: endpoint, then group, then reactor. The server's lock is never
 //!   taken while an endpoint is locked.
+//! - Only the fast path takes the lock without the monitor. All other code locks the monitor, which
+//!   closes the fast path first.
 //! - Before a thread releases the lock it has notified all that may wait for its changes.
 
 mod connections;
@@ -36,36 +39,40 @@ mod wakeups;
 mod wire;
 
 use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
+use std::time::Instant;
 
 use partywall::Address;
 use partywall_reconcile::Position;
-use partywall_sys::ForkGuard;
+use partywall_sys::biased::locking_nothing;
+use partywall_sys::{BiasedGuard, ForkGuard};
 use partywall_wait::{Pacer, Spinner};
 
 use self::connections::{ConnectionDriver, Connections};
 use self::dialer::{DialDriver, Dialer, Phase};
-use self::exchange::Exchange;
+use self::exchange::{Exchange, notify_doorbell};
 use self::receive_driver::ReceiveDriver;
 use self::send_driver::SendDriver;
 use self::shutdown::Shutdown;
 use self::waiter::{Pacing, Waiter};
 use self::wakeups::{WakeupDriver, Wakeups};
-use super::config::Config;
-use super::drive::{Monitor, MonitorGuard};
-use super::error::Stopped;
+use super::config::{Config, Delivery};
+use super::drive::{Entered, Monitor, MonitorGuard, Monitored};
+use super::error::{RecvError, SendError, Stopped, TryRecvError, TrySendError};
 use super::group::{GroupInner, Member, MemberId};
-use super::link_state::LinkState;
+use super::link_state::{FastPath, LinkState, Opening};
 use super::protocol::frame::Names;
 use super::status::{Stats, Status};
 use super::store::Key;
 
 pub(super) use self::connections::{Adopted, is_of_our_user};
-pub(super) use self::receive_driver::{MessageInfo, Sink};
+pub(super) use self::receive_driver::{MessageInfo, OwnedSink, Sink};
 pub(super) use self::send_driver::Load;
 pub(super) use self::wire::{read_some, refuse};
 
-/// One end of a link. Its methods lock the state; drivers for each task borrow it.
+/// One end of a link. Its methods lock the state; a driver object for each task borrows the
+/// endpoint.
 pub(super) struct Endpoint {
     me: Weak<Endpoint>,
     id: MemberId,
@@ -73,22 +80,26 @@ pub(super) struct Endpoint {
     group: Arc<GroupInner>,
     config: Config,
     guard: ForkGuard,
-    /// Token of its timer in the reactor.
+    /// The word of `guard`: the kernel clears it in a forked child.
+    fork_word: &'static AtomicU64,
+    /// Its value in this process.
+    fork_value: u64,
+    /// Token of the endpoint's timer in the reactor.
     timer_token: u64,
     monitor: Arc<Monitor<State>>,
-    /// The server that learns when a client has attached.
+    /// The server of this end, which is notified when a client has attached; `None` at a client.
     home: Option<Weak<dyn Home>>,
 }
 
-/// The server of an end.
+/// The server, as its ends of links use it.
 pub(super) trait Home: Send + Sync {
-    /// A client has attached to a link for which the application has no handle.
+    /// Called when a client has attached to a link for which the application has no handle.
     fn attached(&self, link: Arc<Endpoint>);
-    /// The application has closed this link.
+    /// Called when the application has closed this link.
     fn closed(&self, link: &Endpoint);
 }
 
-/// The state that the lock protects.
+/// The state of an end that its lock protects.
 pub(super) struct State {
     /// `None` once the link is closed.
     core: Option<Box<LinkState>>,
@@ -97,9 +108,10 @@ pub(super) struct State {
     pacing: Pacing,
     stats: Stats,
     claim: Claim,
-    /// The group lists this link as one with events.
+    /// Whether the group lists this link as one with events.
     is_listed: bool,
-    /// A change other than messages came since the application last learned of one.
+    /// Whether anything other than messages has changed since the group last reported the link to
+    /// the application.
     has_change: bool,
 }
 
@@ -107,11 +119,28 @@ pub(super) struct State {
 #[derive(Default)]
 struct Claim {
     is_claimed: bool,
-    /// The server is about to hand it to the application.
+    /// Whether the server is about to hand the link to the application.
     is_offered: bool,
 }
 
 type Locked<'a> = MonitorGuard<'a, State>;
+
+/// The lock without the monitor, for the fast path.
+type FastLocked<'a> = BiasedGuard<'a, Monitored<State>>;
+
+/// A message that did not take the fast path.
+struct SlowSend<'a, F> {
+    state: Result<Locked<'a>, Stopped>,
+    fill: F,
+}
+
+/// A reader for which no message took the fast path.
+struct SlowRead<'a, F> {
+    state: Result<Locked<'a>, Stopped>,
+    read: F,
+    /// The thread has polled for a short time already.
+    was_polled: bool,
+}
 
 impl Endpoint {
     /// Makes the server's end of a link.
@@ -156,6 +185,7 @@ impl Endpoint {
         home: Option<Weak<dyn Home>>,
     ) -> Arc<Self> {
         let spinner = Some(Spinner::new(config.spin_budget));
+        let guard = ForkGuard::current();
         let state = State {
             core: Some(Box::new(core)),
             connections: Connections::new(dialer),
@@ -170,7 +200,9 @@ impl Endpoint {
             me: me.clone(),
             id: group.next_id(),
             key,
-            guard: ForkGuard::current(),
+            guard,
+            fork_word: guard.word(),
+            fork_value: guard.value(),
             timer_token: group.reactor.enter(me.clone()),
             monitor: Monitor::new(Arc::clone(&group.reactor), state),
             group,
@@ -179,47 +211,203 @@ impl Endpoint {
         })
     }
 
-    /// Driver of operations that send.
+    /// Sends a message of `len` bytes that `fill` writes; waits for room until `deadline`.
+    #[inline]
+    pub(super) fn send_with(
+        &self,
+        len: usize,
+        fill: impl FnOnce(&mut [u8]),
+        deadline: Option<Instant>,
+    ) -> Result<(), SendError> {
+        match self.send_fast(len, fill) {
+            Ok(()) => Ok(()),
+            Err(slow) => self.send_driver().send_slow(len, slow, deadline),
+        }
+    }
+
+    /// As [`send_with`](Self::send_with), if there is room now.
+    #[inline]
+    pub(super) fn try_send_with(
+        &self,
+        len: usize,
+        fill: impl FnOnce(&mut [u8]),
+    ) -> Result<(), TrySendError> {
+        match self.send_fast(len, fill) {
+            Ok(()) => Ok(()),
+            Err(slow) => self.send_driver().try_send_slow(len, slow),
+        }
+    }
+
+    /// Has `read` read the next message, and acknowledges it when `read` returns. Waits for a
+    /// message until `deadline`. `None`: the peer has finished.
+    pub(super) fn recv_with<R, F: FnOnce(&[u8], &MessageInfo) -> R>(
+        &self,
+        deadline: Option<Instant>,
+        read: F,
+    ) -> Result<Option<R>, RecvError> {
+        match self.recv_fast(read) {
+            Ok(result) => Ok(Some(result)),
+            Err(slow) => self.receive_driver().recv_slow(slow, deadline),
+        }
+    }
+
+    /// As [`recv_with`](Self::recv_with), if there is a message now.
+    pub(super) fn try_recv_with<R, F: FnOnce(&[u8], &MessageInfo) -> R>(
+        &self,
+        read: F,
+    ) -> Result<Option<R>, TryRecvError> {
+        self.receive_driver().try_recv_with(read)
+    }
+
+    /// Sends by the fast path.
+    #[inline(always)]
+    fn send_fast<F: FnOnce(&mut [u8])>(&self, len: usize, fill: F) -> Result<(), SlowSend<'_, F>> {
+        if self.may_be_child() {
+            return Err(SlowSend { state: self.lock(), fill });
+        }
+        let mut locked = self.monitor.biased().lock();
+        let fill = match &mut locked.value.core {
+            None => fill,
+            Some(core) => match FastPath::send(core, len, fill) {
+                Err(fill) => fill,
+                Ok(is_due) => {
+                    if is_due {
+                        notify_doorbell(&locked.value);
+                    }
+                    locked.value.core.iter_mut().for_each(|core| core.prepare_ahead());
+                    return Ok(());
+                }
+            },
+        };
+        Err(SlowSend { state: Ok(self.leave_fast_path(locked)), fill })
+    }
+
+    /// Receives by the fast path, and polls for a short time if there is nothing.
+    #[inline(always)]
+    fn recv_fast<R, F>(&self, read: F) -> Result<R, SlowRead<'_, F>>
+    where
+        F: FnOnce(&[u8], &MessageInfo) -> R,
+    {
+        if self.may_be_child() {
+            return Err(SlowRead { state: self.lock(), read, was_polled: false });
+        }
+        // Dropped after the lock, if `read` panics. A call within another reader panics before.
+        let reading;
+        let mut locked = self.monitor.biased().lock();
+        let mut was_polled = false;
+        loop {
+            if let Some(core) = &mut locked.value.core {
+                if let Some(record) = FastPath::copy_next(core) {
+                    reading = Reading { end: self };
+                    let read = FastPath::read(core, record, |bytes, token| {
+                        let info = MessageInfo { token, attempt: 1, is_acked: false };
+                        // The lock of the link is held here.
+                        locking_nothing(|| read(bytes, &info))
+                    });
+                    std::mem::forget(reading);
+                    let Some((result, is_due)) = read else {
+                        unreachable!("it was copied just now")
+                    };
+                    if is_due {
+                        self.acknowledge(locked);
+                    }
+                    return Ok(result);
+                }
+            }
+            match self.poll_briefly(locked, was_polled) {
+                Ok(again) => (locked, was_polled) = (again, true),
+                Err((state, was_polled)) => {
+                    return Err(SlowRead { state: Ok(state), read, was_polled });
+                }
+            }
+        }
+    }
+
+    /// Whether this process may be a forked child: [`lock`](Self::lock) decides.
+    #[inline(always)]
+    fn may_be_child(&self) -> bool {
+        // ORDER: Relaxed: the word guards no other memory (see `ForkGuard`).
+        self.fork_word.load(Ordering::Relaxed) != self.fork_value
+    }
+
+    /// Closes the fast path, and goes on under the same lock.
+    #[inline(never)]
+    fn leave_fast_path<'a>(&'a self, locked: FastLocked<'a>) -> Locked<'a> {
+        let mut state = self.monitor.guard(locked);
+        state.entered();
+        state
+    }
+
+    /// Reports an acknowledgement that was made on the fast path.
+    #[cold]
+    fn acknowledge(&self, locked: FastLocked<'_>) {
+        let mut state = self.leave_fast_path(locked);
+        self.exchange().acknowledge_later(&mut state);
+    }
+
+    /// Polls for a record while the fast path stays open, unless the thread has done so before.
+    ///
+    /// # Errors
+    /// There is none, or the fast path was closed; it is closed now.
+    #[inline(never)]
+    fn poll_briefly<'a>(
+        &'a self,
+        locked: FastLocked<'a>,
+        was_polled: bool,
+    ) -> Result<FastLocked<'a>, (Locked<'a>, bool)> {
+        let mut state = self.monitor.guard(locked);
+        let is_polled = !was_polled && state.is_fast_path_open();
+        if is_polled {
+            state.settle_fast_path();
+            if self.waiter().poll_briefly(&mut state) {
+                return Ok(state.into_biased());
+            }
+        }
+        state.entered();
+        Err((state, was_polled || is_polled))
+    }
+
+    /// The driver for operations that send.
     #[inline(always)]
     pub(super) const fn send_driver(&self) -> SendDriver<'_> {
         SendDriver { end: self }
     }
 
-    /// Driver of operations that receive.
+    /// The driver for operations that receive.
     #[inline(always)]
     pub(super) const fn receive_driver(&self) -> ReceiveDriver<'_> {
         ReceiveDriver { end: self }
     }
 
-    /// Driver of records and acknowledgements to and from the peer.
+    /// The driver that moves records and acknowledgements to and from the peer.
     #[inline(always)]
     const fn exchange(&self) -> Exchange<'_> {
         Exchange { end: self }
     }
 
-    /// Driver of wake-ups.
+    /// The driver for sleeping and waking.
     #[inline(always)]
     const fn wakeups(&self) -> WakeupDriver<'_> {
         WakeupDriver { end: self }
     }
 
-    /// Driver of threads that wait.
+    /// The driver for threads that block on the link.
     #[inline(always)]
     pub(super) const fn waiter(&self) -> Waiter<'_> {
         Waiter { end: self }
     }
 
-    /// Driver of the connections that exist.
+    /// The driver for the connections that exist.
     pub(super) const fn connections(&self) -> ConnectionDriver<'_> {
         ConnectionDriver { end: self }
     }
 
-    /// Driver of a client's next connection.
+    /// The driver for a client's next connection.
     pub(super) const fn dial(&self) -> DialDriver<'_> {
         DialDriver { end: self }
     }
 
-    /// Driver of the shutdown.
+    /// The driver for closing the link.
     pub(super) const fn shutdown(&self) -> Shutdown<'_> {
         Shutdown { end: self }
     }
@@ -236,7 +424,7 @@ impl Endpoint {
         &self.config
     }
 
-    /// Locks the state, unless this process is a forked child.
+    /// Locks the state; an error if this process is a forked child.
     #[inline(always)]
     fn lock(&self) -> Result<Locked<'_>, Stopped> {
         if self.guard.is_child() {
@@ -245,7 +433,7 @@ impl Endpoint {
         Ok(self.monitor.lock())
     }
 
-    /// Calls `act` with the link state, unless the link is closed.
+    /// Calls `act` with the link state; an error if the link is closed.
     pub(super) fn with_core<R>(&self, act: impl FnOnce(&mut LinkState) -> R) -> Result<R, Stopped> {
         let mut state = self.lock()?;
         Ok(act(state.core()?))
@@ -259,18 +447,18 @@ impl Endpoint {
         Ok(act(state.core()?, connections))
     }
 
-    /// Claims the link for a handle; `false` if there is one.
+    /// Claims the link for a handle; `false` if it already has a handle.
     pub(super) fn claim(&self) -> bool {
         if self.guard.is_child() {
             return false;
         }
         let mut state = self.monitor.lock();
         state.claim.is_offered = false;
-        // A link that was closed meanwhile cannot be claimed.
+        // A link that was closed in the meantime cannot be claimed.
         state.core.is_some() && !std::mem::replace(&mut state.claim.is_claimed, true)
     }
 
-    /// Gives the claim back; the link stays open.
+    /// Releases the claim of a handle; the link stays open.
     pub(super) fn unclaim(&self) {
         if !self.guard.is_child() {
             self.monitor.lock().claim.is_claimed = false;
@@ -305,13 +493,14 @@ impl Endpoint {
         self.monitor.lock().stats
     }
 
-    /// Wakes all that wait for this link, and has the group list it.
+    /// Wakes all threads that wait for this link, and makes the group list the link as one with
+    /// events.
     fn report_change(&self, state: &mut Locked<'_>) {
         state.has_change = true;
         self.list_in_group(state);
     }
 
-    /// As [`report_change`](Self::report_change), for messages alone.
+    /// Makes the group list the link as one with events, because of messages alone.
     fn list_in_group(&self, state: &mut Locked<'_>) {
         if !state.is_listed {
             state.is_listed = true;
@@ -321,7 +510,7 @@ impl Endpoint {
         state.changed();
     }
 
-    /// Reports a change if the peer has acknowledged more than `acked`.
+    /// Reports a change if the acknowledged position differs from `acked`.
     #[inline(always)]
     pub(super) fn report_acks(&self, state: &mut Locked<'_>, acked: Option<Position>) {
         if state.core.as_deref().map(LinkState::acked) != acked {
@@ -335,8 +524,8 @@ impl Member for Endpoint {
         self.id
     }
 
-    /// Whether the application should check the link. `is_reported`: this answer goes to the
-    /// application.
+    /// Whether the application should check the link. If `is_reported`, the result is passed to the
+    /// application, and the change counts as returned.
     fn has_events(&self, is_reported: bool) -> bool {
         let mut state = self.monitor.lock();
         let has_message = |core: &LinkState| core.has_next() || core.is_pull_ready();
@@ -350,9 +539,34 @@ impl Member for Endpoint {
     }
 }
 
+/// Guard of a reader on the fast path, which must not be dropped while the link is locked. If the
+/// application's code panics, the message counts as delivered and comes next again, for any thread.
+struct Reading<'a> {
+    end: &'a Endpoint,
+}
+
+impl Drop for Reading<'_> {
+    #[cold]
+    fn drop(&mut self) {
+        if let Ok(mut state) = self.end.lock() {
+            self.end.report_change(&mut state);
+        }
+    }
+}
+
+impl Entered for State {
+    /// Applies the work that the fast path has put off, and closes it.
+    #[inline]
+    fn entered(&mut self) {
+        if self.core.as_deref().is_some_and(FastPath::is_in_use) {
+            self.close_fast_path();
+        }
+    }
+}
+
 impl Claim {
-    /// Offers the link to the application; `false` if the application has it, or is being offered
-    /// it.
+    /// Offers the link to the application; `false` if the application has a handle, or is already
+    /// being offered the link.
     fn offer(&mut self) -> bool {
         let is_free = !self.is_claimed && !self.is_offered;
         self.is_offered |= is_free;
@@ -366,7 +580,55 @@ impl State {
         self.core.as_deref_mut().ok_or(Stopped::Closed)
     }
 
-    /// Index of the connection over which records flow.
+    fn is_fast_path_open(&self) -> bool {
+        self.core.as_deref().is_some_and(FastPath::is_open)
+    }
+
+    /// Opens the fast path if this end has no pending work but messages.
+    #[inline]
+    fn open_fast_path(&mut self, config: &Config) {
+        let messages = self.wakeups.unpolled();
+        if messages > 0 {
+            self.open_fast_path_for(messages, config);
+        }
+    }
+
+    fn open_fast_path_for(&mut self, messages: u32, config: &Config) {
+        let Some(index) = self.active() else { return };
+        let opening = Opening {
+            messages,
+            // The peer learns of control frames by its socket.
+            may_send: !self.connections.wires[index].conn.has_control(),
+            may_receive: config.delivery == Delivery::AtLeastOnce
+                && !self.wakeups.are_pending_for_receiver(),
+            is_behind: self.pacing.pacer.is_behind(),
+        };
+        let is_open = self.core.as_deref_mut().is_some_and(|core| FastPath::open(core, opening));
+        if is_open {
+            self.wakeups.set_unpolled(0);
+        }
+    }
+
+    /// Applies what was done on the fast path, which stays open.
+    fn settle_fast_path(&mut self) {
+        let Some(core) = &mut self.core else { return };
+        let traffic = FastPath::settle(core);
+        self.stats.messages_sent += traffic.messages_sent;
+        self.stats.bytes_sent += traffic.bytes_sent;
+        self.stats.messages_received += traffic.messages_received;
+        self.stats.bytes_received += traffic.bytes_received;
+        let records = u32::try_from(traffic.messages_received).unwrap_or(u32::MAX);
+        self.pacing.pacer.count_records(records);
+    }
+
+    #[inline(never)]
+    fn close_fast_path(&mut self) {
+        self.settle_fast_path();
+        let Some(core) = &mut self.core else { return };
+        self.wakeups.set_unpolled(FastPath::close(core));
+    }
+
+    /// Index of the connection that carries records, if there is one.
     #[inline]
     fn active(&self) -> Option<usize> {
         self.connections.active()
@@ -378,35 +640,34 @@ impl State {
         !self.core.as_deref().is_some_and(LinkState::is_active)
     }
 
-    /// Whether records of the present connection are read from the peer's memory.
+    /// Whether this end reads the records of the present connection in the peer's memory.
     #[inline]
     fn is_shared(&self) -> bool {
         self.core.as_deref().is_some_and(LinkState::is_shared)
     }
 
-    /// Whether the peer would not notify this end of the next record.
+    /// Whether this end is awake, so that the peer does not notify it of the next record.
     fn is_awake_for_records(&self) -> bool {
         self.is_shared() && !self.wakeups.is_armed_for_records()
     }
 
-    /// Whether the peer has acknowledged everything, so that there will never be more room than
-    /// now.
+    /// Whether the peer has acknowledged everything, so that no acknowledgement can free more room.
     fn is_all_acked(&self) -> bool {
         self.core.as_ref().is_some_and(|core| core.acked() >= core.tail())
     }
 
-    /// Whether a message waits for the peer.
+    /// Whether a sent message is unacknowledged.
     fn has_unacked(&self) -> bool {
         self.core.as_ref().is_some_and(|core| core.acked() < core.tail())
     }
 
-    /// Whether the active connection has bytes to write.
+    /// Whether bytes wait to be written to the active connection.
     fn has_outgoing(&self) -> bool {
         let (Some(core), Some(index)) = (&self.core, self.active()) else { return false };
         core.has_outgoing(&self.connections.wires[index].conn)
     }
 
-    /// Reason why the link takes and gives nothing more, if there is one.
+    /// Reason why the link no longer sends or delivers messages; `None` while it does.
     #[inline]
     fn stopped(&self) -> Option<Stopped> {
         let Some(core) = &self.core else { return Some(Stopped::Closed) };

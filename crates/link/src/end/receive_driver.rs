@@ -1,21 +1,23 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Messages of a link for the application, and acknowledging them.
+//! The receive path of a link: it delivers messages to the application, and acknowledges them.
 //!
 //! ```text
 //!   next ─ there ─▶ out
 //!     └ none ─▶ poll ─▶ next
 //!                └ none ─▶ acknowledge ─▶ spin, wait ─▶ next …
-//!   ack ─▶ the peer learns of it at a quarter of the window, with the next record, or when a
-//!          thread is about to wait
+//!   ack ─▶ reported to the peer at a quarter of the window, with the next record, or when a
+//!          thread is about to block
 //! ```
 
 use std::mem::ManuallyDrop;
 use std::time::Instant;
 
+use bytes::Bytes;
 use partywall_layout::seeded_fault;
+use partywall_sys::biased::locking_nothing;
 
 use super::waiter::Waits;
-use super::{Endpoint, Locked};
+use super::{Endpoint, Locked, SlowRead};
 use crate::config::Delivery;
 use crate::drive::Before;
 use crate::error::{AckError, RecvError, Refused, ReplyError, SendError, Stopped, TryRecvError};
@@ -29,14 +31,31 @@ pub(crate) struct ReceiveDriver<'a> {
 }
 
 impl ReceiveDriver<'_> {
-    /// Takes the next message if there is one now, and returns what `sink` makes of it. `None`: the
-    /// peer has finished.
+    /// Takes the next message if one has arrived, and returns what `sink` makes of it. `None`: the
+    /// peer has finished its stream.
     pub(crate) fn try_recv<T: Sink>(&self, mut sink: T) -> Result<Option<T::Output>, TryRecvError> {
-        // A sink that is not called is dropped after the lock is released.
-        let found = self.next_now(&mut sink, false)?;
-        if found.is_some() {
-            return Ok(found);
+        // A sink that is not called must be dropped after the lock is released, because its
+        // destructor may use the link.
+        match self.next_now(self.end.lock()?, &mut sink, false) {
+            Some(found) => Ok(Some(found)),
+            None => self.found_none(),
         }
+    }
+
+    /// As [`try_recv`](Self::try_recv), for a message that `read` reads.
+    pub(super) fn try_recv_with<R, F: FnOnce(&[u8], &MessageInfo) -> R>(
+        &self,
+        read: F,
+    ) -> Result<Option<R>, TryRecvError> {
+        if self.end.config.delivery == Delivery::AtMostOnce {
+            let found = self.try_recv(OwnedSink)?;
+            return Ok(found.map(|(bytes, info)| read(&bytes, &info)));
+        }
+        self.try_recv(ReadSink { read: Some(read) })
+    }
+
+    /// Why there is no message now.
+    fn found_none<R>(&self) -> Result<Option<R>, TryRecvError> {
         let mut state = self.end.lock()?;
         self.end.exchange().acknowledge(&mut state, true);
         self.end.wakeups().arm_later(&mut state);
@@ -47,7 +66,8 @@ impl ReceiveDriver<'_> {
             // This end is returned once, so no turn that may fail comes before.
             return Ok(None);
         }
-        // If no thread waits, no other thread connects or notices that the connection broke.
+        // If no thread blocks on the group, no other thread would connect, or notice that the
+        // connection broke.
         let must_turn = state.is_detached() || self.end.wakeups().is_poll_due(&mut state, false);
         drop(state);
         if must_turn {
@@ -56,19 +76,42 @@ impl ReceiveDriver<'_> {
         Err(TryRecvError::Empty)
     }
 
-    /// As [`try_recv`](Self::try_recv), but waits for a message until `deadline`.
+    /// Takes the next message like [`try_recv`](Self::try_recv), but waits for one until
+    /// `deadline`.
     pub(crate) fn recv<T: Sink>(
         &self,
         deadline: Option<Instant>,
         mut sink: T,
     ) -> Result<Option<T::Output>, RecvError> {
-        match self.next_now(&mut sink, true)? {
+        match self.next_now(self.end.lock()?, &mut sink, true) {
             Some(found) => Ok(Some(found)),
             None => self.recv_next(deadline, sink),
         }
     }
 
-    /// Waits for the next message.
+    /// As [`recv`](Self::recv), for a reader for which no message took the fast path.
+    #[inline(never)]
+    pub(super) fn recv_slow<R, F: FnOnce(&[u8], &MessageInfo) -> R>(
+        &self,
+        slow: SlowRead<'_, F>,
+        deadline: Option<Instant>,
+    ) -> Result<Option<R>, RecvError> {
+        let SlowRead { state, read, was_polled } = slow;
+        let state = state?;
+        if self.end.config.delivery == Delivery::AtMostOnce {
+            drop(state);
+            // Acknowledged before, and so in memory of its own.
+            let found = self.recv(deadline, OwnedSink)?;
+            return Ok(found.map(|(bytes, info)| read(&bytes, &info)));
+        }
+        let mut sink = ReadSink { read: Some(read) };
+        match self.next_now(state, &mut sink, !was_polled) {
+            Some(found) => Ok(Some(found)),
+            None => self.recv_next(deadline, sink),
+        }
+    }
+
+    /// Waits for the next message, and takes it.
     #[inline(never)]
     fn recv_next<T: Sink>(
         &self,
@@ -77,7 +120,8 @@ impl ReceiveDriver<'_> {
     ) -> Result<Option<T::Output>, RecvError> {
         let mut is_first = true;
         let found = self.end.waiter().wait_for(deadline, Waits::ForRecords, |state| {
-            // The socket was read just now; bytes that came since wake a thread that sleeps.
+            // The socket was read just before. Bytes that arrive from now on wake a sleeping
+            // thread.
             let is_read = std::mem::take(&mut is_first) && !state.is_shared();
             let found = if is_read {
                 self.take_here(state, &mut sink)
@@ -95,43 +139,48 @@ impl ReceiveDriver<'_> {
         Ok(found.ok_or(RecvError::TimedOut)??)
     }
 
-    /// Takes the next message if there is one now. A caller that `may_wait` also polls for a short
+    /// Takes the next message if there is one now. A caller that `may_watch` also polls for a short
     /// time.
     #[inline(always)]
-    fn next_now<T: Sink>(&self, mut sink: T, may_wait: bool) -> Result<Option<T::Output>, Stopped> {
-        let (found, must_turn) = {
-            let mut state = self.end.lock()?;
-            let mut may_watch = may_wait;
-            let found = loop {
-                if let Some(found) = self.take_fast(&mut state, &mut sink) {
-                    break Some(found);
-                }
-                if !std::mem::take(&mut may_watch) || !self.end.waiter().poll_briefly(&mut state) {
-                    break self.next_slow(&mut state, sink);
-                }
-            };
-            let must_turn = found.is_some() && self.end.wakeups().is_poll_due(&mut state, true);
-            (found, must_turn)
+    fn next_now<T: Sink>(
+        &self,
+        mut state: Locked<'_>,
+        mut sink: T,
+        mut may_watch: bool,
+    ) -> Option<T::Output> {
+        let found = loop {
+            if let Some(found) = self.take_short(&mut state, &mut sink) {
+                break Some(found);
+            }
+            if !std::mem::take(&mut may_watch) || !self.end.waiter().poll_briefly(&mut state) {
+                break self.next_slow(&mut state, sink);
+            }
         };
-        if must_turn {
-            // The message must not be lost. A thread that waits meets the same fault.
-            let _ = self.end.group.reactor.try_turn(Before::Polling);
+        if found.is_some() {
+            if self.end.wakeups().is_poll_due(&mut state, true) {
+                drop(state);
+                // The turn's error is dropped so that the message is not lost; a thread that blocks
+                // gets the same error.
+                let _ = self.end.group.reactor.try_turn(Before::Polling);
+            } else if T::ACKS {
+                state.open_fast_path(&self.end.config);
+            }
         }
-        Ok(found)
+        found
     }
 
     /// Takes the next message from the inbox, the peer's memory, or the socket.
     #[inline(always)]
     fn next<T: Sink>(&self, state: &mut Locked<'_>, mut sink: T) -> Option<T::Output> {
-        match self.take_fast(state, &mut sink) {
+        match self.take_short(state, &mut sink) {
             Some(found) => Some(found),
             None => self.next_slow(state, sink),
         }
     }
 
-    /// Takes the next message on the path that nearly all take over shared memory.
+    /// Takes the next message on the fast path, which nearly all messages over shared memory take.
     #[inline(always)]
-    fn take_fast<T: Sink>(&self, state: &mut Locked<'_>, mut sink: T) -> Option<T::Output> {
+    fn take_short<T: Sink>(&self, state: &mut Locked<'_>, mut sink: T) -> Option<T::Output> {
         if self.end.config.delivery == Delivery::AtMostOnce {
             return None;
         }
@@ -141,7 +190,7 @@ impl ReceiveDriver<'_> {
             taking.finish();
             return None;
         };
-        let Some(Delivered { bytes, token, attempt }) = core.offer_fast_path(is_behind) else {
+        let Some(Delivered { bytes, token, attempt }) = core.offer_short(is_behind) else {
             taking.finish();
             return None;
         };
@@ -166,7 +215,7 @@ impl ReceiveDriver<'_> {
         self.take_here(state, sink)
     }
 
-    /// Takes the next message from the inbox.
+    /// Takes the next message from the inbox only.
     fn take_here<T: Sink>(&self, state: &mut Locked<'_>, mut sink: T) -> Option<T::Output> {
         let is_acked = self.end.config.delivery == Delivery::AtMostOnce;
         let mut taking = Taking { end: self.end, state, len: None };
@@ -189,7 +238,7 @@ impl ReceiveDriver<'_> {
         Some(taken)
     }
 
-    /// Counts a message of `len` bytes that the application took.
+    /// Counts a message of `len` bytes that was delivered to the application.
     #[inline(always)]
     fn count_received(&self, state: &mut Locked<'_>, len: u64) {
         self.end.wakeups().arm_later(state);
@@ -206,15 +255,14 @@ impl ReceiveDriver<'_> {
         Ok(())
     }
 
-    /// Reports that a message was acknowledged.
+    /// Reports to the peer that a message was acknowledged.
     #[inline(always)]
     fn report_ack(&self, state: &mut Locked<'_>) {
         self.end.exchange().acknowledge_later(state);
         notify_replying(state);
     }
 
-    /// Sends a reply and acknowledges the message that it answers, both or neither. Waits for room
-    /// first.
+    /// Sends a reply and acknowledges its request, both or neither. Waits for room first.
     pub(crate) fn reply(
         &self,
         token: DeliveryId,
@@ -255,7 +303,7 @@ impl ReceiveDriver<'_> {
         state.wakeups.replying += 1;
         drop(state);
         let waited = self.end.waiter().wait_for(deadline, Waits::ForRoom, |state| {
-            // Acknowledgements of the peer make room.
+            // Acknowledgements of the peer free room for the reply.
             self.end.exchange().poll_acks(state);
             attempt(state)
         });
@@ -263,7 +311,7 @@ impl ReceiveDriver<'_> {
         waited.map_err(SendError::from)?.unwrap_or(Err(SendError::TimedOut.into()))
     }
 
-    /// Delivers again everything that was received and not acknowledged.
+    /// Delivers again every message that was received and not acknowledged.
     pub(crate) fn rewind(&self) -> Result<(), Stopped> {
         let mut state = self.end.lock()?;
         state.core()?.rewind();
@@ -282,13 +330,12 @@ pub(crate) struct MessageInfo {
     pub(crate) token: DeliveryId,
     /// Delivery count, from 1.
     pub(crate) attempt: u32,
-    /// The message was acknowledged before it was delivered.
+    /// Whether the message was acknowledged before it was delivered.
     pub(crate) is_acked: bool,
 }
 
-/// Takes a message that is delivered. A trait instead of a closure, because a method can be marked
-/// to be inlined: a `MessageInfo` that is put together and then passed on would have to be waited
-/// for.
+/// Receives a delivered message. It is a trait instead of a closure, because a method can be marked
+/// to be inlined. Otherwise a `MessageInfo` would be stored and loaded again, which costs time.
 pub(crate) trait Sink {
     type Output;
 
@@ -296,6 +343,41 @@ pub(crate) trait Sink {
     const ACKS: bool = false;
 
     fn take(&mut self, payload: Payload<'_>, info: MessageInfo) -> Self::Output;
+}
+
+/// Copies a delivered message into memory of its own.
+pub(crate) struct OwnedSink;
+
+impl Sink for OwnedSink {
+    type Output = (Bytes, MessageInfo);
+
+    #[inline]
+    fn take(&mut self, payload: Payload<'_>, info: MessageInfo) -> (Bytes, MessageInfo) {
+        (payload.to_bytes(), info)
+    }
+}
+
+/// A sink that passes a message to the application's code, and acknowledges it when that code
+/// returns.
+struct ReadSink<F> {
+    read: Option<F>,
+}
+
+impl<R, F: FnOnce(&[u8], &MessageInfo) -> R> Sink for ReadSink<F> {
+    type Output = R;
+
+    const ACKS: bool = true;
+
+    #[inline(always)]
+    fn take(&mut self, payload: Payload<'_>, info: MessageInfo) -> R {
+        let bytes = match payload {
+            Payload::Short(bytes) => bytes,
+            Payload::Own(bytes) => bytes,
+        };
+        let Some(read) = self.read.take() else { unreachable!("one message is taken") };
+        // The lock of the link is held here.
+        locking_nothing(|| read(bytes, &info))
+    }
 }
 
 impl<T: Sink> Sink for &mut T {
@@ -309,12 +391,12 @@ impl<T: Sink> Sink for &mut T {
     }
 }
 
-/// Guard of a message that is being taken. If the application's code panics, the message counts as
-/// delivered and comes next again.
+/// Guard of a message while the application's code reads it. If that code panics, the message
+/// counts as delivered, and is delivered again next.
 struct Taking<'a, 'b> {
     end: &'a Endpoint,
     state: &'a mut Locked<'b>,
-    /// Its length in bytes, once it is known.
+    /// The length of the message in bytes, once it is known.
     len: Option<u64>,
 }
 
@@ -346,7 +428,8 @@ impl Drop for Taking<'_, '_> {
     }
 }
 
-/// Wakes threads that wait for room for a reply: the message they answer may be acknowledged now.
+/// Wakes threads whose reply waits for room, because the requests of those replies may be
+/// acknowledged now.
 #[inline]
 fn notify_replying(state: &Locked<'_>) {
     if state.wakeups.replying > 0 {

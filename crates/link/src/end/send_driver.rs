@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Messages of the application into a link, and waiting until the peer has acknowledged them.
+//! The send path of a link: it takes messages from the application, and waits until the peer has
+//! acknowledged them.
 //!
 //! ```text
 //!   put ─ fits ──▶ write to the socket what it takes now ──▶ done
@@ -13,7 +14,7 @@ use partywall_reconcile::Position;
 
 use super::connections::Connections;
 use super::waiter::Waits;
-use super::{Endpoint, Locked, State};
+use super::{Endpoint, Locked, SlowSend, State};
 use crate::drive::Before;
 use crate::error::{Refused, SendError, Stopped, TrySendError, WaitError};
 use crate::link_state::{LinkState, SendFault};
@@ -26,45 +27,52 @@ pub(crate) struct SendDriver<'a> {
 }
 
 impl SendDriver<'_> {
-    /// Sends if there is room now.
+    /// Sends messages if the link has room now.
     pub(crate) fn try_send(&self, load: Load<'_>) -> Result<(), TrySendError> {
-        self.try_send_by(load.amount(), &mut { load })
+        let state = self.end.lock().map_err(SendError::from)?;
+        self.try_send_by(state, load.amount(), &mut { load })
     }
 
-    /// Sends, and waits for room until `deadline`.
+    /// Sends messages, and waits for room until `deadline`.
     pub(crate) fn send(&self, load: Load<'_>, deadline: Option<Instant>) -> Result<(), SendError> {
-        self.send_by(load.amount(), deadline, load)
+        self.send_by(self.end.lock()?, load.amount(), deadline, load)
     }
 
-    /// Sends a message of `len` bytes that `fill` writes, if there is room now.
-    #[inline]
-    pub(crate) fn try_send_with(
+    /// Sends a message of `len` bytes that did not take the fast path; waits for room until
+    /// `deadline`.
+    #[inline(never)]
+    pub(super) fn send_slow<F: FnOnce(&mut [u8])>(
         &self,
         len: usize,
-        fill: impl FnOnce(&mut [u8]),
-    ) -> Result<(), TrySendError> {
-        self.try_send_by(Amount::message(len), &mut Filled { len, fill: Some(fill) })
-    }
-
-    /// As [`try_send_with`](Self::try_send_with), but waits for room until `deadline`.
-    #[inline]
-    pub(crate) fn send_with(
-        &self,
-        len: usize,
-        fill: impl FnOnce(&mut [u8]),
+        slow: SlowSend<'_, F>,
         deadline: Option<Instant>,
     ) -> Result<(), SendError> {
-        self.send_by(Amount::message(len), deadline, Filled { len, fill: Some(fill) })
+        let SlowSend { state, fill } = slow;
+        let message = Filled { len, fill: Some(fill) };
+        self.send_by(state?, Amount::message(len), deadline, message)
+    }
+
+    /// As [`send_slow`](Self::send_slow), if there is room now.
+    #[inline(never)]
+    pub(super) fn try_send_slow<F: FnOnce(&mut [u8])>(
+        &self,
+        len: usize,
+        slow: SlowSend<'_, F>,
+    ) -> Result<(), TrySendError> {
+        let SlowSend { state, fill } = slow;
+        let state = state.map_err(SendError::from)?;
+        self.try_send_by(state, Amount::message(len), &mut Filled { len, fill: Some(fill) })
     }
 
     #[inline(always)]
     fn send_by(
         &self,
+        state: Locked<'_>,
         amount: Amount,
         deadline: Option<Instant>,
         mut message: impl Put,
     ) -> Result<(), SendError> {
-        match self.try_send_by(amount, &mut message) {
+        match self.try_send_by(state, amount, &mut message) {
             Ok(()) => Ok(()),
             Err(TrySendError::Never(error)) => Err(error),
             Err(TrySendError::Full) => self.wait_and_send(amount, deadline, message),
@@ -91,19 +99,23 @@ impl SendDriver<'_> {
     }
 
     #[inline(always)]
-    fn try_send_by(&self, amount: Amount, message: &mut impl Put) -> Result<(), TrySendError> {
-        let must_turn = {
-            let mut state = self.end.lock().map_err(SendError::from)?;
-            match self.send_now(&mut state, amount, message) {
-                // If no thread waits, no other thread connects or notices that the connection
-                // broke.
-                Ok(()) => state.is_detached() || self.end.wakeups().is_poll_due(&mut state, true),
-                Err(refused) => return self.refused(state, refused),
-            }
-        };
-        if must_turn {
-            // The message is sent even if the turn fails.
+    fn try_send_by(
+        &self,
+        mut state: Locked<'_>,
+        amount: Amount,
+        message: &mut impl Put,
+    ) -> Result<(), TrySendError> {
+        if let Err(refused) = self.send_now(&mut state, amount, message) {
+            return self.refused(state, refused);
+        }
+        // If no thread blocks on the group, no other thread would connect, or notice that the
+        // connection broke.
+        if state.is_detached() || self.end.wakeups().is_poll_due(&mut state, true) {
+            drop(state);
+            // The turn's error is dropped, because the message is already sent.
             let _ = self.end.group.reactor.try_turn(Before::Polling);
+        } else {
+            state.open_fast_path(&self.end.config);
         }
         Ok(())
     }
@@ -125,7 +137,7 @@ impl SendDriver<'_> {
         }
     }
 
-    /// Waits until the peer has acknowledged everything that was sent before.
+    /// Waits until the peer has acknowledged everything that was sent before this call.
     pub(crate) fn wait_acked(&self, deadline: Option<Instant>) -> Result<(), WaitError> {
         let (epoch, tail) = self.end.with_core(|core| (core.epoch(), core.tail()))?;
         let found = self.end.waiter().wait_for(deadline, Waits::ForRoom, |state| {
@@ -143,7 +155,8 @@ impl SendDriver<'_> {
         self.end.waiter().waited(found)
     }
 
-    /// Waits until everything that was sent before is with the system, or where the peer reads it.
+    /// Waits until everything that was sent before this call is in the system's buffers, or in
+    /// memory that the peer reads.
     pub(crate) fn wait_sent(&self, deadline: Option<Instant>) -> Result<(), WaitError> {
         let mut state = self.end.lock()?;
         let core = state.core()?;
@@ -156,8 +169,8 @@ impl SendDriver<'_> {
             let wire = state.active();
             let State { core, connections: Connections { wires, .. }, .. } = &mut **state;
             let Some(core) = core else { return Some(Err(Stopped::Closed)) };
-            // An epoch that is over counts as for `wait_acked`. Without a connection one may still
-            // come.
+            // An epoch that is over ends the wait, as for `wait_acked`. Without a connection the
+            // wait goes on, because a connection may still be made.
             let is_out = wire.is_some_and(|index| core.has_sent(&wires[index].conn, tail));
             if is_out || core.acked() >= tail || core.epoch() != epoch {
                 return Some(Ok(()));
@@ -177,7 +190,7 @@ impl SendDriver<'_> {
         let core = state.core()?;
         let bytes = core.tail().since(core.acked());
         if bytes > 0 {
-            // The caller is notified when there are fewer.
+            // The caller wants to be notified when there are fewer such bytes.
             self.end.wakeups().await_room(&mut state);
         }
         Ok(bytes)
@@ -192,7 +205,8 @@ impl SendDriver<'_> {
     ) -> Result<(), Refused> {
         let acked = state.core.as_deref().map(LinkState::acked);
         let taken = {
-            // Acknowledgements found here are reported even if the application's code panics.
+            // The guard reports acknowledgements that the search for room found, even if the
+            // application's code panics.
             let report = AckReport { end: self.end, state, acked };
             put(report.state, message)
         };
@@ -212,7 +226,7 @@ impl SendDriver<'_> {
         self.end.exchange().push(state);
     }
 
-    /// Tries again after polling for acknowledgements that no thread has read yet.
+    /// Tries to send again, after reading acknowledgements that no thread has read yet.
     #[cold]
     fn send_again(
         &self,
@@ -243,22 +257,23 @@ impl SendDriver<'_> {
     }
 }
 
-/// One unit to send.
+/// The messages of one send operation.
 #[derive(Clone, Copy)]
 pub(crate) enum Load<'a> {
-    /// One message, the concatenation of these parts.
+    /// One message: the concatenation of these parts.
     Message(&'a [&'a [u8]]),
-    /// Messages of these lengths, concatenated; the receiver finds all or none of them.
+    /// Messages of these lengths, concatenated; after a restart the receiver finds all or none of
+    /// them.
     Batch(&'a [usize], &'a [u8]),
 }
 
-/// Size of one unit.
+/// The size of one send operation, for the counters.
 #[derive(Clone, Copy)]
 struct Amount {
     messages: u64,
     bytes: u64,
-    /// 1 for a batch. All three are words: copying a byte among them would stall on the store
-    /// before.
+    /// Number of batches: 1 for a batch, else 0. All three fields are whole words: copying a single
+    /// byte among them would stall on the store before.
     batches: u64,
 }
 
@@ -274,7 +289,7 @@ impl Load<'_> {
     }
 }
 
-/// Puts messages into the link, and is asked again if there was no room. A trait instead of a
+/// Puts messages into the link; called again if there was no room. It is a trait instead of a
 /// closure, because a method can be marked to be inlined.
 trait Put {
     fn put(&mut self, core: &mut LinkState) -> Result<(), SendFault>;
@@ -317,7 +332,7 @@ impl<'a> From<&'a [&'a [u8]]> for Load<'a> {
     }
 }
 
-/// Reports acknowledgements that a search for room found, when it is dropped.
+/// Guard: when dropped, it reports acknowledgements that a search for room found.
 struct AckReport<'a, 'b> {
     end: &'a Endpoint,
     state: &'a mut Locked<'b>,
@@ -340,7 +355,7 @@ fn put(state: &mut State, message: &mut impl Put) -> Result<(), SendFault> {
 #[inline(never)]
 fn put_batch(core: &mut LinkState, lens: &[usize], mut bytes: &[u8]) -> Result<(), SendFault> {
     for len in lens {
-        // The lengths add up to that of `bytes`.
+        // The lengths add up to the length of `bytes`, so this split does not panic.
         let (message, rest) = bytes.split_at(*len);
         bytes = rest;
         if let Err(fault) = core.append_to_batch(&[message]) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Closing a link in this process. Messages go out first, if there is time; kept messages are not
-//! lost.
+//! Closing a link in this process. Sent messages go out first, if time permits; messages in a file
+//! are never lost.
 //!
 //! ```text
 //!   close(deadline)   all written? ─▶ LEAVE ─▶ written ─▶ the peer's system has it ─▶ closed
@@ -34,7 +34,7 @@ pub(crate) struct Shutdown<'a> {
 
 impl Shutdown<'_> {
     /// Closes in good order. An error means that not all messages went out, or that the file could
-    /// not be written to the disk; the link is closed in any case.
+    /// not be written to the disk; the link is closed even then.
     pub(crate) fn close(&self, deadline: Option<Instant>) -> Result<(), WaitError> {
         Self::close_all(&[self.end], deadline)
     }
@@ -87,7 +87,7 @@ impl Shutdown<'_> {
             if state.core.is_none() {
                 return Some(Err(Stopped::Closed));
             }
-            // Without a connection one may still come.
+            // Without a connection the wait goes on, because a connection may still be made.
             let is_out = state.active().is_some() && !state.has_outgoing();
             let is_done = is_out || state.is_all_acked() || state.stopped().is_some();
             // Another thread may send as soon as the lock is free.
@@ -102,7 +102,7 @@ impl Shutdown<'_> {
         (result, core)
     }
 
-    /// Closes at once, without waiting, also for the disk.
+    /// Closes the link at once, without waiting, also not for the disk.
     pub(crate) fn abandon(&self) {
         drop(self.take());
     }
@@ -130,9 +130,9 @@ impl Shutdown<'_> {
         core
     }
 
-    /// Waits until the peer's system has all bytes, LEAVE included: closing a TCP socket while
-    /// bytes arrive discards those that are still under way. No event reports that moment, so the
-    /// system is asked at intervals. `false`: not before the deadline.
+    /// Waits until the peer's system has all bytes, LEAVE included; `false` if the deadline passes
+    /// first. Closing a TCP socket while bytes arrive discards bytes that are still in flight. No
+    /// event reports that moment, so the system is asked at intervals.
     fn wait_taken(&self, token: u64, deadline: Option<Instant>) -> Result<bool, Stopped> {
         loop {
             let step = Instant::now() + ASKED_EVERY;
@@ -152,7 +152,7 @@ impl Shutdown<'_> {
     /// that is to be closed, if there is one.
     fn leave(&self, state: &mut Locked<'_>) -> Option<u64> {
         state.active()?;
-        // A dialer would connect again.
+        // The dialer is removed, because it would connect again.
         state.connections.dialer = None;
         self.end.exchange().push(state);
         let index = state.active()?;
@@ -166,7 +166,7 @@ impl Shutdown<'_> {
         Some(token)
     }
 
-    /// Reads and discards all there is. `Some` if the connection may be closed.
+    /// Reads and discards all bytes that have arrived. `Some` if the connection may be closed.
     fn discard(&self, state: &mut Locked<'_>, token: u64) -> Option<()> {
         let index = state.connections.index(token)?;
         let State { core: Some(core), connections: Connections { wires, .. }, .. } = &mut **state
@@ -179,7 +179,7 @@ impl Shutdown<'_> {
                 Ok((0, _)) => return Some(()),
                 Ok(_) => wire.input.clear(),
                 Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
-                    // Bytes that a Unix socket has taken are with the peer.
+                    // Bytes that a Unix socket has taken are already with the peer's system.
                     let is_taken = wire.socket.family() == Family::Unix
                         || wire.socket.untaken_bytes().is_ok_and(|bytes| bytes == 0);
                     return (is_taken && !core.has_outgoing(&wire.conn)).then_some(());
@@ -193,5 +193,5 @@ impl Shutdown<'_> {
 
 /// Interval at which the system is asked whether the peer has all bytes.
 const ASKED_EVERY: Duration = Duration::from_millis(5);
-/// Reads in one call.
+/// Maximum number of reads in one call of `discard`.
 const DISCARDED_MAX: u32 = 64;

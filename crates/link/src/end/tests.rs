@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Tests that have to know that a thread waits.
+//! Tests that need to know whether a thread blocks.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::thread;
@@ -20,11 +20,11 @@ fn until(what: &str, is_so: impl Fn() -> bool) {
     }
 }
 
-/// `wait_sent` ends when another thread writes the bytes it waits for, although later bytes do not
-/// go.
+/// `wait_sent` ends when another thread writes the bytes that it waits for, even if later bytes
+/// cannot be written.
 #[test]
 fn wait_sent_of_a_part_ends_when_another_thread_writes_that_part() {
-    /// Far more than the system takes for a peer that does not read.
+    /// Far more bytes than the system buffers for a peer that does not read.
     const RING: u64 = 32 << 20;
     let config = || {
         let config = Config::default().ring_bytes(RING).slab_bytes(0).peer_max(RING, 0);
@@ -49,14 +49,14 @@ fn wait_sent_of_a_part_ends_when_another_thread_writes_that_part() {
         count
     };
     thread::scope(|scope| {
-        // This thread leads, and receives nothing until the end.
+        // This thread leads, and receives nothing until the end of the test.
         let leads = scope.spawn(|| link.recv_deadline(soon()).unwrap().unwrap().ack().unwrap());
         let awaited = fill(RING / 2);
         let waits = scope.spawn(|| link.wait_sent(soon() + Duration::from_secs(60)));
         until("it waits", || waiting() == 1);
         let behind = fill(RING);
         assert!(behind > awaited / 2, "{behind} behind {awaited}");
-        // The peer reads beyond the awaited part and acknowledges nothing, so no acknowledgement
+        // The peer reads beyond the awaited bytes and acknowledges nothing, so no acknowledgement
         // wakes a thread.
         for _ in 0..=awaited {
             assert_eq!(&*served.recv_deadline(soon()).unwrap().unwrap(), message);
@@ -69,8 +69,8 @@ fn wait_sent_of_a_part_ends_when_another_thread_writes_that_part() {
     });
 }
 
-/// The application's code may panic while a thread spins. Later threads spin as before, and learn
-/// of acknowledgements.
+/// The application's code panics while a thread spins. Later threads must still spin, and notice
+/// acknowledgements.
 #[test]
 fn fill_that_panics_when_room_comes_leaves_the_spinner_and_the_lock() {
     for wait in [Wait::Spin, Wait::Adaptive, Wait::Park] {
@@ -98,7 +98,7 @@ fn fill_that_panics_when_room_comes_leaves_the_spinner_and_the_lock() {
                     catch_unwind(AssertUnwindSafe(fails)).unwrap_err();
                 });
                 let spins = || link.end().monitor.lock().pacing.spinner.is_none();
-                // Other strategies spin for too short a time to be observed.
+                // Strategies other than `Wait::Spin` spin for too short a time to be observed.
                 until("it spins", || wait != Wait::Spin || spins());
                 for _ in 0..sent {
                     served.recv_deadline(soon()).unwrap().unwrap().ack().unwrap();
@@ -109,4 +109,98 @@ fn fill_that_panics_when_room_comes_leaves_the_spinner_and_the_lock() {
             link.wait_acked(soon()).unwrap();
         }
     }
+}
+
+/// Two attached ends over shared memory, whose groups have no other thread.
+fn shared_pair(name: &str) -> (Server, crate::Link, crate::Link) {
+    let config = || Config::default().transport(TransportPolicy::SharedMemory);
+    let address = format!("unix:@partywall-{name}-{}", std::process::id());
+    let server = Server::bind(&*address, Storage::Memory, "bob", config()).unwrap();
+    let client = Client::new(Storage::Memory, "alice", config()).unwrap();
+    let link = client.connect(server.local_address(), "bob", "orders").unwrap();
+    let served = server.open("alice", "orders").unwrap();
+    thread::scope(|scope| {
+        scope.spawn(|| link.wait_attached(soon()).unwrap());
+        served.wait_attached(soon()).unwrap();
+    });
+    (server, link, served)
+}
+
+/// Whether messages of this end may take the fast path now. Does not close it.
+fn is_fast(link: &crate::Link) -> bool {
+    let locked = link.end().monitor.biased().lock();
+    locked.value.is_fast_path_open()
+}
+
+/// Sends messages and receives them until both ends use the fast path; returns their number.
+fn until_fast(link: &crate::Link, served: &crate::Link) -> u64 {
+    let (deadline, mut messages) = (soon(), 0);
+    while !(is_fast(link) && is_fast(served)) {
+        assert!(Instant::now() < deadline, "the fast path does not open");
+        link.send(b"a message").unwrap();
+        served.recv_with_deadline(|message| assert_eq!(message, b"a message"), soon()).unwrap();
+        messages += 1;
+    }
+    messages
+}
+
+#[test]
+fn fast_path_is_closed_and_settled_by_any_other_lock() {
+    let (_server, link, served) = shared_pair("settles");
+    let mut messages = 0;
+    for _ in 0..3 {
+        messages += until_fast(&link, &served);
+        // One message at least takes the fast path here.
+        link.send(b"fast").unwrap();
+        served.recv_with_deadline(|message| assert_eq!(message, b"fast"), soon()).unwrap();
+        messages += 1;
+        let (sent, received) = (link.stats(), served.stats());
+        assert_eq!((sent.messages_sent, received.messages_received), (messages, messages));
+        assert_eq!(sent.bytes_sent, received.bytes_received);
+        assert!(!is_fast(&link) && !is_fast(&served), "the statistics locked them");
+        assert_eq!(served.acked_position().unwrap(), Some(link.sent_position().unwrap()));
+        assert_eq!(link.unacked_bytes().unwrap(), 0);
+        served.rewind().unwrap();
+        served.try_recv_with(|_| panic!("there is none")).unwrap_err();
+    }
+}
+
+#[test]
+fn reader_that_panics_on_the_fast_path_gets_its_message_again() {
+    let (_server, link, served) = shared_pair("reads");
+    let messages = until_fast(&link, &served);
+    link.send(b"twice").unwrap();
+    let panics = || served.recv_with_deadline(|_| panic!("while it reads"), soon());
+    catch_unwind(AssertUnwindSafe(panics)).unwrap_err();
+    assert_eq!(served.stats().messages_received, messages + 1, "it was delivered");
+    let unacked = link.unacked_bytes().unwrap();
+    assert!(unacked > 0, "it is not acknowledged");
+    served.recv_with_deadline(|message| assert_eq!(message, b"twice"), soon()).unwrap();
+    assert_eq!(served.stats().messages_received, messages + 2);
+    assert_eq!(link.unacked_bytes().unwrap(), 0);
+}
+
+#[test]
+fn fill_that_panics_on_the_fast_path_sends_nothing() {
+    let (_server, link, served) = shared_pair("fills");
+    let messages = until_fast(&link, &served);
+    let panics = || link.send_with(10, |_| panic!("while it fills"));
+    catch_unwind(AssertUnwindSafe(panics)).unwrap_err();
+    link.send(b"next").unwrap();
+    served.recv_with_deadline(|message| assert_eq!(message, b"next"), soon()).unwrap();
+    assert_eq!(link.stats().messages_sent, messages + 1);
+}
+
+#[test]
+fn message_kept_before_the_fast_path_is_acked_with_its_successors() {
+    let (_server, link, served) = shared_pair("once");
+    until_fast(&link, &served);
+    // A message that is kept is not the next one of a reader.
+    link.send(b"kept").unwrap();
+    let kept = served.recv().unwrap().unwrap();
+    for _ in 0..40 {
+        link.send(b"later").unwrap();
+        served.recv_with_deadline(|message| assert_eq!(message, b"later"), soon()).unwrap();
+    }
+    kept.ack().unwrap_err();
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A thread that waits for its link: it checks as the configuration says, and then sleeps until
-//! there is something new.
+//! A thread that waits for its link: it polls according to the wait strategy, and then sleeps until
+//! there is a change.
 //!
 //! ```text
 //!   poll briefly ─▶ acknowledge ─▶ pace, if that pays ─▶ check, poll … check, poll …
@@ -30,21 +30,21 @@ pub(super) enum Waits {
     ForRoom,
 }
 
-/// How threads of this end spin, and how far a receiver stays behind.
+/// How threads of this end spin, and how far a receiver stays behind its sender.
 pub(super) struct Pacing {
     pub(super) pacer: Pacer,
-    /// `None` while a thread spins with it.
+    /// The spinner; `None` while a thread spins with it.
     pub(super) spinner: Option<Spinner>,
 }
 
-/// Waits for one end of a link.
+/// Blocks threads that wait for one end of a link.
 #[derive(Clone, Copy)]
 pub(crate) struct Waiter<'a> {
     pub(super) end: &'a Endpoint,
 }
 
 impl Waiter<'_> {
-    /// Waits until `check` returns something; `None` at the deadline. Acknowledgements are reported
+    /// Waits until `check` returns a value; `None` at the deadline. Acknowledgements are reported
     /// first.
     pub(super) fn wait_for<R>(
         &self,
@@ -60,7 +60,7 @@ impl Waiter<'_> {
         let spinner = if may_spin { state.pacing.spinner.take() } else { None };
         drop(state);
         if let Some(spinner) = spinner {
-            // The lock is free here, so that a sender is not disturbed.
+            // The lock is not held during the pause, so that the pause does not delay a sender.
             lag.into_iter().for_each(Pause::pause);
             let turn = SpinTurn { end: self.end, spinner: Some(spinner) };
             if let Some(found) = self.spin(deadline, waits, turn, &mut check)? {
@@ -73,14 +73,14 @@ impl Waiter<'_> {
             .wait_for(deadline, |state| self.check_or_arm(state, waits, &mut check))?)
     }
 
-    /// Polls for a record for a short time, without the preparations of a longer wait, and returns
-    /// whether one is there. Where two processes spin in step it is there soon, and on two threads
-    /// of one core those preparations take time from the other. If there is none, the caller waits
-    /// as if nothing had been.
+    /// Polls for a record for a short time, without the preparations of a longer wait. Returns
+    /// whether a record is there. If two processes spin in step, the record is there soon; and if
+    /// they run on two threads of one core, the preparations would slow the peer down. If no record
+    /// came, the caller waits as if it had not polled.
     #[inline(always)]
     pub(super) fn poll_briefly(&self, state: &mut Locked<'_>) -> bool {
-        // Only the thread that has the spinner spins; and a peer that waits to be notified comes
-        // first.
+        // Only the thread that holds the spinner may spin. If the peer waits for a notification,
+        // the notification comes first.
         let may_watch = self.end.config.wait == Wait::Spin
             && state.pacing.spinner.is_some()
             && !state.pacing.pacer.will_pause()
@@ -91,14 +91,14 @@ impl Waiter<'_> {
         }
         let (polls, is_there) = poll_record(state, POLLS_SOON);
         if is_there {
-            // This was a wait like any other, and had no reason to pause.
+            // The short poll counts as a wait, for which the pacer sees no reason to pause.
             let _ = state.pacing.pacer.before_wait(self.end.config.wait);
             state.pacing.pacer.count_misses(polls);
         }
         is_there
     }
 
-    /// Checks again and again, as the configuration says, until `check` returns something.
+    /// Calls `check` repeatedly, according to the wait strategy, until it returns a value.
     fn spin<R>(
         &self,
         deadline: Option<Instant>,
@@ -121,8 +121,8 @@ impl Waiter<'_> {
         Ok(found)
     }
 
-    /// The same for `Wait::Spin`, which does not sleep. The spinner learns nothing here; it marks
-    /// the thread that spins.
+    /// Calls `check` repeatedly for `Wait::Spin`, which never sleeps. The spinner's budget does not
+    /// change; holding the spinner only marks the thread that spins.
     fn spin_on<R>(
         &self,
         deadline: Option<Instant>,
@@ -135,7 +135,7 @@ impl Waiter<'_> {
         let mut check = || {
             if let Some(since) = since {
                 // Each check takes a cache line away from the peer, which stores its acked offset
-                // there.
+                // in that line.
                 let waited = since.elapsed();
                 pause(since + waited + waited.min(PAUSE_MAX));
             }
@@ -145,21 +145,21 @@ impl Waiter<'_> {
                 found = check(&mut state);
             }
             if found.is_some() {
-                // The spinner goes back here, which saves taking the lock once more.
+                // The spinner is returned here, where the lock is held already.
                 state.pacing.spinner = turn.spinner.take();
             }
             state.pacing.checked(waits, found.is_some())
         };
         let mut turned = Ok(());
         while turned.is_ok() && !poll_for(SPIN_CHECK_EVERY, &mut check) && !has_passed(deadline) {
-            // Drives the other links of the group, and timers.
+            // This turn drives the other links of the group, and the timers.
             turned = self.end.group.reactor.try_turn(Before::Polling);
         }
         turned?;
         Ok(found)
     }
 
-    /// Checks; if that is in vain, arms the wake-ups, so that the thread may sleep.
+    /// Calls `check`. If `check` finds nothing, arms the wake-ups, so that the thread may sleep.
     pub(super) fn check_or_arm<R>(
         &self,
         state: &mut Locked<'_>,
@@ -168,15 +168,15 @@ impl Waiter<'_> {
     ) -> Option<R> {
         loop {
             if let Some(found) = check(state) {
-                // The message may have come after the link was found awake, while other threads
-                // sleep.
+                // The message may have arrived after the link was found awake, while other threads
+                // sleep. So the link is listed to be armed before any thread sleeps again.
                 self.end.wakeups().arm_later(state);
                 return Some(found);
             }
             if waits == Waits::ForRoom {
                 state.wakeups.await_room();
             }
-            // A record that came since the check forbids to sleep.
+            // If a record arrived after the check, the thread must not sleep.
             let must_look =
                 |state: &State| waits == Waits::ForRecords && state.is_awake_for_records();
             if self.end.wakeups().try_arm(state) && !must_look(state) {
@@ -185,7 +185,7 @@ impl Waiter<'_> {
         }
     }
 
-    /// Waits until the link is attached.
+    /// Waits until the link is attached to its peer.
     pub(crate) fn wait_attached(&self, deadline: Option<Instant>) -> Result<(), WaitError> {
         let found = self.wait_for(deadline, Waits::ForRecords, |state| {
             if let Some(stopped) = state.stopped() {
@@ -207,26 +207,27 @@ impl Waiter<'_> {
 }
 
 impl Pacing {
-    /// Counts a check that found something, or nothing.
+    /// Counts a check, and returns `is_found` unchanged.
     fn checked(&mut self, waits: Waits, is_found: bool) -> bool {
         if waits == Waits::ForRecords { self.pacer.count_poll(is_found) } else { is_found }
     }
 }
 
-/// Polls for the next record and nothing else, at most `polls_max` times, until another thread
-/// wants the lock. Any other check takes many times as long.
+/// Polls only for the next record, at most `polls_max` times, until another thread wants the lock.
+/// A full check takes many times as long.
 #[inline]
 fn poll(state: &mut Locked<'_>, waits: Waits, polls_max: u32) -> bool {
     if waits != Waits::ForRecords {
         return false;
     }
     let (polls, is_there) = poll_record(state, polls_max);
-    // The caller finds the record that is there, and counts it.
+    // The poll that found the record is not counted as a miss: the caller finds the record, and
+    // counts it.
     state.pacing.pacer.count_misses(polls.saturating_sub(u32::from(is_there)));
     is_there
 }
 
-/// Number of polls, and whether a record is there.
+/// The number of polls made, and whether a record is there.
 #[inline(always)]
 fn poll_record(state: &Locked<'_>, polls_max: u32) -> (u32, bool) {
     let mut polls = 0;
@@ -243,8 +244,8 @@ fn poll_record(state: &Locked<'_>, polls_max: u32) -> (u32, bool) {
     (polls, is_there)
 }
 
-/// Holds the spinner and returns it when dropped: the application's code may panic while a thread
-/// spins.
+/// Guard that holds the spinner and returns it when dropped, because the application's code may
+/// panic while a thread spins.
 struct SpinTurn<'a> {
     end: &'a Endpoint,
     spinner: Option<Spinner>,
@@ -258,15 +259,15 @@ impl Drop for SpinTurn<'_> {
     }
 }
 
-/// Polls of the next record word between two full checks, under `Wait::Spin`.
+/// Number of polls of the next record word between two full checks, under `Wait::Spin`.
 const POLLS_SPIN: u32 = 32;
-/// Polls before the first wait: about as long as an answer takes from another core.
+/// Number of polls before the first wait: they take about as long as an answer from another core.
 const POLLS_SOON: u32 = 64;
-/// Polls between two full checks, under `Wait::Adaptive`: its spin budget is measured in full
-/// checks.
+/// Number of polls between two full checks, under `Wait::Adaptive`; few, because its spin budget is
+/// measured in full checks.
 const POLLS_ADAPTIVE: u32 = 4;
-/// The longest pause between two checks for room. A pause is as long as the wait so far, up to
-/// this.
+/// The longest pause between two checks for room. A pause is as long as the wait so far, up to this
+/// limit.
 const PAUSE_MAX: Duration = Duration::from_micros(2);
 
 fn pause(until: Instant) {

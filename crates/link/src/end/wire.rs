@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! One connection of a link, with its socket: it reads and writes bytes, and decides nothing.
+//! One connection of a link, with its socket: it reads and writes bytes, and makes no decisions.
 //!
 //! ```text
 //!   socket ─ read ──▶ input ─▶ LinkState::receive
@@ -11,8 +11,8 @@
 //! # Invariants
 //!
 //! - The socket waits for EPOLLOUT only while a write would block.
-//! - It is read whatever the application does, so that acknowledgements get through. The window
-//!   bounds the bytes that accumulate.
+//! - The socket is read whether or not the application receives, so that acknowledgements get
+//!   through. The window bounds the bytes that accumulate.
 
 use std::cell::RefCell;
 use std::io::{self, IoSlice};
@@ -37,18 +37,18 @@ use partywall::Peer;
 /// One connection and its socket.
 pub(super) struct Wire {
     pub(super) socket: Socket,
-    /// Token of its descriptor in the reactor.
+    /// Token of the socket in the reactor.
     pub(super) token: u64,
     pub(super) conn: Conn,
     pub(super) input: BytesMut,
     pub(super) peer: Peer,
-    /// The connection is closed at this time unless it is attached.
+    /// The connection is closed at this time unless it is attached by then.
     pub(super) deadline: Instant,
-    /// Time at which it was attached.
+    /// The time at which the connection was attached; `None` before.
     pub(super) active_since: Option<Instant>,
-    /// At a client: the number of the dialer's address for which it was made.
+    /// At a client: the value of the dialer's `aim` for which the connection was made.
     pub(super) aim: u64,
-    /// The doorbells, if memory was offered.
+    /// The doorbells of both ends, if this end offered its memory.
     pub(super) doorbells: Option<Doorbells>,
     pub(super) is_write_blocked: bool,
 }
@@ -56,9 +56,9 @@ pub(super) struct Wire {
 /// Doorbells of the two ends.
 pub(super) struct Doorbells {
     pub(super) own: Arc<Doorbell>,
-    /// `None` until the peer's doorbell came.
+    /// The peer's doorbell; `None` until its descriptor has arrived.
     pub(super) peers: Option<Doorbell>,
-    /// Limit in bytes for the memory that comes with the first byte.
+    /// Limit in bytes for the peer's memory, whose descriptor arrives with the first byte.
     pub(super) peer_bytes_max: u64,
 }
 
@@ -85,8 +85,8 @@ impl Wire {
         }
     }
 
-    /// Reads what is there, and adds the result to `received`, also that of bytes before an error.
-    /// Returns whether there were bytes.
+    /// Reads the bytes that have arrived, and adds the results to `received`, including those of
+    /// bytes before an error. Returns whether there were bytes.
     pub(super) fn read(
         &mut self,
         core: &mut LinkState,
@@ -115,8 +115,7 @@ impl Wire {
         Ok(has_bytes)
     }
 
-    /// Reads for the first time at a client: the server's descriptors come with this read, or
-    /// never.
+    /// Makes the first read at a client: the server's descriptors arrive with this read, or never.
     fn read_first(&mut self) -> io::Result<(usize, usize)> {
         let mut buffer = [0; FIRST_BYTES];
         let received = self.socket.receive(&mut buffer, true)?;
@@ -132,25 +131,26 @@ impl Wire {
         Ok((received.bytes, FIRST_BYTES))
     }
 
-    /// Takes all whole records and frames of `input`.
+    /// Takes all complete records and frames from `input`.
     fn take(&mut self, core: &mut LinkState, received: &mut Received) -> Result<(), End> {
         let taken = core.receive_into(&mut self.conn, &mut self.input, received);
         if received.activated && self.active_since.is_none() {
             self.active_since = Some(Instant::now());
         }
         if self.conn.is_over() {
-            // The connection has ended: what else the peer sends is dropped, and the socket is read
-            // only to notice that the peer hangs up.
+            // The connection has ended: further bytes of the peer are dropped, and the socket is
+            // read only to notice that the peer closes it.
             self.input.clear();
         }
-        // A length that the peer merely announces allocates no more than this.
+        // The limit ensures that a length that the peer merely announces does not allocate more
+        // than this.
         let missing = received.needed.saturating_sub(self.input.len());
         self.input.reserve(missing.min(RESERVE_MAX));
         taken
     }
 
-    /// Takes everything that can still be read of a connection that cannot be written to: the peer
-    /// may have sent much and left.
+    /// Reads everything that is left of a connection that can no longer be written to: the peer may
+    /// have sent many bytes before it closed.
     pub(super) fn drain(&mut self, core: &mut LinkState, received: &mut Received, why: End) -> End {
         for _ in 0..DRAINS_MAX {
             match self.read(core, received) {
@@ -162,18 +162,18 @@ impl Wire {
         why
     }
 
-    /// Writes as much as the kernel takes.
+    /// Writes as many bytes as the kernel takes.
     ///
     /// # Errors
-    /// The connection cannot be written to. Bytes that can be read are still to be
-    /// [drained](Self::drain).
+    /// An error means that the connection cannot be written to. The caller still has to
+    /// [drain](Self::drain) bytes that can be read.
     #[inline]
     pub(super) fn flush(&mut self, core: &mut LinkState, reactor: &Reactor) -> Result<(), End> {
         if core.is_replaced(&self.conn) {
             return Err(End::Replaced);
         }
         while core.has_outgoing(&self.conn) {
-            // Usually this is one short message.
+            // Usually the unsent bytes are one short message.
             let goes_on = match core.unsent_bytes(&self.conn) <= FEW_BYTES {
                 true => self.write_some::<FEW_SLICES>(core)?,
                 false => self.write_some::<WRITE_SLICES>(core)?,
@@ -185,7 +185,7 @@ impl Wire {
         self.watch_writing(reactor, false)
     }
 
-    /// Writes once, at most `SLICES` slices; `false` if the kernel takes nothing now.
+    /// Makes one write of at most `SLICES` slices; `false` if the kernel takes no bytes now.
     fn write_some<const SLICES: usize>(&mut self, core: &mut LinkState) -> Result<bool, End> {
         let mut slices = [IoSlice::new(&[]); SLICES];
         let count = core.outgoing(&self.conn, WRITE_BYTES, &mut slices)?;
@@ -202,14 +202,14 @@ impl Wire {
         match written {
             Ok(bytes) => core.sent(&mut self.conn, bytes)?,
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
-            // Descriptors may not be sent here, or too many are in flight.
+            // The system may forbid sending descriptors, or too many are in flight.
             Err(_) if shows_something => self.conn.drop_descriptor(),
             Err(error) => return Err(End::Broken(format!("the connection broke: {error}"))),
         }
         Ok(true)
     }
 
-    /// The transport, as `Status` names it.
+    /// The transport of this connection, for `Status`.
     pub(super) fn transport(&self) -> Transport {
         match self.socket.family() {
             _ if self.conn.is_shared() => Transport::SharedMemory,
@@ -218,7 +218,7 @@ impl Wire {
         }
     }
 
-    /// Whether attaching has taken too long.
+    /// Whether attaching has taken longer than allowed.
     pub(super) fn is_late(&self, now: Instant) -> bool {
         self.active_since.is_none() && self.deadline <= now
     }
@@ -239,16 +239,16 @@ impl Wire {
     }
 }
 
-/// Sends the reason why there is no connection. The caller closes the socket.
+/// Sends the reason why the connection is refused. The caller closes the socket.
 pub(crate) fn refuse(socket: &Socket, echo: Nonce, refusal: Refusal) {
     let mut bytes = Vec::new();
     codec::encode(&Frame::Refuse { echo, refusal }, &mut bytes);
-    // The frame goes into an empty buffer. A client that does not receive it tries again.
+    // The frame fits into the socket's empty buffer. A client that does not receive it tries again.
     let _ = socket.write(&[IoSlice::new(&bytes)], true);
     let _ = socket.shutdown_write();
 }
 
-/// Maps the memory and takes the doorbell of two descriptors, if both are valid.
+/// Maps the memory and takes the doorbell that two descriptors give; `None` unless both are valid.
 pub(super) fn map_peer_memory(
     descriptors: Vec<OwnedFd>,
     bytes_max: u64,
@@ -258,7 +258,7 @@ pub(super) fn map_peer_memory(
     Some((mapping, Doorbell::from_peer(doorbell).ok()?))
 }
 
-/// Reads once; returns the bytes read and the size of the buffer.
+/// Makes one read; returns the number of bytes read and the size of the buffer.
 pub(crate) fn read_some(socket: &Socket, input: &mut BytesMut) -> io::Result<(usize, usize)> {
     SCRATCH.with_borrow_mut(|scratch| {
         if scratch.is_empty() {
@@ -271,27 +271,27 @@ pub(crate) fn read_some(socket: &Socket, input: &mut BytesMut) -> io::Result<(us
 }
 
 thread_local! {
-    /// The buffer of all reads of this thread. One buffer for each connection would take as much
-    /// memory for ten thousand idle ones, and be zeroed for each read. Bytes copied from here are
-    /// in the cache.
+    /// The buffer for all reads of this thread. One buffer for each connection would use as much
+    /// memory for ten thousand idle connections, and have to be zeroed for each read. Bytes copied
+    /// from this buffer are in the cache.
     static SCRATCH: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Bytes read together with descriptors; the rest is read afterwards.
+/// Size in bytes of the read that may bring descriptors; further bytes are read afterwards.
 const FIRST_BYTES: usize = 4 << 10;
-/// Bytes that one read takes at most.
+/// Maximum number of bytes of one read.
 const READ_BYTES: usize = 64 << 10;
-/// Bytes that are allocated ahead for an announced length, at most.
+/// Maximum number of bytes that are allocated ahead for an announced length.
 const RESERVE_MAX: usize = 1 << 20;
-/// Reads of one connection before others have their turn.
+/// Maximum number of reads of one connection before other sources have their turn.
 const READS_MAX: u32 = 16;
-/// Reads while draining: more than any window holds.
+/// Maximum number of reads while draining, which is more than any window needs.
 const DRAINS_MAX: u32 = 1 << 11;
-/// Bytes handed to the kernel at a time, about.
+/// Approximate number of bytes handed to the kernel in one write.
 const WRITE_BYTES: usize = 256 << 10;
-/// Slices handed to the kernel at a time, at most.
+/// Maximum number of slices handed to the kernel in one write.
 const WRITE_SLICES: usize = 64;
 /// So few bytes of the ring are a few records, and mostly few slices. If there are more slices, as
-/// BLOBs have, the rest goes with the next call.
+/// BLOBs have, the next call writes the others.
 const FEW_BYTES: u64 = 256;
 const FEW_SLICES: usize = 4;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The accept loop of a server: connections that are not of a link yet.
+//! The accept loop of a server. It handles connections until it is known to which link they belong.
 //!
 //! ```text
 //!   listener ─ accept ─▶ greeting ─ ATTACH ─▶ judged ─▶ its link, or refused
@@ -8,8 +8,8 @@
 //!
 //! # Invariants
 //!
-//! - There are at most `handshakes_max` greetings. While none of them may be closed, further
-//!   connections wait in the backlog.
+//! - There are at most `handshakes_max` connections that have not sent their ATTACH (greetings).
+//!   While none of these may be closed, further connections wait in the backlog.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -47,7 +47,7 @@ impl Source for ServerShared {
         }
         {
             let mut state = self.monitor.lock();
-            // The reactor has removed it.
+            // The reactor has already removed the timer that is due.
             state.timer = None;
             let now = Instant::now();
             state.resting_until = state.resting_until.filter(|until| *until > now);
@@ -70,7 +70,7 @@ impl Source for ServerShared {
 }
 
 impl ServerShared {
-    /// Accepts new connections, as many as may be silent.
+    /// Accepts new connections, as many as may be waiting for their ATTACH.
     fn admit(&self, listener_token: u64) {
         let mut state = self.monitor.lock();
         for _ in 0..ADMITTED_MAX {
@@ -95,7 +95,8 @@ impl ServerShared {
             if let Some(token) = silent {
                 self.drop_greeting(&mut state, token, "others were waiting, and it said nothing");
             }
-            // This fails only if the peer has gone, and then the first read fails, too.
+            // This fails only if the peer has closed the connection, and then the first read fails,
+            // too.
             let _ = socket.set_dead_after(self.config.dead_after);
             self.greet(&mut state, socket, is_abstract);
         }
@@ -142,7 +143,8 @@ impl ServerShared {
             Err(refusal) => {
                 self.monitor.lock().note(refusal.to_string());
                 let refusal = match refusal {
-                    // The file's name and owner are no business of another host.
+                    // A client on another host must not learn the file's name and owner from the
+                    // refusal.
                     Refusal::Busy(_) if greeting.transport() == Transport::Tcp => {
                         Refusal::Busy(BUSY.to_owned())
                     }
@@ -161,7 +163,7 @@ impl ServerShared {
         }
     }
 
-    /// Pauses or resumes the listeners, and sets the timer, by the present greetings.
+    /// Pauses or resumes the listeners, and sets the timer, as the present greetings require.
     pub(super) fn arrange(&self) {
         let mut state = self.monitor.lock();
         let is_full = state.greetings.len() >= self.config.handshakes_max;
@@ -191,7 +193,8 @@ impl ServerState {
         self.last_refusal = Some(why);
     }
 
-    /// The connection that may be closed for another one. Tokens rise, so the first is the oldest.
+    /// The connection that may be closed in favour of a new one. Tokens rise, so the first silent
+    /// connection is the oldest.
     fn oldest_silent(&self) -> Option<u64> {
         let now = Instant::now();
         let silent = |(_, greeting): &(&u64, &Greeting)| {
@@ -200,18 +203,19 @@ impl ServerState {
         self.greetings.iter().find(silent).map(|(token, _)| *token)
     }
 
-    /// Time at which the next one may be closed.
+    /// Time at which the next silent connection may be closed.
     fn next_silent(&self) -> Option<Instant> {
         let silent = self.greetings.values().filter(|greeting| greeting.is_silent());
         silent.map(|greeting| greeting.spared_until).min()
     }
 }
 
-/// Text for a client on another host whose link cannot be opened; `last_refusal` has the rest.
+/// Text of the refusal for a client on another host whose link cannot be opened; `last_refusal` has
+/// the details.
 const BUSY: &str = "the server cannot open this link at the moment";
-/// Connections accepted at a time, before other sources have their turn.
+/// Maximum number of connections accepted in one turn, before other sources are handled.
 const ADMITTED_MAX: usize = 64;
-/// Time that every connection may be silent, however many wait.
+/// Time for which every connection may be silent, however many others wait.
 const SILENCE_MIN: Duration = Duration::from_millis(100);
-/// Pause of the listener after it failed for want of a descriptor or memory.
+/// Pause of a listener after `accept` failed because descriptors or memory were exhausted.
 const REST: Duration = Duration::from_millis(100);

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Messages that are sent all or none.
+//! A batch of messages that is sent completely or not at all.
 //!
 //! ```text
 //!   send ─▶ memory of this process ─▶ commit ─▶ the link's memory, one store ─▶ the peer
 //!                                 └─ dropped: none is sent
 //! ```
 //!
-//! A batch is gathered outside the link, so that other senders do not wait for it. The alternative
-//! that lost was to lock the link for as long as the application gathers; it saves one copy.
+//! A batch is gathered outside the link, so that other senders do not wait for it. The rejected
+//! alternative was to lock the link while the application gathers; that would save one copy.
 
 use std::fmt;
 use std::time::Instant;
@@ -15,10 +15,10 @@ use std::time::Instant;
 use crate::end::{Endpoint, Load};
 use crate::error::{SendError, TrySendError};
 
-/// Messages that are sent together. If the batch is dropped, none is sent.
+/// Messages that are sent together. Dropping the batch sends none of them.
 ///
-/// The peer may receive some of them before others, but a restart of either end finds all or none
-/// sent.
+/// The peer may receive some messages before others, but after a restart either end finds that all
+/// or none were sent.
 #[must_use = "a batch that is dropped is not sent"]
 pub struct Batch<'a> {
     link: &'a Endpoint,
@@ -50,23 +50,23 @@ impl<'a> Batch<'a> {
         self.lens.is_empty()
     }
 
-    /// Sends all messages; waits until there is room for all.
+    /// Sends all messages; waits until the link has room for all.
     ///
     /// # Errors
-    /// See [`SendError`]; none of them was sent.
+    /// [`SendError`] lists the reasons; then no message was sent.
     pub fn commit(self) -> Result<(), SendError> {
         self.link.send_driver().send(self.load(), None)
     }
 
-    /// As [`commit`](Self::commit), but only until `deadline`.
+    /// Sends like [`commit`](Self::commit), but waits only until `deadline`.
     ///
     /// # Errors
-    /// Those of that method.
+    /// The errors of [`commit`](Self::commit).
     pub fn commit_deadline(self, deadline: Instant) -> Result<(), SendError> {
         self.link.send_driver().send(self.load(), Some(deadline))
     }
 
-    /// Sends all messages if there is room now; otherwise the batch stays as it is.
+    /// Sends all messages if the link has room for all now; otherwise the batch stays unchanged.
     ///
     /// # Errors
     /// [`TrySendError`] lists the reasons.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A client, which connects links to servers.
+//! The client, which connects links to servers.
 
 use std::sync::Arc;
 
@@ -48,10 +48,10 @@ pub struct Client {
 }
 
 impl Client {
-    /// Makes a client called `name`, whose links are kept in `storage`.
+    /// Makes a client called `name`, which keeps its links in `storage`.
     ///
     /// # Errors
-    /// See [`OpenError`]: a setting, the name, or the directory is not possible.
+    /// [`OpenError`]: a setting, the name, or the directory is not possible.
     pub fn new(storage: Storage, name: &str, config: Config) -> Result<Self, OpenError> {
         config.sizes()?;
         Key::new(name, "server", "link")?;
@@ -59,12 +59,11 @@ impl Client {
         Ok(Self { storage, name: name.to_owned(), config, guard: ForkGuard::current() })
     }
 
-    /// Opens the link called `link` to the server called `server` at `address`. It does not wait
-    /// for the network: messages are kept until there is a connection, and after it breaks until
-    /// the next one.
+    /// Opens the link called `link` to the server called `server` at `address`, without waiting for
+    /// the network. Messages sent while no connection exists are kept until the next one.
     ///
-    /// The system resolves a host name in the address when a connection is begun. That may take
-    /// long and delay the links of the same group: write the IP address where that matters.
+    /// The system resolves a host name in the address each time a connection is begun. That may
+    /// take long and delay the links of the same group: write the IP address where that matters.
     ///
     /// # Errors
     /// [`OpenError`] lists the reasons.

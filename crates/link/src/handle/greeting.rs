@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A connection that is not of a link yet. Its first frame has to be ATTACH, and nothing else is
-//! read.
+//! A connection whose link is not known yet. Its first frame has to be ATTACH, and nothing further
+//! is read.
 //!
 //! ```text
 //!   bytes ─▶ header? ─▶ body, at most FRAME_BODY_MAX ─▶ ATTACH ─▶ the server asks its application
@@ -24,18 +24,18 @@ use crate::protocol::frame::{Attach, Frame, Names};
 use crate::status::Transport;
 use partywall::{Peer, Trust};
 
-/// A connection until its ATTACH is complete.
+/// A connection until its ATTACH has arrived completely.
 pub(crate) struct Greeting {
     pub(crate) socket: Socket,
-    /// The listener has an abstract address.
+    /// Whether the listener has an abstract address.
     pub(crate) is_abstract: bool,
-    /// Bytes that were read and not yet decoded.
+    /// Bytes that were read but not yet decoded.
     pub(crate) input: BytesMut,
-    /// The connection is closed at this time.
+    /// The time at which the connection is closed, unless its ATTACH has arrived.
     pub(crate) deadline: Instant,
-    /// From this time on it may be closed for another connection, if it was silent.
+    /// From this time on a silent connection may be closed in favour of a new one.
     pub(crate) spared_until: Instant,
-    /// Descriptors that came with the first byte.
+    /// Descriptors that arrived with the first byte.
     pub(crate) descriptors: Vec<OwnedFd>,
     credentials: Option<Credentials>,
     has_received: bool,
@@ -50,9 +50,9 @@ pub(crate) struct Asked {
 
 /// Reason to close the connection.
 pub(crate) enum Unfit {
-    /// It is closed without an answer.
+    /// The bytes are no valid ATTACH: the connection is closed without an answer.
     Foreign,
-    /// The client supports other versions, and gets a REFUSE with this nonce.
+    /// The client supports only other versions, and gets a REFUSE with this nonce.
     Version { min: u16, max: u16, nonce: Nonce },
 }
 
@@ -97,7 +97,7 @@ impl Greeting {
         }
     }
 
-    /// Reads what is there; returns the ATTACH once it is complete.
+    /// Reads the bytes that have arrived; returns the ATTACH once it is complete.
     pub(crate) fn receive(&mut self) -> Result<Option<Asked>, Unfit> {
         match self.read() {
             Ok(0) => return Err(Unfit::Foreign),
@@ -118,14 +118,14 @@ impl Greeting {
         Ok(Some(Asked { attach, names, login }))
     }
 
-    /// The connection under `token`, for the link that it asks for.
+    /// Passes on the connection with this token to the link that its ATTACH names.
     pub(crate) fn into_adopted(self, token: u64) -> Adopted {
         let peer = self.peer();
         let Self { socket, input, descriptors, .. } = self;
         Adopted { socket, token, input, descriptors, peer }
     }
 
-    /// Whether the connection has sent nothing.
+    /// Whether the client has sent no bytes.
     pub(crate) const fn is_silent(&self) -> bool {
         !self.has_received
     }
@@ -149,8 +149,8 @@ impl Greeting {
         }
         let mut buffer = [0; FRAME_HEADER_BYTES + FRAME_BODY_MAX];
         let received = self.socket.receive(&mut buffer, true)?;
-        // A memory and a doorbell of our own user are kept until ATTACH is complete; others are
-        // closed.
+        // Two descriptors of our own user, a memory and a doorbell, are kept until ATTACH is
+        // complete; any others are closed.
         if received.fds.len() == 2 && !received.truncated && is_of_our_user(&self.socket) {
             self.descriptors = received.fds;
         }

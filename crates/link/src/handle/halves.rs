@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The two directions of a link.
+//! The two directions of a link as separate objects, for threads that only send or only receive.
 //!
 //! ```text
-//!   Link ── split ──▶ Sender     any number of clones, any thread
-//!                └──▶ Receiver   one
+//!   Link ── split ──▶ Sender     any number of clones, in any thread
+//!                └──▶ Receiver   exactly one
 //! ```
 
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::handle::batch::Batch;
 use crate::handle::link::{Handle, Link, alone};
 use crate::handle::message::{Message, Token};
 use crate::handle::message_ref::{MessageRef, RefBuffer};
-use crate::handle::view::{MessageView, recv_with, try_recv_with};
+use crate::handle::view::MessageView;
 
 /// The sending direction of a link. Clones send into the same link.
 #[derive(Clone, Debug)]
@@ -40,32 +40,25 @@ impl Sender {
     /// Does the same as [`Link::send`].
     ///
     /// # Errors
-    /// Those of that method.
+    /// The errors of [`Link::send`].
     pub fn send(&self, message: &[u8]) -> Result<(), SendError> {
-        self.handle.end.send_driver().send_with(
-            message.len(),
-            |room| room.copy_from_slice(message),
-            None,
-        )
+        self.handle.end.send_with(message.len(), |room| room.copy_from_slice(message), None)
     }
 
     /// Does the same as [`Link::try_send`].
     ///
     /// # Errors
-    /// Those of that method.
+    /// The errors of [`Link::try_send`].
     pub fn try_send(&self, message: &[u8]) -> Result<(), TrySendError> {
-        self.handle
-            .end
-            .send_driver()
-            .try_send_with(message.len(), |room| room.copy_from_slice(message))
+        self.handle.end.try_send_with(message.len(), |room| room.copy_from_slice(message))
     }
 
     /// Does the same as [`Link::send_deadline`].
     ///
     /// # Errors
-    /// Those of that method.
+    /// The errors of [`Link::send_deadline`].
     pub fn send_deadline(&self, message: &[u8], deadline: Instant) -> Result<(), SendError> {
-        self.handle.end.send_driver().send_with(
+        self.handle.end.send_with(
             message.len(),
             |room| room.copy_from_slice(message),
             Some(deadline),
@@ -75,29 +68,29 @@ impl Sender {
     /// Does the same as [`Link::send_with`].
     ///
     /// # Errors
-    /// Those of that method.
+    /// The errors of [`Link::send_with`].
     #[inline]
     pub fn send_with(&self, len: usize, fill: impl FnOnce(&mut [u8])) -> Result<(), SendError> {
-        self.handle.end.send_driver().send_with(len, alone(fill), None)
+        self.handle.end.send_with(len, alone(fill), None)
     }
 
     /// Does the same as [`Link::try_send_with`].
     ///
     /// # Errors
-    /// Those of that method.
+    /// The errors of [`Link::try_send_with`].
     #[inline]
     pub fn try_send_with(
         &self,
         len: usize,
         fill: impl FnOnce(&mut [u8]),
     ) -> Result<(), TrySendError> {
-        self.handle.end.send_driver().try_send_with(len, alone(fill))
+        self.handle.end.try_send_with(len, alone(fill))
     }
 
     /// Does the same as [`Link::send_with_deadline`].
     ///
     /// # Errors
-    /// Those of that method.
+    /// The errors of [`Link::send_with_deadline`].
     #[inline]
     pub fn send_with_deadline(
         &self,
@@ -105,13 +98,13 @@ impl Sender {
         fill: impl FnOnce(&mut [u8]),
         deadline: Instant,
     ) -> Result<(), SendError> {
-        self.handle.end.send_driver().send_with(len, alone(fill), Some(deadline))
+        self.handle.end.send_with(len, alone(fill), Some(deadline))
     }
 
     /// Does the same as [`Link::send_parts`].
     ///
     /// # Errors
-    /// Those of that method.
+    /// The errors of [`Link::send_parts`].
     pub fn send_parts(&self, parts: &[&[u8]]) -> Result<(), SendError> {
         self.handle.end.send_driver().send(Load::Message(parts), None)
     }
@@ -124,7 +117,7 @@ impl Sender {
     /// Does the same as [`Link::wait_acked`].
     ///
     /// # Errors
-    /// Those of that method.
+    /// The errors of [`Link::wait_acked`].
     pub fn wait_acked(&self, deadline: Instant) -> Result<(), WaitError> {
         self.handle.end.send_driver().wait_acked(Some(deadline))
     }
@@ -132,7 +125,7 @@ impl Sender {
     /// Does the same as [`Link::wait_sent`].
     ///
     /// # Errors
-    /// Those of that method.
+    /// The errors of [`Link::wait_sent`].
     pub fn wait_sent(&self, deadline: Instant) -> Result<(), WaitError> {
         self.handle.end.send_driver().wait_sent(Some(deadline))
     }
@@ -140,12 +133,13 @@ impl Sender {
     /// Does the same as [`Link::unacked_bytes`].
     ///
     /// # Errors
-    /// Those of that method.
+    /// The errors of [`Link::unacked_bytes`].
     pub fn unacked_bytes(&self) -> Result<u64, Stopped> {
         self.handle.end.send_driver().unacked_bytes()
     }
 
-    /// A handle of the link, for operations of neither direction. Dropping it drops one handle.
+    /// A handle of the link, for operations that belong to neither direction. Dropping it does not
+    /// close the link, which this sender still holds.
     #[must_use]
     pub fn link(&self) -> Link {
         Link { handle: Arc::clone(&self.handle) }
@@ -157,8 +151,8 @@ impl Receiver {
         Self { handle, buffer: RefBuffer::new() }
     }
 
-    /// Receives the next message, to be read before the next is received; waits for one. `None` is
-    /// as of [`Link::recv`].
+    /// Receives the next message, which is borrowed until the next receive; waits for a message.
+    /// `None` means the same as for [`Link::recv`].
     ///
     /// ```
     /// # use partywall_link::{Receiver, RecvError};
@@ -182,10 +176,10 @@ impl Receiver {
         self.recv_ref_until(None)
     }
 
-    /// As [`recv_ref`](Self::recv_ref), but only until `deadline`.
+    /// Receives like [`recv_ref`](Self::recv_ref), but waits only until `deadline`.
     ///
     /// # Errors
-    /// Those of that method.
+    /// The errors of [`recv_ref`](Self::recv_ref).
     pub fn recv_ref_deadline(
         &mut self,
         deadline: Instant,
@@ -193,8 +187,8 @@ impl Receiver {
         self.recv_ref_until(Some(deadline))
     }
 
-    /// Receives the next message if there is one now, to be read before the next is received.
-    /// `None` is as of [`Link::recv`].
+    /// Receives the next message if one has arrived; it is borrowed until the next receive. `None`
+    /// means the same as for [`Link::recv`].
     ///
     /// # Errors
     /// [`TryRecvError`] lists the reasons.
@@ -219,7 +213,7 @@ impl Receiver {
     /// Does the same as [`Link::recv`].
     ///
     /// # Errors
-    /// Those of that method.
+    /// The errors of [`Link::recv`].
     pub fn recv(&mut self) -> Result<Option<Message>, RecvError> {
         self.handle.recv(None)
     }
@@ -227,7 +221,7 @@ impl Receiver {
     /// Does the same as [`Link::try_recv`].
     ///
     /// # Errors
-    /// Those of that method.
+    /// The errors of [`Link::try_recv`].
     pub fn try_recv(&mut self) -> Result<Option<Message>, TryRecvError> {
         self.handle.try_recv()
     }
@@ -235,7 +229,7 @@ impl Receiver {
     /// Does the same as [`Link::recv_deadline`].
     ///
     /// # Errors
-    /// Those of that method.
+    /// The errors of [`Link::recv_deadline`].
     pub fn recv_deadline(&mut self, deadline: Instant) -> Result<Option<Message>, RecvError> {
         self.handle.recv(Some(deadline))
     }
@@ -243,42 +237,45 @@ impl Receiver {
     /// Does the same as [`Link::recv_with`].
     ///
     /// # Errors
-    /// Those of that method.
+    /// The errors of [`Link::recv_with`].
     #[inline]
     pub fn recv_with<R>(
         &mut self,
         read: impl FnOnce(MessageView<'_>) -> R,
     ) -> Result<Option<R>, RecvError> {
-        recv_with(&self.handle.end, None, read)
+        let end = &self.handle.end;
+        end.recv_with(None, |bytes, info| read(MessageView::new(bytes, info, end)))
     }
 
     /// Does the same as [`Link::try_recv_with`].
     ///
     /// # Errors
-    /// Those of that method.
+    /// The errors of [`Link::try_recv_with`].
     pub fn try_recv_with<R>(
         &mut self,
         read: impl FnOnce(MessageView<'_>) -> R,
     ) -> Result<Option<R>, TryRecvError> {
-        try_recv_with(&self.handle.end, read)
+        let end = &self.handle.end;
+        end.try_recv_with(|bytes, info| read(MessageView::new(bytes, info, end)))
     }
 
     /// Does the same as [`Link::recv_with_deadline`].
     ///
     /// # Errors
-    /// Those of that method.
+    /// The errors of [`Link::recv_with_deadline`].
     pub fn recv_with_deadline<R>(
         &mut self,
         read: impl FnOnce(MessageView<'_>) -> R,
         deadline: Instant,
     ) -> Result<Option<R>, RecvError> {
-        recv_with(&self.handle.end, Some(deadline), read)
+        let end = &self.handle.end;
+        end.recv_with(Some(deadline), |bytes, info| read(MessageView::new(bytes, info, end)))
     }
 
     /// Does the same as [`Link::ack_to`].
     ///
     /// # Errors
-    /// Those of that method.
+    /// The errors of [`Link::ack_to`].
     pub fn ack_to(&mut self, token: Token) -> Result<(), AckError> {
         self.handle.end.receive_driver().ack_to(&token.0)
     }
@@ -286,12 +283,13 @@ impl Receiver {
     /// Does the same as [`Link::rewind`].
     ///
     /// # Errors
-    /// Those of that method.
+    /// The errors of [`Link::rewind`].
     pub fn rewind(&mut self) -> Result<(), Stopped> {
         self.handle.end.receive_driver().rewind()
     }
 
-    /// A handle of the link, for operations of neither direction. Dropping it drops one handle.
+    /// A handle of the link, for operations that belong to neither direction. Dropping it does not
+    /// close the link, which this receiver still holds.
     #[must_use]
     pub fn link(&self) -> Link {
         Link { handle: Arc::clone(&self.handle) }

@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The handle of one link, shared by all objects that the application has of it.
+//! The handle of one link, shared by all objects that the application has of the link.
 //!
 //! ```text
 //!   Link ── split ──▶ halves.rs ─▶ Handle ─▶ Endpoint
 //!     └─────────────────────────────▲
-//!   all of them dropped: a client's link is closed, a server's stays with the server
+//!   last of them dropped: a client's link is closed, a server's stays with the server
 //!
 //!   sent_position     the next message begins here      ┐ both are in the link's memory, and so
-//!   acked_position    what was acknowledged ends here   ┘ in the file of an end that was killed
+//!   acked_position    acknowledged messages end here    ┘ in the file of an end that was killed
 //! ```
 //!
-//! An application that writes one of the positions down before it sends, or before it works on a
-//! message, sees after a restart whether that happened: the position is the same, or it has risen.
+//! An application may store one of these positions before it sends, or before it works on a
+//! message. After a restart the present position shows whether the message was sent or
+//! acknowledged: then it has risen.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -20,30 +21,28 @@ use bytes::Bytes;
 use partywall::{Address, AddressError};
 use partywall_sys::biased::locking_nothing;
 
-use crate::end::{Endpoint, Load};
+use crate::end::{Endpoint, Load, OwnedSink};
 use crate::error::{
     AckError, RecvError, SendError, Stopped, SwitchError, TryRecvError, TrySendError, WaitError,
 };
 use crate::group::MemberId;
 use crate::handle::batch::Batch;
 use crate::handle::halves::{Receiver, Sender};
-use crate::handle::message::{Message, OwnedSink, Token};
-use crate::handle::view::{MessageView, recv_with, try_recv_with};
+use crate::handle::message::{Message, Token};
+use crate::handle::view::MessageView;
 use crate::link_state::Event;
 use crate::link_state::StaleEpoch;
 use crate::status::{Stats, Status};
 use crate::store::Key;
 use crate::store::ReportSnapshot;
 
-/// One end of a pair of streams that outlive connections, and their processes if they are kept in
-/// files.
+/// One end of a pair of streams that outlive connections and, when kept in files, their processes.
 ///
-/// It is made by [`Client::connect`](crate::Client::connect),
-/// [`Server::accept`](crate::Server::accept) and [`Server::open`](crate::Server::open). Any thread
-/// may call any method at any time.
+/// [`Client::connect`](crate::Client::connect), [`Server::accept`](crate::Server::accept) and
+/// [`Server::open`](crate::Server::open) make links. Any thread may call any method at any time.
 ///
-/// A connection is made and kept while some thread waits for a link of the group, in any method
-/// that can wait, or polls the group. Operations do not fail when a connection ends:
+/// A connection is made and kept only while some thread blocks on a link of the group, in any
+/// method that can wait, or polls the group. Operations do not fail when a connection ends:
 /// [`status`](Self::status) and [`try_event`](Self::try_event) report connections.
 ///
 /// Dropping a client's link closes it without waiting; see [`close`](Self::close). A server's link
@@ -57,7 +56,7 @@ pub struct Link {
 #[derive(Debug)]
 pub(crate) struct Handle {
     pub(crate) end: Arc<Endpoint>,
-    /// The link stays open when the handle is dropped.
+    /// Whether the link stays open with its server when the handle is dropped.
     is_served: bool,
 }
 
@@ -76,7 +75,7 @@ impl Link {
         &self.handle.end
     }
 
-    /// The end, for an observer that does not keep the link open.
+    /// The end of the link, for an observer that does not keep the link open.
     #[cfg(any(all(test, not(shuttle)), feature = "tokio"))]
     pub(crate) fn shared_end(&self) -> Arc<Endpoint> {
         Arc::clone(&self.handle.end)
@@ -94,58 +93,51 @@ impl Link {
         self.end().key()
     }
 
-    /// The name of the link in its group, as [`Group::ready`](crate::Group::ready) returns it.
+    /// The id of the link in its group, as [`Group::ready`](crate::Group::ready) returns it.
     #[must_use]
     pub fn id(&self) -> MemberId {
         self.end().id()
     }
 
-    /// Sends a message; waits for room. When this returns, the message is in the link's memory, and
-    /// it stays there until the peer has acknowledged it. Bytes that the network takes at once go
-    /// out at once, the rest while some thread of the group waits; see
+    /// Sends a message; waits for room. When the call returns, the message is in the link's memory,
+    /// and it stays there until the peer has acknowledged it. Bytes that the network takes at once
+    /// go out at once; the others go out while some thread of the group waits; see
     /// [`wait_sent`](Self::wait_sent).
     ///
     /// # Errors
     /// [`SendError`] lists the reasons. A lost connection is none.
     pub fn send(&self, message: &[u8]) -> Result<(), SendError> {
-        self.end().send_driver().send_with(
-            message.len(),
-            |room| room.copy_from_slice(message),
-            None,
-        )
+        self.end().send_with(message.len(), |room| room.copy_from_slice(message), None)
     }
 
-    /// Sends a message if there is room now.
+    /// Sends a message if the link has room now.
     ///
     /// # Errors
     /// [`TrySendError`] lists the reasons.
     pub fn try_send(&self, message: &[u8]) -> Result<(), TrySendError> {
-        self.end().send_driver().try_send_with(message.len(), |room| room.copy_from_slice(message))
+        self.end().try_send_with(message.len(), |room| room.copy_from_slice(message))
     }
 
-    /// As [`send`](Self::send), but waits for room only until `deadline`.
+    /// Sends like [`send`](Self::send), but waits for room only until `deadline`.
     ///
     /// # Errors
-    /// Those of that method.
+    /// The errors of [`send`](Self::send).
     pub fn send_deadline(&self, message: &[u8], deadline: Instant) -> Result<(), SendError> {
-        self.end().send_driver().send_with(
-            message.len(),
-            |room| room.copy_from_slice(message),
-            Some(deadline),
-        )
+        self.end().send_with(message.len(), |room| room.copy_from_slice(message), Some(deadline))
     }
 
     /// Sends a message of `len` bytes that `fill` writes; waits for room first. This is the fastest
     /// way to send. `fill` writes a long message where it stays until it is acknowledged, and over
-    /// shared memory the receiver copies it from there. It writes a short message into its record.
+    /// shared memory the receiver copies the message from there. A short message is written into
+    /// its record.
     ///
     /// `fill` must write every byte. The initial contents are unspecified, and may be parts of
     /// earlier messages of this end or of earlier owners of its file. A byte that `fill` does not
     /// write is sent as it was.
     ///
-    /// The link is locked meanwhile, and all links of its [group](crate::Group) may have to wait
-    /// for it, so `fill` should only write. It must neither use nor drop a link, nor anything that
-    /// links belong to, nor wait for a thread that does.
+    /// The link is locked while `fill` runs, and all links of its [group](crate::Group) may have to
+    /// wait for the link, so `fill` should only write. It must neither use nor drop a link, nor
+    /// anything that links belong to, nor wait for a thread that does.
     ///
     /// ```
     /// # use partywall_link::{Client, Config, Storage};
@@ -163,15 +155,15 @@ impl Link {
     /// Those of [`send`](Self::send); `fill` was then not called.
     ///
     /// # Panics
-    /// If `fill` panics, or uses or drops a link. Nothing is sent then. The bytes that it wrote may
-    /// stay where the receiver could read them, until other messages overwrite them. A thread that
-    /// uses a link while `fill` unwinds may be waited for without end.
+    /// If `fill` panics, or uses or drops a link. Then nothing is sent. The bytes that `fill` wrote
+    /// may stay where the receiver could read them, until other messages overwrite them. A thread
+    /// that uses a link while `fill` unwinds may be waited for endlessly.
     #[inline]
     pub fn send_with(&self, len: usize, fill: impl FnOnce(&mut [u8])) -> Result<(), SendError> {
-        self.end().send_driver().send_with(len, alone(fill), None)
+        self.end().send_with(len, alone(fill), None)
     }
 
-    /// As [`send_with`](Self::send_with), if there is room now.
+    /// Sends like [`send_with`](Self::send_with), if the link has room now.
     ///
     /// # Errors
     /// [`TrySendError`] lists the reasons; `fill` was then not called.
@@ -181,13 +173,13 @@ impl Link {
         len: usize,
         fill: impl FnOnce(&mut [u8]),
     ) -> Result<(), TrySendError> {
-        self.end().send_driver().try_send_with(len, alone(fill))
+        self.end().try_send_with(len, alone(fill))
     }
 
-    /// As [`send_with`](Self::send_with), but waits for room only until `deadline`.
+    /// Sends like [`send_with`](Self::send_with), but waits for room only until `deadline`.
     ///
     /// # Errors
-    /// Those of that method.
+    /// The errors of [`send_with`](Self::send_with).
     #[inline]
     pub fn send_with_deadline(
         &self,
@@ -195,13 +187,13 @@ impl Link {
         fill: impl FnOnce(&mut [u8]),
         deadline: Instant,
     ) -> Result<(), SendError> {
-        self.end().send_driver().send_with(len, alone(fill), Some(deadline))
+        self.end().send_with(len, alone(fill), Some(deadline))
     }
 
     /// Sends one message, the concatenation of `parts`.
     ///
     /// # Errors
-    /// Those of [`send`](Self::send).
+    /// The errors of [`send`](Self::send).
     pub fn send_parts(&self, parts: &[&[u8]]) -> Result<(), SendError> {
         self.end().send_driver().send(Load::Message(parts), None)
     }
@@ -222,7 +214,7 @@ impl Link {
     }
 
     /// Receives the next message; waits for one. `None` means that the peer closed its end in good
-    /// order and everything that it had sent was received. The link is still there: another call
+    /// order and every message that it had sent was received. The link remains usable: another call
     /// waits until the peer has opened its end again and sends.
     ///
     /// ```
@@ -237,10 +229,11 @@ impl Link {
     /// # }
     /// ```
     ///
-    /// A peer that was killed or cannot be reached has not finished, and the call waits for it. Nor
-    /// has a peer that closed its end too early for all its messages to go out: they come when it
-    /// is back. Each time that the peer has finished, one call returns `None`, unless the peer is
-    /// back and has sent more before everything was received.
+    /// A peer that was killed or cannot be reached has not finished, and the call waits for the
+    /// peer. Nor has a peer finished that closed its end before all its messages had gone out: the
+    /// rest arrives when the peer opens its end again. Each time that the peer has finished, one
+    /// call returns `None`, unless the peer has come back and sent more before everything was
+    /// received.
     ///
     /// # Errors
     /// [`RecvError`] lists the reasons.
@@ -248,7 +241,7 @@ impl Link {
         self.handle.recv(None)
     }
 
-    /// Receives the next message if there is one now. `None` means the same as for
+    /// Receives the next message if one has arrived. `None` means the same as for
     /// [`recv`](Self::recv).
     ///
     /// # Errors
@@ -257,32 +250,33 @@ impl Link {
         self.handle.try_recv()
     }
 
-    /// As [`recv`](Self::recv), but only until `deadline`.
+    /// Receives like [`recv`](Self::recv), but waits only until `deadline`.
     ///
     /// # Errors
-    /// Those of that method.
+    /// The errors of [`recv`](Self::recv), and [`RecvError::TimedOut`].
     pub fn recv_deadline(&self, deadline: Instant) -> Result<Option<Message>, RecvError> {
         self.handle.recv(Some(deadline))
     }
 
-    /// Receives the next message by a call of `read`, in the link's own memory; waits for a message
-    /// first. When `read` returns, the message is acknowledged with all that were received before
-    /// it. This is the fastest way to receive, if the work on a message is done when it was read.
+    /// Passes the next message to `read`, in the link's own memory; waits for a message first. When
+    /// `read` returns, the message and all that were received before it are acknowledged. This is
+    /// the fastest way to receive, if the work on a message is done once it was read.
     ///
     /// Work that must not be lost with this process belongs into `read`. If the process dies in
     /// `read`, the next owner receives the message again, as one more
-    /// [attempt](crate::Message::attempt). The value that `read` returns is of a message that is
-    /// acknowledged already. Where that is not enough, [`recv`](Self::recv) returns a message that
-    /// the application acknowledges. `None` means the same as there; `read` was then not called.
+    /// [attempt](crate::Message::attempt). When `recv_with` returns the value of `read`, the
+    /// message is already acknowledged. Where that is too early, use [`recv`](Self::recv), which
+    /// returns a message that the application acknowledges. `None` means the same as for `recv`;
+    /// `read` was then not called.
     ///
-    /// If `read` panics, the message is not acknowledged and comes next again, as the same attempt,
-    /// because this process lives. To skip it, receive and acknowledge it.
+    /// If `read` panics, the message is not acknowledged and is received next again, as the same
+    /// attempt, because this process lives. To skip the message, receive and acknowledge it.
     ///
-    /// The link is locked meanwhile, and all links of its [group](crate::Group) may have to wait
-    /// for it, past their deadlines and in calls that otherwise do not wait, so `read` should do
-    /// little. It must neither use nor drop a link, nor anything that links belong to, nor wait for
-    /// a thread that does. With [`Delivery::AtMostOnce`](crate::Delivery) the message is
-    /// acknowledged first, and `read` gets a copy without any lock.
+    /// The link is locked while `read` runs, and all links of its [group](crate::Group) may have to
+    /// wait for the link, past their deadlines and in calls that otherwise do not wait. So `read`
+    /// should do little. It must neither use nor drop a link, nor anything that links belong to,
+    /// nor wait for a thread that does. With [`Delivery::AtMostOnce`](crate::Delivery) the message
+    /// is acknowledged first, and `read` gets a copy without any lock.
     ///
     /// ```
     /// # use partywall_link::{Link, RecvError};
@@ -299,17 +293,18 @@ impl Link {
     /// [`RecvError`] lists the reasons; `read` was then not called.
     ///
     /// # Panics
-    /// If `read` panics, or, but for `AtMostOnce`, uses or drops a link. A thread that uses a link
-    /// while `read` unwinds may be waited for without end.
+    /// If `read` panics, or, except with `AtMostOnce`, uses or drops a link. A thread that uses a
+    /// link while `read` unwinds may be waited for endlessly.
     #[inline]
     pub fn recv_with<R>(
         &self,
         read: impl FnOnce(MessageView<'_>) -> R,
     ) -> Result<Option<R>, RecvError> {
-        recv_with(self.end(), None, read)
+        let end = self.end();
+        end.recv_with(None, |bytes, info| read(MessageView::new(bytes, info, end)))
     }
 
-    /// As [`recv_with`](Self::recv_with), if there is a message now.
+    /// Receives like [`recv_with`](Self::recv_with), if a message has arrived.
     ///
     /// # Errors
     /// [`TryRecvError`] lists the reasons; `read` was then not called.
@@ -317,22 +312,24 @@ impl Link {
         &self,
         read: impl FnOnce(MessageView<'_>) -> R,
     ) -> Result<Option<R>, TryRecvError> {
-        try_recv_with(self.end(), read)
+        let end = self.end();
+        end.try_recv_with(|bytes, info| read(MessageView::new(bytes, info, end)))
     }
 
-    /// As [`recv_with`](Self::recv_with), but waits only until `deadline`.
+    /// Receives like [`recv_with`](Self::recv_with), but waits only until `deadline`.
     ///
     /// # Errors
-    /// Those of that method.
+    /// The errors of [`recv_with`](Self::recv_with), and [`RecvError::TimedOut`].
     pub fn recv_with_deadline<R>(
         &self,
         read: impl FnOnce(MessageView<'_>) -> R,
         deadline: Instant,
     ) -> Result<Option<R>, RecvError> {
-        recv_with(self.end(), Some(deadline), read)
+        let end = self.end();
+        end.recv_with(Some(deadline), |bytes, info| read(MessageView::new(bytes, info, end)))
     }
 
-    /// Acknowledges the message that `token` names and all received before it.
+    /// Acknowledges the message that `token` names and all messages received before it.
     ///
     /// # Errors
     /// [`AckError`] lists the reasons.
@@ -357,10 +354,11 @@ impl Link {
         self.end().send_driver().wait_acked(Some(deadline))
     }
 
-    /// Waits until everything that was sent before is with the system, or where the peer reads it,
-    /// or an epoch began. It is for a thread that goes on to other work and does not come back to
-    /// any link of the group: bytes that the network does not take at once wait until some thread
-    /// does. Whether the peer has them is for [`wait_acked`](Self::wait_acked).
+    /// Waits until everything that was sent before this call is in the system's buffers, or in
+    /// memory that the peer reads, or until an epoch began. It is for a thread that goes on to
+    /// other work and uses no link of the group afterwards. Bytes that the network does not take at
+    /// once wait until some thread uses the group again. Whether the peer has received the messages
+    /// is known only after [`wait_acked`](Self::wait_acked).
     ///
     /// # Errors
     /// [`WaitError`] lists the reasons.
@@ -368,8 +366,8 @@ impl Link {
         self.end().send_driver().wait_sent(Some(deadline))
     }
 
-    /// Bytes of the stream that were sent and are not known to be acknowledged: messages, with 16
-    /// to 103 bytes for each.
+    /// Bytes of the stream between the acknowledged position and its end: sent messages, with 16 to
+    /// 103 bytes for each.
     ///
     /// # Errors
     /// [`Stopped`] lists the reasons.
@@ -380,13 +378,13 @@ impl Link {
     /// Waits until a connection is attached.
     ///
     /// # Errors
-    /// [`WaitError`], with the result of the last attempt.
+    /// [`WaitError`], with the error text of the last attempt.
     pub fn wait_attached(&self, deadline: Instant) -> Result<(), WaitError> {
         self.end().waiter().wait_attached(Some(deadline))
     }
 
-    /// Begins an epoch: both directions are empty again. Messages that were not acknowledged are
-    /// dropped, and reported at both ends.
+    /// Begins a new epoch: both directions are empty again. Unacknowledged messages are dropped,
+    /// and both ends report them.
     ///
     /// # Errors
     /// [`EpochError`] lists the reasons.
@@ -394,7 +392,8 @@ impl Link {
         Ok(self.end().connections().begin_epoch(epoch)??)
     }
 
-    /// The epoch that this end is in; 0 before any was begun.
+    /// The epoch of this end; 0 before the first call of [`begin_epoch`](Self::begin_epoch) at
+    /// either end.
     ///
     /// # Errors
     /// [`Stopped`] lists the reasons.
@@ -402,18 +401,18 @@ impl Link {
         self.end().with_core(|core| core.epoch())
     }
 
-    /// Returns the next event that was not returned yet, if there is one. The link keeps the first
-    /// thousand.
+    /// Returns the oldest event that no call has returned yet, if there is one. The link keeps at
+    /// most the first thousand events.
     pub fn try_event(&self) -> Option<Event> {
         self.end().receive_driver().try_event()
     }
 
-    /// Returns all events that were not returned yet.
+    /// Returns all events that no call has returned yet, oldest first.
     pub fn events(&self) -> Vec<Event> {
         std::iter::from_fn(|| self.try_event()).collect()
     }
 
-    /// Ranges that were skipped or dropped, each once, oldest first. They are kept with the link
+    /// Reports of ranges that were skipped or dropped, each once, oldest first. The link keeps them
     /// until [`acknowledge_reports`](Self::acknowledge_reports).
     ///
     /// # Errors
@@ -422,8 +421,9 @@ impl Link {
         self.end().with_core(|core| core.reports().iter().map(ReportSnapshot::from).collect())
     }
 
-    /// Removes these reports, as [`reports`](Self::reports) returned them. A report that was merged
-    /// into a larger one meanwhile, because there was no more room, stays with that one.
+    /// Removes the given reports, as [`reports`](Self::reports) returned them. A report that was
+    /// merged into a larger one in the meantime, because the link had no more room, stays as part
+    /// of that report.
     ///
     /// # Errors
     /// [`Stopped`] lists the reasons.
@@ -436,7 +436,7 @@ impl Link {
         self.end().with_core(|core| core.reports_seen(|report| is_seen(&report.into()), 0))
     }
 
-    /// Number of further reports, for which there was no room.
+    /// Number of reports that were dropped because the link had no room for them.
     ///
     /// # Errors
     /// [`Stopped`] lists the reasons.
@@ -444,7 +444,7 @@ impl Link {
         self.end().with_core(|core| core.reports_dropped())
     }
 
-    /// Subtracts `count` from the number of reports for which there was no room.
+    /// Subtracts `count` from the number of dropped reports.
     ///
     /// # Errors
     /// [`Stopped`] lists the reasons.
@@ -452,7 +452,7 @@ impl Link {
         self.end().with_core(|core| core.reports_seen(|_| false, count))
     }
 
-    /// Number of owners of this end so far, this one included. It is 1 without a file.
+    /// Number of owners of this end so far, this process included. It is 1 without a file.
     ///
     /// # Errors
     /// [`Stopped`] lists the reasons.
@@ -460,7 +460,7 @@ impl Link {
         self.end().with_core(|core| core.provenance().incarnation.0)
     }
 
-    /// At a client, the login reply of the last connection; empty before the first one.
+    /// At a client, the server's login reply for the last connection; empty before the first one.
     ///
     /// # Errors
     /// [`Stopped`] lists the reasons.
@@ -468,8 +468,8 @@ impl Link {
         self.end().with_core(|core| Bytes::copy_from_slice(core.login()))
     }
 
-    /// Position at which the next message will begin, or a little before. It is the same after a
-    /// restart, unless a message was sent in between.
+    /// Position at which the next message will begin, or a little before it. The position is the
+    /// same after a restart, unless a message was sent in between.
     ///
     /// # Errors
     /// [`Stopped`] lists the reasons.
@@ -478,8 +478,8 @@ impl Link {
         Ok(StreamPosition { stream: stream.0.get(), position: end.0 })
     }
 
-    /// Position up to which received messages were acknowledged; `None` before this end has met a
-    /// stream of this epoch.
+    /// Position up to which this end has acknowledged received messages; `None` before this end has
+    /// received a stream in this epoch.
     ///
     /// # Errors
     /// [`Stopped`] lists the reasons.
@@ -492,12 +492,12 @@ impl Link {
     }
 
     /// Switches a client's link to another `address` of the same server, for example from TCP to
-    /// shared memory or back. It returns at once. Messages flow over the present connection until
-    /// the next one is attached. As long as no server answers there, the attempt is repeated and
-    /// the link stays where it is.
+    /// shared memory or back. The call returns at once. Messages flow over the present connection
+    /// until the next one is attached. As long as no server answers at the new address, the attempt
+    /// is repeated and the present connection stays.
     ///
-    /// [`status`](Self::status) has the present transport, and [`try_event`](Self::try_event) the
-    /// results of attempts.
+    /// [`status`](Self::status) returns the present transport, and [`try_event`](Self::try_event)
+    /// the results of attempts.
     ///
     /// A link in [`Storage::Memory`](crate::Storage::Memory) can use shared memory only if the
     /// address with which it was opened was that of a Unix socket.
@@ -544,28 +544,28 @@ impl Link {
         self.end().dial().switch_to(address)
     }
 
-    /// Present state of the link.
+    /// Present status of the link.
     #[must_use]
     pub fn status(&self) -> Status {
         self.end().status()
     }
 
-    /// Counters of this end since this process opened it.
+    /// Counters of this end since this process opened the link.
     #[must_use]
     pub fn stats(&self) -> Stats {
         self.end().stats()
     }
 
-    /// Closes this end in good order: all messages go out, and the peer learns of the end. Messages
-    /// that the peer has not acknowledged stay in the file for the next time. Without a file they
-    /// are lost, so call [`wait_acked`](Self::wait_acked) first.
+    /// Closes this end in good order: all messages go out, and the peer is notified of the end.
+    /// Messages that the peer has not acknowledged stay in the file for the next owner. Without a
+    /// file they are lost, so call [`wait_acked`](Self::wait_acked) first.
     ///
     /// The file is then written to the disk, which may last beyond `deadline`. Only a file that was
     /// closed like this is believed after another boot; dropping a link does not write to the disk.
     ///
     /// # Errors
     /// [`WaitError::TimedOut`]: not all messages went out before `deadline`. [`Stopped::System`]:
-    /// the file could not be written to the disk. The link is closed in any case.
+    /// the file could not be written to the disk. The link is closed even then.
     pub fn close(self, deadline: Instant) -> Result<(), WaitError> {
         self.end().shutdown().close(Some(deadline))
     }
@@ -586,9 +586,10 @@ impl Handle {
 /// A position in one stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct StreamPosition {
-    /// The stream: a random number, never 0. Another epoch, or a new file, has another stream.
+    /// The id of the stream: a random number, never 0. Another epoch, or a new file, has another
+    /// stream.
     pub stream: u64,
-    /// Number of bytes of the stream before this position, as in a ring. It rises with each
+    /// Number of bytes of the stream before this position, counted as in a ring. It rises with each
     /// message.
     pub position: u64,
 }
@@ -597,15 +598,16 @@ pub struct StreamPosition {
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum EpochError {
-    /// The number of an epoch must be higher than the present one.
+    /// The number of the new epoch must be higher than that of the present one.
     #[error(transparent)]
     NotHigher(#[from] StaleEpoch),
-    /// The link cannot be used any more.
+    /// The link does nothing more, for the reason given.
     #[error(transparent)]
     Stopped(#[from] Stopped),
 }
 
-/// Calls the application's code while the link is locked; that code must lock no link.
+/// Wraps the application's code, which is called while the link is locked: using a link in it
+/// panics.
 #[inline]
 pub(crate) fn alone(fill: impl FnOnce(&mut [u8])) -> impl FnOnce(&mut [u8]) {
     |room| locking_nothing(|| fill(room))

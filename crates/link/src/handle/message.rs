@@ -2,10 +2,10 @@
 //! A received message, and the operations on it.
 //!
 //! ```text
-//!   recv ─▶ Message ─┬─ ack ─────▶ acknowledged: it and all before it
+//!   recv ─▶ Message ─┬─ ack ─────▶ this message and all before it are acknowledged
 //!                    ├─ reply ───▶ acknowledged, and another message sent: both or neither
-//!                    ├─ token ───▶ kept elsewhere, and given back to `ack_to`
-//!                    └─ dropped ─▶ not acknowledged: comes again after a restart or `rewind`
+//!                    ├─ token ───▶ stored elsewhere, and passed to `ack_to` later
+//!                    └─ dropped ─▶ not acknowledged: received again after a restart or `rewind`
 //! ```
 
 use std::fmt;
@@ -16,11 +16,16 @@ use std::time::Instant;
 use bytes::Bytes;
 use partywall_reconcile::{Position, StreamId};
 
-use crate::end::{Endpoint, MessageInfo, Sink};
+use crate::end::{Endpoint, MessageInfo};
 use crate::error::{AckError, ReplyError};
-use crate::link_state::{DeliveryId, Payload};
+use crate::link_state::DeliveryId;
 
-/// A message of a link, in memory of the application's own, however long it is kept.
+/// A message of a link, in memory of its own, so the application may keep it as long as it likes.
+///
+/// Dropping a message does not acknowledge it. The link delivers it again after
+/// [`rewind`](crate::Link::rewind) or a restart of this process. With
+/// [`Delivery::AtMostOnce`](crate::Delivery::AtMostOnce), a received message is acknowledged
+/// already.
 pub struct Message {
     bytes: Bytes,
     info: MessageInfo,
@@ -53,64 +58,52 @@ impl MessageInfo {
     }
 }
 
-/// Takes a message in memory of its own.
-pub(crate) struct OwnedSink;
-
-impl Sink for OwnedSink {
-    type Output = (Bytes, MessageInfo);
-
-    #[inline]
-    fn take(&mut self, payload: Payload<'_>, info: MessageInfo) -> (Bytes, MessageInfo) {
-        (payload.to_bytes(), info)
-    }
-}
-
 impl Message {
     pub(crate) fn new((bytes, info): (Bytes, MessageInfo), link: Arc<Endpoint>) -> Self {
         Self { bytes, info, link }
     }
 
-    /// Position of its beginning in its stream. Positions rise, and each belongs to one message for
-    /// ever. A new epoch is a new stream, with positions of its own; a [`token`](Self::token) names
-    /// the stream, too.
+    /// Position at which the message begins in its stream. Positions rise, and no two messages of a
+    /// stream share one. A new epoch is a new stream, with positions of its own; a
+    /// [`token`](Self::token) identifies the stream, too.
     #[must_use]
     pub const fn position(&self) -> u64 {
         self.info.token.start.0
     }
 
-    /// Delivery count: 1, and one more for each earlier owner of this end that received the message
-    /// and did not acknowledge it.
+    /// Delivery count: 1, plus one for each earlier owner of this end that received the message and
+    /// did not acknowledge it.
     #[must_use]
     pub const fn attempt(&self) -> u32 {
         self.info.attempt
     }
 
     /// Whether the delivery count exceeds [`attempts_max`](crate::Config::attempts_max), so that
-    /// the message may be crashing its consumers. It is delivered all the same: acknowledge it to
-    /// remove it, perhaps with a [`reply`](Self::reply) that says so.
+    /// the message may be crashing its consumers. The message is delivered all the same:
+    /// acknowledge it to remove it, perhaps with a [`reply`](Self::reply) that reports the failure.
     #[must_use]
     pub fn is_poison(&self) -> bool {
         self.info.is_poison(&self.link)
     }
 
-    /// Names the message, and all before it, for [`ack_to`](crate::Link::ack_to) or a restarted
-    /// process.
+    /// A token for this message and all before it, to be given to [`ack_to`](crate::Link::ack_to),
+    /// even after a restart.
     #[must_use]
     pub const fn token(&self) -> Token {
         Token(self.info.token)
     }
 
-    /// Returns its bytes without a copy.
+    /// Returns the bytes of the message without a copy.
     #[must_use]
     pub fn bytes(&self) -> Bytes {
         self.bytes.clone()
     }
 
-    /// Acknowledges the message and all before it. With [`Delivery::AtMostOnce`](crate::Delivery)
-    /// it is acknowledged already.
+    /// Acknowledges this message and all before it. With [`Delivery::AtMostOnce`](crate::Delivery)
+    /// the message was already acknowledged when it was received.
     ///
-    /// The sender learns of it by the next message, or when any thread waits for a link of the
-    /// group; at once if one waits already.
+    /// The peer receives the acknowledgement with the next message, or when any thread waits for a
+    /// link of the group; at once if a thread already waits.
     ///
     /// # Errors
     /// [`AckError`] lists the reasons.
@@ -119,7 +112,7 @@ impl Message {
         self.info.ack(&self.link)
     }
 
-    /// Sends `answer` over the same link, and acknowledges the message and all before it. After a
+    /// Sends `answer` over the same link, and acknowledges this message and all before it. After a
     /// crash both have happened, or neither. Waits for room first.
     ///
     /// # Errors
@@ -128,17 +121,17 @@ impl Message {
         self.info.reply(&self.link, answer, None)
     }
 
-    /// As [`reply`](Self::reply), but only until `deadline`.
+    /// Replies like [`reply`](Self::reply), but waits only until `deadline`.
     ///
     /// # Errors
-    /// Those of that method.
+    /// The errors of [`reply`](Self::reply).
     pub fn reply_deadline(self, answer: &[u8], deadline: Instant) -> Result<(), ReplyError> {
         self.info.reply(&self.link, answer, Some(deadline))
     }
 
-    /// As [`reply`](Self::reply) without waiting:
-    /// [`SendError::TimedOut`](crate::SendError::TimedOut) if there is no room now, and the message
-    /// is still there.
+    /// Replies like [`reply`](Self::reply), but without waiting:
+    /// [`SendError::TimedOut`](crate::SendError::TimedOut) if the link has no room now. The message
+    /// can then be used again.
     #[cfg(feature = "tokio")]
     pub(crate) fn try_reply(&self, answer: &[u8]) -> Result<(), ReplyError> {
         self.info.reply(&self.link, answer, Some(Instant::now()))
@@ -175,10 +168,10 @@ impl fmt::Debug for Message {
     }
 }
 
-/// Names the end of one message of one stream.
+/// A token for one message of one stream, and for all messages before it.
 ///
-/// An application with a database of its own stores the token in the transaction that stores the
-/// result of a message. After a restart it acknowledges the messages that the stored token
+/// An application with its own database stores the token in the transaction that stores the result
+/// of a message. After a restart it acknowledges the messages that the stored token
 /// [`covers`](Self::covers), without working on them again.
 ///
 /// ```
@@ -207,7 +200,7 @@ impl Token {
         bytes
     }
 
-    /// Reads a stored token; `None` if the bytes are not a token.
+    /// Restores a token from stored bytes; `None` if the bytes are no token.
     #[must_use]
     pub fn from_bytes(bytes: [u8; Self::BYTES]) -> Option<Self> {
         let mut words = [0; 3];
@@ -220,7 +213,8 @@ impl Token {
         Some(Self(DeliveryId { stream, start: Position(words[1]), end: Position(words[2]) }))
     }
 
-    /// Whether the message of `other` is this token's or an earlier one of the same stream.
+    /// Whether the message of `other` is the message of this token, or an earlier one of the same
+    /// stream.
     #[must_use]
     pub fn covers(&self, other: &Self) -> bool {
         self.0.stream == other.0.stream && other.0.end <= self.0.end

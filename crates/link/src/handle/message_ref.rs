@@ -2,11 +2,11 @@
 //! A message that is borrowed until the next one is received.
 //!
 //! ```text
-//!   recv_ref ─▶ RefBuffer, in the receiver: short ones copied, long ones shared ◀── MessageRef
+//!   recv_ref ─▶ RefBuffer, in the receiver: short messages copied, long ones shared ◀── MessageRef
 //!   again    ─▶ the borrow has ended, and the buffer is used again
 //! ```
 //!
-//! `message.rs` has the operations on it.
+//! `message.rs` has the operations on messages.
 
 use std::fmt;
 use std::num::NonZeroU64;
@@ -21,11 +21,11 @@ use crate::error::{AckError, ReplyError};
 use crate::handle::message::Token;
 use crate::link_state::{DeliveryId, Payload};
 
-/// A message received with [`recv_ref`](crate::Receiver::recv_ref). It is borrowed until the next
-/// receive.
+/// A message received with [`recv_ref`](crate::Receiver::recv_ref), which is borrowed until the
+/// next receive.
 ///
-/// A short message costs neither an allocation nor a reference count, so this form suits a receiver
-/// of many messages that is done with each before the next. Otherwise it is as a
+/// A short message costs neither an allocation nor a reference count. So this type suits a receiver
+/// of many messages that is done with each before it receives the next. Otherwise it behaves like a
 /// [`Message`](crate::Message).
 pub struct MessageRef<'a> {
     buffer: &'a RefBuffer,
@@ -37,10 +37,10 @@ pub struct MessageRef<'a> {
 pub(crate) struct RefBuffer {
     /// Copy of a short message.
     copied: Vec<u8>,
-    /// A long message; then `copied` is not used.
+    /// The bytes of a long message; then `copied` is not used.
     shared: Option<Bytes>,
-    /// It stays here and is not returned: a load of several words that were stored one by one would
-    /// stall.
+    /// The description of the message stays in this buffer and is not returned by value. A load of
+    /// several words that were stored one by one would stall the processor.
     info: MessageInfo,
 }
 
@@ -84,7 +84,7 @@ impl<'a> MessageRef<'a> {
     /// Does the same as [`Message::ack`](crate::Message::ack).
     ///
     /// # Errors
-    /// Those of that method.
+    /// The errors of [`Message::ack`](crate::Message::ack).
     #[inline]
     pub fn ack(self) -> Result<(), AckError> {
         self.buffer.info.ack(self.link)
@@ -93,7 +93,7 @@ impl<'a> MessageRef<'a> {
     /// Does the same as [`Message::reply`](crate::Message::reply).
     ///
     /// # Errors
-    /// Those of that method.
+    /// The errors of [`Message::reply`](crate::Message::reply).
     pub fn reply(self, answer: &[u8]) -> Result<(), ReplyError> {
         self.buffer.info.reply(self.link, answer, None)
     }
@@ -101,7 +101,7 @@ impl<'a> MessageRef<'a> {
     /// Does the same as [`Message::reply_deadline`](crate::Message::reply_deadline).
     ///
     /// # Errors
-    /// Those of that method.
+    /// The errors of [`Message::reply_deadline`](crate::Message::reply_deadline).
     pub fn reply_deadline(self, answer: &[u8], deadline: Instant) -> Result<(), ReplyError> {
         self.buffer.info.reply(self.link, answer, Some(deadline))
     }
@@ -144,7 +144,8 @@ impl RefBuffer {
         Self { copied: Vec::new(), shared: None, info: NOTHING }
     }
 
-    /// Ends the borrow: a long message is not kept while the receiver waits for the next one.
+    /// Ends the borrow and releases a long message, so that it is not kept while the receiver waits
+    /// for the next one.
     #[inline]
     pub(crate) fn end(&mut self) {
         if self.shared.is_some() {
@@ -158,7 +159,7 @@ impl RefBuffer {
     }
 }
 
-/// Shares the bytes of a long message, and copies those of a short one.
+/// A sink that shares the bytes of a long message, and copies those of a short one.
 impl Sink for RefBuffer {
     type Output = ();
 
@@ -175,7 +176,7 @@ impl Sink for RefBuffer {
     }
 }
 
-/// The value before the first message.
+/// The description before the first message.
 const NOTHING: MessageInfo = MessageInfo {
     token: DeliveryId {
         start: Position::START,

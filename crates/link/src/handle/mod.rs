@@ -7,7 +7,7 @@
 //!                   └─▶ message.rs  message_ref.rs  view.rs
 //!                       owned       borrowed        read in place
 //!
-//!   server.rs: accept_loop.rs accepts connections, greeting.rs reads for which link they are
+//!   server.rs: accept_loop.rs accepts connections, greeting.rs reads to which link they belong
 //! ```
 
 mod accept_loop;

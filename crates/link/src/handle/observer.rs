@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Read-only view of a link for the async front: it can be polled but never blocks.
+//! Read-only view of a link for the async front end: it can be polled but never blocks.
 //!
 //! ```text
-//!   Link ─ handle ─▶ Endpoint ◀─ Observer    is no handle, so it does not keep the link open
+//!   Link ─ handle ─▶ Endpoint ◀─ Observer    is not a handle, so it does not keep the link open
 //! ```
 //!
 //! # Invariants
 //!
-//! - If two snapshots are equal, nothing happened between them that a future could wait for, but
-//!   messages and events. A field that has changed never returns to a former value unless
+//! - If two snapshots are equal, nothing happened between them for which a future could wait,
+//!   except messages and events. A field that has changed never returns to a former value unless
 //!   `connections` has risen.
 
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use crate::error::{Stopped, WaitError};
 use crate::group::MemberId;
 use crate::handle::link::Link;
 
-/// Polls one end of a link.
+/// An observer that polls one end of a link.
 #[derive(Clone, Debug)]
 pub(crate) struct Observer {
     end: Arc<Endpoint>,
@@ -31,22 +31,23 @@ pub(crate) struct Snapshot {
     pub(crate) epoch: u64,
     /// Position up to which the peer has acknowledged.
     pub(crate) acked: u64,
-    /// A connection carries records.
+    /// Whether a connection carries records.
     pub(crate) is_attached: bool,
     pub(crate) connections: u64,
     is_fenced: bool,
     is_quarantined: bool,
 }
 
-/// A snapshot, and what else is asked together with it.
+/// A snapshot, together with further values of the same moment.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Observation {
     pub(crate) snapshot: Snapshot,
-    /// Position of the end of what was sent.
+    /// Position of the end of the sent messages.
     pub(crate) tail: u64,
-    /// The inbox has a message that was not delivered.
+    /// Whether the inbox has a message that was not delivered.
     pub(crate) has_next: bool,
-    /// The peer closed its end in good order, and the application has not learned of it.
+    /// Whether the peer closed its end in good order, and no `recv` has returned `None` for that
+    /// yet.
     pub(crate) has_finished: bool,
 }
 
@@ -59,6 +60,8 @@ impl Observer {
         self.end.id()
     }
 
+    /// The present state of the link.
+    ///
     /// # Errors
     /// The link is closed.
     pub(crate) fn observe(&self) -> Result<Observation, Stopped> {
@@ -77,7 +80,7 @@ impl Observer {
         })
     }
 
-    /// Reads how far the peer has acknowledged. Unless that is everything, the group lists the link
+    /// Reads the peer's acked offset. Unless everything is acknowledged, the group lists the link
     /// at the next acknowledgement.
     ///
     /// # Errors
@@ -86,7 +89,7 @@ impl Observer {
         self.end.send_driver().unacked_bytes().map(drop)
     }
 
-    /// Closes the link as [`Link::close`] does.
+    /// Closes the link like [`Link::close`].
     pub(crate) fn close(&self, deadline: Option<Instant>) -> Result<(), WaitError> {
         self.end.shutdown().close(deadline)
     }
@@ -96,14 +99,14 @@ impl Observer {
         self.end.shutdown().close_unsynced(deadline)
     }
 
-    /// Closes the link at once; a thread in [`close`](Self::close) stops waiting.
+    /// Closes the link at once; a thread that blocks in [`close`](Self::close) returns.
     pub(crate) fn abandon(&self) {
         self.end.shutdown().abandon();
     }
 }
 
 impl Snapshot {
-    /// Reason why the link takes and gives nothing more, if there is one.
+    /// Reason why the link no longer sends or delivers messages; `None` while it does.
     pub(crate) fn stopped(&self) -> Option<Stopped> {
         if self.is_fenced {
             return Some(Stopped::Fenced);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A server of links.
+//! The server, which accepts links.
 //!
 //! ```text
 //!   address ◀─ listener ─▶ greetings ─ ATTACH ─▶ name? window? admitted? login? ─ no ─▶ REFUSE
@@ -7,7 +7,7 @@
 //!   accept ◀── attached links without a handle        open ◀── any link, whether attached or not
 //! ```
 //!
-//! `accept_loop.rs` has the connections that are not of a link yet.
+//! `accept_loop.rs` handles connections until it is known to which link they belong.
 //!
 //! # Invariants
 //!
@@ -24,7 +24,7 @@ use partywall_sys::epoll::EventFlags;
 use partywall_sys::{ForkGuard, Listener};
 
 use crate::config::{Config, LoginAnswer, LoginRequest};
-use crate::drive::{Before, Monitor};
+use crate::drive::{Before, Entered, Monitor};
 use crate::end::{Endpoint, Home};
 use crate::error::{AcceptError, BindError, OpenError};
 use crate::group::Group;
@@ -35,13 +35,14 @@ use crate::storage::{OpenStorage, Storage};
 use crate::store::Key;
 use partywall::{Address, AddressError};
 
-/// Serves links at an address.
+/// Serves links at an address. [`Client`](crate::Client) has an example of both sides.
 ///
-/// Connections are accepted and answered while some thread waits in [`accept`](Self::accept) or for
-/// any of the server's links, or polls the [`group`](Self::group).
+/// Over TCP, a server needs [`Config::on_login`] or [`Config::allow_anonymous_tcp`].
 ///
-/// Dropping the server closes all its links, including those that have a handle, and removes its
-/// socket file.
+/// Connections are accepted and answered only while some thread waits in [`accept`](Self::accept)
+/// or for any of the server's links, or polls the [`group`](Self::group).
+///
+/// Dropping the server closes all its links, even those with a handle, and removes its socket file.
 #[derive(Debug)]
 pub struct Server {
     shared: Arc<ServerShared>,
@@ -55,36 +56,39 @@ pub(super) struct ServerShared {
     pub(super) config: Config,
     pub(super) address: Address,
     pub(super) guard: ForkGuard,
-    /// Token of its timer in the reactor.
+    /// Token of the server's timer in the reactor.
     pub(super) timer_token: u64,
-    /// Locked while a link is searched and opened.
+    /// Locked while a link is searched for and opened.
     pub(super) opening: Mutex<()>,
     pub(super) monitor: Arc<Monitor<ServerState>>,
 }
 
 pub(super) struct ServerState {
-    /// Listeners by their tokens.
+    /// The listeners, by their tokens.
     pub(super) listeners: BTreeMap<u64, Listening>,
     pub(super) greetings: BTreeMap<u64, Greeting>,
     pub(super) links: HashMap<Key, Arc<Endpoint>>,
     pub(super) offered: VecDeque<Arc<Endpoint>>,
     pub(super) timer: Option<Instant>,
-    /// Whether the listeners are paused; `None` if not all are in the same state.
+    /// Whether the listeners are paused; `None` if some of them are paused and others not.
     pub(super) is_paused: Option<bool>,
-    /// End of the pause after a listener failed for want of a descriptor or memory.
+    /// End of the pause after `accept` failed because descriptors or memory were exhausted.
     pub(super) resting_until: Option<Instant>,
     pub(super) refused: u64,
     pub(super) last_refusal: Option<String>,
 }
 
-/// One address of a server.
+impl Entered for ServerState {}
+
+/// A listener, with the address that it has bound.
 pub(super) struct Listening {
     pub(super) listener: Listener,
     pub(super) address: Address,
 }
 
 impl Server {
-    /// Serves at `address` links of the end called `name`, which are kept in `storage`.
+    /// Makes a server for links of the end called `name` at `address`, which keeps them in
+    /// `storage`.
     ///
     /// # Errors
     /// [`BindError`] lists the reasons.
@@ -125,12 +129,12 @@ impl Server {
         Ok(Self { shared })
     }
 
-    /// Serves the same links at one more address. Returns that address, with the port that the
-    /// system chose where 0 was asked for. Clients connect to either, and may
+    /// Serves the same links at one more address, which is returned; if port 0 was requested, with
+    /// the port that the system chose. Clients connect to any of the addresses, and may
     /// [switch](Link::switch_to) between them.
     ///
     /// # Errors
-    /// As of [`bind`](Self::bind).
+    /// The errors of [`bind`](Self::bind).
     pub fn listen_also<A>(&self, address: A) -> Result<Address, BindError>
     where
         A: TryInto<Address>,
@@ -147,19 +151,21 @@ impl Server {
         Ok(bound)
     }
 
-    /// Address of the server, with the port that the system chose where 0 was asked for.
+    /// Address of the server. If port 0 was requested, it contains the port that the system chose.
     #[must_use]
     pub fn local_address(&self) -> &Address {
         &self.shared.address
     }
 
-    /// Group of all links of the server.
+    /// The group of all links of the server.
     #[must_use]
     pub fn group(&self) -> &Group {
         &self.shared.group
     }
 
-    /// Returns the next link that its client has attached and that has no handle; waits for one.
+    /// Returns the next link that a client has attached and that has no handle yet; waits for one.
+    /// A client that attaches again uses its existing link, which `accept` returns only once while
+    /// it has a handle.
     ///
     /// # Errors
     /// [`AcceptError`] lists the reasons.
@@ -167,44 +173,46 @@ impl Server {
         self.shared.accept(None)
     }
 
-    /// As [`accept`](Self::accept), but only until `deadline`.
+    /// Accepts like [`accept`](Self::accept), but waits only until `deadline`.
     ///
     /// # Errors
-    /// Those of that method, and [`AcceptError::TimedOut`].
+    /// The errors of [`accept`](Self::accept), and [`AcceptError::TimedOut`].
     pub fn accept_deadline(&self, deadline: Instant) -> Result<Link, AcceptError> {
         self.shared.accept(Some(deadline))
     }
 
-    /// Returns the next such link if there is one now, and answers connections. It never waits.
+    /// Returns the next attached link without a handle, if there is one now. The call also answers
+    /// connections, and never waits.
     ///
     /// # Errors
-    /// Those of that method; [`AcceptError::TimedOut`] if there is none.
+    /// The errors of [`accept`](Self::accept); [`AcceptError::TimedOut`] if no link is ready.
     pub fn try_accept(&self) -> Result<Link, AcceptError> {
         self.shared.group.inner.reactor.try_turn(Before::Polling)?;
         self.shared.accept(Some(Instant::now()))
     }
 
-    /// Opens the link called `link` of the client called `client`, whether it has attached or not.
-    /// Messages sent before it attaches are kept for it.
+    /// Opens the link called `link` of the client called `client`, whether that client has attached
+    /// or not. Messages sent before the client attaches are kept for it.
     ///
-    /// A handle that is opened again continues behind the messages that the former handle received.
-    /// [`rewind`](Link::rewind) delivers those of them again that were not acknowledged.
+    /// A handle that is opened again continues after the last message that the former handle
+    /// received. [`rewind`](Link::rewind) delivers again those messages that were not acknowledged.
     ///
     /// # Errors
-    /// [`OpenError::AlreadyOpen`] if there is a handle for it; the others of [`OpenError`].
+    /// [`OpenError::AlreadyOpen`] if the link already has a handle; [`OpenError`] lists the other
+    /// reasons.
     pub fn open(&self, client: &str, link: &str) -> Result<Link, OpenError> {
         let key = Key::new(&self.shared.name, client, link)?;
         let end = self.shared.link(key)?;
         if end.claim() { Ok(Link::new(end, true)) } else { Err(OpenError::AlreadyOpen) }
     }
 
-    /// Number of connections that were refused or closed before they attached.
+    /// Number of connections that the server refused, or that closed before they attached.
     #[must_use]
     pub fn refused(&self) -> u64 {
         self.shared.monitor.lock().refused
     }
 
-    /// Reason of the last refusal, if there is one.
+    /// Reason of the server's last refusal, if it refused any connection.
     #[must_use]
     pub fn last_refusal(&self) -> Option<String> {
         self.shared.monitor.lock().last_refusal.clone()
@@ -257,7 +265,7 @@ impl ServerShared {
         }
         {
             let mut state = self.monitor.lock();
-            // The next turn sets its interest as that of the others.
+            // The next turn sets whether the new listener is watched, as for the other listeners.
             state.is_paused = None;
             state.listeners.insert(token, Listening { listener, address });
         }
@@ -270,13 +278,13 @@ impl ServerShared {
             return Err(AcceptError::Forked);
         }
         let found = self.monitor.wait_for(deadline, |state| {
-            // A link that was opened meanwhile is not returned twice.
+            // A link that the application opened in the meantime is not returned a second time.
             std::iter::from_fn(|| state.offered.pop_front()).find(|link| link.claim())
         })?;
         Ok(Link::new(found.ok_or(AcceptError::TimedOut)?, true))
     }
 
-    /// Decides whether a client may attach; if so, to which link and with which login reply.
+    /// Decides whether a client may attach; if so, returns its link and the login reply.
     pub(super) fn judge(
         &self,
         greeting: &Greeting,
@@ -303,7 +311,8 @@ impl ServerShared {
 
     fn login(&self, request: &LoginRequest) -> Result<Vec<u8>, Refusal> {
         let Some(on_login) = &self.config.on_login else {
-            // Over TCP this is allowed: otherwise `listen` has refused the address.
+            // Over TCP no callback is needed only if anonymous clients are allowed: otherwise
+            // `listen` has refused the address.
             return Ok(Vec::new());
         };
         match (on_login.0)(request) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The agreement of two ends on connections, epochs, skips and quarantine (SPEC 12.2 to 12.4).
+//! How two ends of a link agree on connections, epochs, skips and quarantine (SPEC 12.2 to 12.4).
 //!
 //! ```text
 //!  client                                server
@@ -10,13 +10,13 @@
 //!  on_begin ◀─────── BEGIN ────────────
 //! ```
 //!
-//! The order within each function is that of `handshake.rs` in the model of `partywall_reconcile`,
-//! which fails if any of these lines is left out.
+//! The order of the steps in each function is that of `handshake.rs` in the model of
+//! `partywall_reconcile`. The model fails if any of these steps is left out.
 //!
 //! # Invariants
 //!
-//! - Each report for the application is in the same commit as what it is about.
-//! - Only the present connection moves `acked` and `received`.
+//! - Each report for the application is in the same commit as the change that it reports.
+//! - Only the present connection changes `acked` and `received`.
 
 use std::os::fd::OwnedFd;
 
@@ -37,37 +37,37 @@ use super::peer_memory::PeerMapping;
 use crate::protocol::frame::{Attach, Frame, Names, Refusal, Window};
 use crate::store::Quarantine;
 
-/// How this owner is attached to its peer. No later owner knows any of it.
+/// How this owner is attached to its peer. None of this state survives the owner.
 #[derive(Debug, Default)]
 pub(super) struct Attachment {
-    /// The number of the client's last connection; a server learns it from its client.
+    /// The number of the client's last connection; a server takes it from its client's ATTACH.
     pub(super) connection_number: ConnectionNumber,
     /// The connection that the server confirmed last.
     pub(super) present: Present,
-    /// The present connection, while records flow.
+    /// The present connection, while it carries records.
     pub(super) active: Option<ConnId>,
-    /// The owner of the peer's store on the last connection: only with the same one may a stream
-    /// continue.
+    /// The owner of the peer's store on the last connection: a stream may continue only with the
+    /// same owner.
     pub(super) peer: Option<Peer>,
-    /// How far this side has acknowledged on the present connection.
+    /// The position up to which this end has acknowledged on the present connection.
     pub(super) acked: Position,
-    /// How far the open batch acknowledges once it is published.
+    /// The position that the open batch will acknowledge once it is published.
     pub(super) acked_by_batch: Option<Position>,
-    /// From here on `ack_pos` of the peer's records is of our stream; `None` until the peer has
-    /// said so.
+    /// The first position of the peer's records whose `ack_pos` refers to our present stream;
+    /// `None` until the peer has sent that position.
     pub(super) acks_from: Option<Position>,
-    /// From here on our own records acknowledge what the present connection consumes.
+    /// The first position of our records that acknowledge what the present connection delivers.
     pub(super) fresh_from: Position,
-    /// A skip that was decided here and may not be applied yet.
+    /// A skip that this end decided as a sender, and that the peer may not have applied.
     pub(super) decided: Option<Skip>,
-    /// A later owner has replaced this one, which attaches no more.
+    /// Whether a later owner has replaced this one, which then attaches no more.
     pub(super) is_fenced: bool,
-    /// The end of what was received when the peer closed its end, until the application learns of
-    /// it.
+    /// The end of the received stream when the peer closed its end; `None` once the application was
+    /// informed.
     pub(super) finished_at: Option<(Option<StreamId>, Position)>,
-    /// How many connections there were.
+    /// The number of connections so far.
     connections: u64,
-    /// The login data of the peer's application.
+    /// The login data from the peer's application.
     pub(super) login: Vec<u8>,
 }
 
@@ -77,7 +77,7 @@ impl Attachment {
         ConnId(self.connections)
     }
 
-    /// Forgets the present connection, if it is this one; whether it was.
+    /// Ends the present connection if it is `id`; returns whether it was.
     pub(super) fn end(&mut self, id: ConnId) -> bool {
         if self.active != Some(id) {
             return false;
@@ -89,46 +89,47 @@ impl Attachment {
         true
     }
 
-    /// Whether the peer is the very owner of the last connection.
+    /// Whether the peer that attaches is the same owner as on the last connection.
     fn is_continuous(&self, claim: &Identity) -> bool {
         self.peer == Some(Peer::of(claim))
     }
 }
 
-/// A server's answer to an ATTACH.
+/// A server's answer to an ATTACH, queued in a connection.
 #[derive(Debug)]
 pub(crate) enum Answer {
-    /// ATTACHED is in the connection, to be sent.
+    /// The queue contains ATTACHED.
     Attached(Conn),
-    /// REFUSE is in the connection, to be sent before it is closed.
+    /// The queue contains REFUSE, after which the connection is closed.
     Refused(Conn, End),
 }
 
 /// The effect of a frame on its connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Handled {
-    /// The connection stays as it is.
+    /// The state of the connection is unchanged.
     Unchanged,
-    /// The connection is now the present one: the driver closes any other.
+    /// The connection has become the present one: the driver closes any other.
     Activated,
 }
 
-/// An epoch does not begin.
+/// The new epoch is not higher than the present one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the link is in epoch {present}: a new one must be higher")]
 pub struct StaleEpoch {
-    /// The epoch of the link.
+    /// The present epoch of the link.
     pub present: u64,
 }
 
 impl LinkState {
-    /// A client's new connection, with ATTACH in it. `None` if this end is fenced or in quarantine.
+    /// Begins a client's connection, whose queue contains ATTACH. `None` if this end is fenced or
+    /// in quarantine.
     pub(crate) fn attach(&mut self, names: Names, login: Vec<u8>) -> Option<Conn> {
         self.attach_with(names, login, None)
     }
 
-    /// As [`attach`](Self::attach), to a server of the same user on this machine: it offers this
-    /// end's memory, if it can be mapped.
+    /// Begins a connection like [`attach`](Self::attach), to a server of the same user on this
+    /// machine: ATTACH offers this end's memory, if it can be mapped.
     pub(crate) fn attach_shm(&mut self, names: Names, login: Vec<u8>) -> Option<Conn> {
         let descriptor = self.store.descriptor();
         self.attach_with(names, login, descriptor)
@@ -158,10 +159,10 @@ impl LinkState {
         Some(conn)
     }
 
-    /// A server answers an ATTACH that its application admits. `login` is for the client's
-    /// application.
+    /// Answers the ATTACH of a client that the server's application admits. `login` is for the
+    /// client's application.
     ///
-    /// `mapping` is the memory that came with it, from a client of the same user on this machine.
+    /// `mapping` is the memory that a client of the same user on this machine sent with its ATTACH.
     pub(crate) fn answer_attach(
         &mut self,
         attach: Attach,
@@ -178,7 +179,8 @@ impl LinkState {
         let decision = self.decide(&attach.receiving);
         let mapping = mapping.filter(|_| attach.shares);
         let peer_memory = mapping.and_then(|mapping| mapping.parts(&attach, conn.id()));
-        // Only a client whose memory is the one it names is offered ours.
+        // This end offers its memory only to a client whose memory belongs to the store that the
+        // client names.
         conn.descriptor = peer_memory.as_ref().and_then(|_| self.store.descriptor());
         conn.peer_memory = peer_memory.filter(|_| conn.descriptor.is_some());
         conn.shares = conn.peer_memory.is_some();
@@ -190,7 +192,7 @@ impl LinkState {
         Answer::Attached(conn)
     }
 
-    /// Applies a frame of the connection.
+    /// Applies a frame that arrived on the connection.
     pub(super) fn on_frame(&mut self, conn: &mut Conn, frame: Frame) -> Result<Handled, End> {
         match frame {
             Frame::Attached { attach, echo, decision, login } => {
@@ -204,7 +206,7 @@ impl LinkState {
             Frame::Attach { .. } => Err(End::violation(Violation::OutOfPlace("ATTACH"))),
             Frame::Leave if conn.is_active() => Err(End::Left),
             Frame::Leave => Err(End::violation(Violation::OutOfPlace("LEAVE"))),
-            // Only the present connection moves anything.
+            // Frames of any connection but the present one change nothing.
             _ if self.attachment.active != Some(conn.id()) => Err(End::Replaced),
             Frame::Begin { stream, consumed, tail } => self.on_begin(stream, consumed, tail),
             Frame::Ack { stream, consumed } => {
@@ -214,7 +216,7 @@ impl LinkState {
         }
     }
 
-    /// The client reads ATTACHED.
+    /// The client handles ATTACHED.
     fn on_attached(
         &mut self,
         conn: &mut Conn,
@@ -233,7 +235,8 @@ impl LinkState {
             return Err(End::Refused { by_us: true, refusal });
         }
         conn.window = Some(answer.window);
-        // Even if the epochs differ: later its own streams may be forgotten.
+        // The skip is learned even if the epochs differ, because an epoch change may later forget
+        // this end's own streams.
         self.learn(answer.receiving.skip());
         if answer.identity.epoch > self.store.durable.epoch {
             self.store.durable.peer = Some(Peer::of(&answer.identity));
@@ -248,11 +251,11 @@ impl LinkState {
             return Err(End::EpochAdopted);
         }
         if given.epoch() != self.store.durable.epoch {
-            // The answer is to a view of an epoch that is over.
+            // The server answered a view of an epoch that is over.
             return Err(End::Moved);
         }
-        // The decision about the server's records must follow from the views, even if it is that no
-        // stream resumes.
+        // The server's decision about its records must follow from the two views, even if it
+        // decides that no stream resumes.
         if decision.check(&answer.sending, &given).is_err() {
             return Err(End::violation(Violation::Decision));
         }
@@ -272,14 +275,14 @@ impl LinkState {
         self.attachment.decided = mine.skip(&self.sender_view());
         self.flow(conn, answer, &mine);
         conn.push_frame(&confirm);
-        // More may have been consumed since the view was made: then an ACK is due at once.
+        // If more was consumed since the view was made, an ACK is due at once.
         let viewed = given.consumed().map_or(Position::START, |acked_offset| acked_offset.position);
         self.attachment.acked = if has_skip { self.inbox.consumed() } else { viewed };
         conn.is_ack_due = self.inbox.consumed() > self.attachment.acked;
         Ok(Handled::Activated)
     }
 
-    /// The server reads CONFIRM.
+    /// The server handles CONFIRM.
     fn on_confirm(
         &mut self,
         conn: &mut Conn,
@@ -307,7 +310,8 @@ impl LinkState {
         if given.epoch() != epoch || attach.identity.epoch < epoch {
             return Err(End::EpochAdopted);
         }
-        // An honest client may have trimmed, or begun an epoch, since it gave its view.
+        // An honest client may have trimmed, or begun an epoch, since it made its view, so a
+        // mismatch is no violation.
         if theirs.check(&attach.sending, &given).is_err() {
             return Err(End::Moved);
         }
@@ -337,7 +341,7 @@ impl LinkState {
         Ok(Handled::Activated)
     }
 
-    /// The client reads BEGIN: the server has taken its decision.
+    /// The client handles BEGIN: the server has applied the client's decision.
     fn on_begin(
         &mut self,
         stream: Option<StreamId>,
@@ -353,15 +357,15 @@ impl LinkState {
         Ok(Handled::Unchanged)
     }
 
-    /// Either side reads REFUSE.
+    /// Either end handles REFUSE.
     pub(super) fn on_refuse(&mut self, conn: &Conn, echo: Nonce, refusal: Refusal) -> End {
         if !conn.nonce.is_echoed_by(echo) {
             return End::NotFresh;
         }
         let own = self.attachment.connection_number;
         match &refusal {
-            // No client of this store can have come so far. Believed, it would leave no higher
-            // number.
+            // The store of this end cannot have made so many connections. If the number were
+            // believed, no higher number might be left.
             Refusal::Stale(present) if present.0.saturating_sub(own.0) > STEP_MAX => {
                 return End::NotFresh;
             }
@@ -375,7 +379,7 @@ impl LinkState {
         End::Refused { by_us: false, refusal }
     }
 
-    /// The frame fields that describe this side.
+    /// The frame fields that describe this end.
     fn views(&self, nonce: Nonce, connection_number: ConnectionNumber) -> Attach {
         let provenance = self.store.provenance();
         let identity = Identity {
@@ -414,8 +418,8 @@ impl LinkState {
         reconcile(&self.sender_view(), receiver, |at| self.retained.digest_at(at))
     }
 
-    /// Whether either direction cannot go on; then both ends keep all bytes until an operator
-    /// decides.
+    /// Whether either decision is impossible. Then the link goes into quarantine, and both ends
+    /// keep all bytes until an operator decides.
     fn quarantines(&mut self, theirs: Decision, mine: Decision) -> bool {
         for (direction, decision) in [(Direction::Incoming, theirs), (Direction::Outgoing, mine)] {
             if let Decision::Impossible(why) = decision {
@@ -425,7 +429,7 @@ impl LinkState {
         self.store.durable.quarantine.is_some()
     }
 
-    /// The receiver's state after a decision, if it may be applied now.
+    /// Returns the receiver's state after the decision, if the decision may be applied now.
     fn fits(
         &self,
         answer: &Attach,
@@ -440,7 +444,8 @@ impl LinkState {
         })
     }
 
-    /// One commit: the applied decision, the peer, its skip, the epoch before, and their reports.
+    /// Makes one commit that stores the applied decision, the peer, its skip, the epoch before, and
+    /// their reports.
     fn settle_in(&mut self, conn: &Conn, answer: &Attach, applied: Applied) {
         let continuous = self.attachment.is_continuous(&answer.identity);
         let peer = Peer::of(&answer.identity);
@@ -475,38 +480,41 @@ impl LinkState {
         self.push_event(Event::Attached { resumed: !is_new_stream });
     }
 
-    /// The sender resumes where it decided, unless more was acknowledged since.
+    /// The sender resumes at the position that it decided, or at its base if that is higher by now.
     fn flow(&mut self, conn: &mut Conn, answer: &Attach, mine: &Decision) {
         if let (Decision::Resume(_), Some(acked_offset)) = (mine, answer.receiving.consumed()) {
-            // It follows from the decision that this is of the same stream, and not beyond its
-            // tail.
+            // The decision implies that the acked offset belongs to the same stream and is not
+            // beyond the tail.
             let _ = self.retained.acknowledged(acked_offset.position);
         }
-        // No ack is believed before the peer says from where on.
+        // No acknowledgement is believed until the peer says from which record on they refer to the
+        // present stream.
         self.attachment.acks_from = None;
         if let (true, Some(peer_memory)) = (conn.is_shared, conn.peer_memory.take()) {
             conn.begin(None);
             self.peer_memory = Some(peer_memory);
             if let Some(acked_offset) = self.acked_offset() {
-                // A reply or a skip may have moved it without storing it there.
+                // A reply or a skip may have changed the acked offset without storing it in the
+                // consumed slots.
                 self.store.consume(acked_offset);
             }
             return;
         }
         let from = mine.resume_at().unwrap_or_default().max(self.retained.base());
         let from = if seeded_fault("link_resume_at_tail") { self.retained.tail() } else { from };
-        // A boundary: the receiver's acked offset, whose digest was looked up there, or the base.
+        // `from` is a boundary: the receiver's acked offset, whose digest was found there, or the
+        // base.
         let Some(cursor) = self.retained.cursor(from) else { return };
         conn.begin(Some(cursor));
     }
 
-    /// The application begins an epoch: empty streams. Every connection is over.
+    /// Begins an epoch, as the application asks: both streams are empty, and every connection ends.
     pub(crate) fn begin_epoch(&mut self, epoch: Epoch) -> Result<(), StaleEpoch> {
         let present = self.store.durable.epoch;
         if epoch <= present {
             return Err(StaleEpoch { present: present.0 });
         }
-        // Over shared memory no frame comes: the peer's memory says how far it consumed.
+        // Over shared memory the peer sends no ACK frame: its memory contains its acked offset.
         self.poll_acked();
         let settlement = epoch::leave(self.past(), self.store.durable.past);
         self.enter(epoch, settlement.past, settlement.reports);
@@ -533,7 +541,7 @@ impl LinkState {
         durable.outgoing = Some(Outgoing::new(stream));
         durable.base_digest = RecordDigest::START;
         self.retained.end(stream);
-        // From this commit on it is the new stream's ring, whatever lies in it.
+        // From this commit on the ring belongs to the new stream, whatever records still lie in it.
         self.store.commit();
         self.store.publish_stream(stream);
         self.retained.begin(stream);
@@ -557,14 +565,16 @@ impl LinkState {
         Past { epoch: self.store.durable.epoch, sending, receiving, settled: false }
     }
 
-    /// Stores a skip that the peer has made of the stream sent here, in one commit, if it is new.
+    /// Stores a skip that the peer has made in the outgoing stream, in a commit of its own, if the
+    /// skip is new.
     fn learn(&mut self, skip: Option<Skip>) {
         if self.note_skip(skip) {
             self.commit_state();
         }
     }
 
-    /// As [`learn`](Self::learn), for a caller that commits; whether the skip is new.
+    /// Does the work of [`learn`](Self::learn) for a caller that commits; returns whether the skip
+    /// is new.
     fn note_skip(&mut self, skip: Option<Skip>) -> bool {
         let durable = &mut self.store.durable;
         let before = durable.past.and_then(|past| past.sending).map(|sent| sent.stream);
@@ -576,7 +586,7 @@ impl LinkState {
         true
     }
 
-    /// Keeps all bytes until an operator decides.
+    /// Puts the link into quarantine: all bytes are kept until an operator decides.
     fn quarantine(&mut self, direction: Direction, why: Impossible) {
         if self.store.durable.quarantine.is_some() {
             return;
@@ -593,7 +603,7 @@ impl LinkState {
         self.push_event(Event::Quarantined);
     }
 
-    /// A stream whose records are distinct from those of the present one.
+    /// Draws an id of a stream whose records are distinct from those of the present stream.
     fn other_stream(&self) -> StreamId {
         loop {
             let stream = new_stream();
@@ -604,7 +614,7 @@ impl LinkState {
     }
 }
 
-/// The server reads SHARE, which comes before CONFIRM.
+/// The server handles SHARE, which comes before CONFIRM.
 fn on_share(conn: &mut Conn) -> Result<Handled, End> {
     let is_in_place = matches!(conn.stage, Stage::Answered(_)) && conn.peer_memory.is_some();
     if !is_in_place || conn.is_shared {
@@ -614,7 +624,7 @@ fn on_share(conn: &mut Conn) -> Result<Handled, End> {
     Ok(Handled::Unchanged)
 }
 
-/// An id that no other stream has.
+/// Draws the id of a new stream: a random number other than 0.
 pub(super) fn new_stream() -> StreamId {
     loop {
         if let Some(stream) = StreamId::new(random()) {
@@ -623,7 +633,7 @@ pub(super) fn new_stream() -> StreamId {
     }
 }
 
-/// A number that cannot be guessed.
+/// A random number that an attacker cannot guess.
 fn random() -> u64 {
     let bytes = nonce();
     u64::from_le_bytes([
@@ -631,6 +641,6 @@ fn random() -> u64 {
     ])
 }
 
-/// How far above its own a client believes its connection numbers to be: those of an older copy of
-/// its file.
+/// The largest number of connections that an older copy of this end's file may lack: a client
+/// believes no higher connection number.
 const STEP_MAX: u64 = 1 << 32;

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! One connection of a link without its socket: what is agreed, and what goes out.
+//! One connection of a link without its socket: the state of its handshake, and the bytes to be
+//! sent.
 //!
 //! ```text
 //!  client:  Asked ── ATTACHED ──▶ Active           server:  Answered ── CONFIRM ──▶ Active
 //!              └── anything unfit ──▶ Over                   └── anything unfit ──▶ Over
 //!
 //!  out:  at the end of a record    control frames ▶ record ▶ record ▶ …   from ring and slab
-//!        within a record           its rest, alone; then the control frames
+//!        within a record           the rest of the record alone; then the control frames
 //! ```
 
 use std::io::IoSlice;
@@ -21,7 +22,7 @@ use crate::protocol::codec;
 use crate::protocol::frame::{Attach, Frame, Window};
 use crate::retained::{Retained, SendCursor, Stuck};
 
-/// Identifies a connection among those of its link.
+/// Identifies a connection among all connections of its link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct ConnId(pub u64);
 
@@ -30,49 +31,50 @@ pub(crate) struct ConnId(pub u64);
 pub(crate) struct Conn {
     id: ConnId,
     pub(super) connection_number: ConnectionNumber,
-    /// The random number of this side.
+    /// The random number that this end drew for the connection.
     pub(super) nonce: Nonce,
     pub(super) stage: Stage,
-    /// The most that the peer may have sent and not had acknowledged, once its frame said so.
+    /// The window of the peer, which its ATTACH or ATTACHED stated; `None` before.
     pub(super) window: Option<Window>,
-    /// Control frames that are not yet written.
+    /// The bytes of control frames in the queue, some of which may be written already.
     pub(super) control: Vec<u8>,
-    /// Where in `control` the last frame begins, if it is an ACK.
+    /// The offset in `control` of the last frame, if that frame is an ACK.
     pub(super) last_ack: Option<usize>,
-    /// How many bytes of `control` are written.
+    /// Number of bytes of `control` that are written.
     pub(super) control_sent: usize,
-    /// The next record to write, while the connection is active and over a socket.
+    /// The next record to write, while the connection is active and uses the socket.
     pub(super) cursor: Option<SendCursor>,
-    /// The record that was begun and the control frames are written, and no further record.
+    /// Whether the connection ends in good order: the record in progress and the control frames are
+    /// still written, but no further record.
     pub(super) is_leaving: bool,
-    /// An ACK is due, and may wait for a record that carries it.
+    /// Whether an ACK is due, which may wait for a record that carries it.
     pub(super) is_ack_due: bool,
-    /// ATTACH or ATTACHED says that descriptors come with it.
+    /// Whether this end's ATTACH or ATTACHED says that descriptors come with it.
     pub(super) shares: bool,
-    /// The descriptor of this side's memory, until the first byte is written.
+    /// The descriptor of this end's memory, until the first byte is written.
     pub(super) descriptor: Option<OwnedFd>,
-    /// The peer's mapped memory, not yet checked.
+    /// The peer's mapped memory, which is not yet checked.
     pub(super) peer_mapping: Option<PeerMapping>,
     /// The peer's checked memory, until the connection becomes the present one.
     pub(super) peer_memory: Option<PeerMemory>,
-    /// No record goes over the socket.
+    /// Whether no record goes over the socket, because each end reads the other's memory.
     pub(super) is_shared: bool,
 }
 
-/// How far the handshake is.
+/// The progress of the handshake.
 #[derive(Debug)]
 pub(super) enum Stage {
-    /// The client sent ATTACH with this view.
+    /// The client has sent ATTACH with this view.
     Asked(ReceiverView),
-    /// The server answered the ATTACH with ATTACHED.
+    /// The server has answered the ATTACH with ATTACHED.
     Answered(Box<Answered>),
     /// The handshake is complete, and records flow.
     Active,
-    /// The rest of `control` is written; nothing is read any more.
+    /// The rest of `control` is being written; nothing is read any more.
     Over,
 }
 
-/// The state that a server remembers until CONFIRM.
+/// The state that a server keeps from its ATTACHED until CONFIRM.
 #[derive(Debug)]
 pub(super) struct Answered {
     pub(super) attach: Attach,
@@ -107,19 +109,19 @@ impl Conn {
         }
     }
 
-    /// The descriptor that has to go with the first byte, before the doorbell's.
+    /// The descriptor of this end's memory, which goes with the first byte, before the doorbell's.
     pub(crate) fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         self.descriptor.as_ref().map(AsFd::as_fd)
     }
 
-    /// Gives up sharing memory, because the descriptor cannot be sent: the connection uses the
-    /// socket.
+    /// Withdraws the offer of memory, because its descriptor cannot be sent: the connection uses
+    /// the socket.
     pub(crate) fn drop_descriptor(&mut self) {
         self.descriptor = None;
     }
 
-    /// Takes the server's memory that came with the first byte of its answer, before that is
-    /// received.
+    /// Stores the server's memory that came with the first byte of its answer, before that answer
+    /// is handled.
     pub(crate) fn set_peer_mapping(&mut self, mapping: PeerMapping) {
         self.peer_mapping = Some(mapping);
     }
@@ -130,7 +132,7 @@ impl Conn {
         self.is_shared
     }
 
-    /// Whether control frames are not yet written.
+    /// Whether control frames wait to be written.
     #[inline]
     pub(crate) fn has_control(&self) -> bool {
         self.control_sent < self.control.len()
@@ -141,12 +143,12 @@ impl Conn {
         self.id
     }
 
-    /// The most that the peer may have sent and not had acknowledged, once its frame said so.
+    /// The window of the peer, which its ATTACH or ATTACHED stated; `None` before.
     pub(crate) fn window(&self) -> Option<Window> {
         self.window
     }
 
-    /// Whether records flow.
+    /// Whether the connection carries records.
     #[inline]
     pub(crate) fn is_active(&self) -> bool {
         matches!(self.stage, Stage::Active)
@@ -159,8 +161,8 @@ impl Conn {
 
     /// Queues a frame to be written.
     ///
-    /// An ACK replaces the one before it that is not yet written, so a peer that reads nothing
-    /// makes the queue no longer.
+    /// An ACK replaces an unwritten ACK before it, so a peer that reads nothing does not make the
+    /// queue longer.
     pub(super) fn push_frame(&mut self, frame: &Frame) {
         let is_ack = matches!(frame, Frame::Ack { .. });
         match self.last_ack.filter(|at| is_ack && *at >= self.control_sent) {
@@ -173,7 +175,7 @@ impl Conn {
     pub(super) fn end(&mut self, end: End) -> End {
         self.stage = Stage::Over;
         if self.is_within_record() {
-            // No frame can follow in the middle of a record.
+            // No frame can follow in the middle of a record, so the queued frames are dropped.
             self.control.clear();
             self.control_sent = 0;
             self.last_ack = None;
@@ -190,8 +192,8 @@ impl Conn {
         self.cursor.as_ref().is_some_and(|cursor| !cursor.is_at_start())
     }
 
-    /// Becomes active: records are written from `cursor` on; `None` if no record goes over the
-    /// socket.
+    /// Makes the connection active: records are written from `cursor` on; `None` if no record goes
+    /// over the socket.
     pub(super) fn begin(&mut self, cursor: Option<SendCursor>) {
         self.stage = Stage::Active;
         self.cursor = cursor;
@@ -205,29 +207,28 @@ impl Conn {
         self.has_control() || (writes_records && has_record())
     }
 
-    /// How many bytes of the ring are not written yet. A BLOB takes few of them, however long it
-    /// is.
+    /// Number of ring bytes that are not written yet. A BLOB counts only with its ring record,
+    /// however long its message is.
     #[inline]
     pub(super) fn unsent_bytes(&self, retained: &Retained) -> u64 {
         self.cursor(retained).map_or(0, |at| retained.tail().since(at.next()))
     }
 
-    /// Whether everything up to `tail` is written, or the peer reads it in memory and knows that it
-    /// may.
+    /// Whether everything up to `tail` is written, or the peer may read it in memory and knows so.
     pub(super) fn has_sent(&self, retained: &Retained, tail: Position) -> bool {
         let is_read_in_memory = self.is_shared && !self.has_control();
         is_read_in_memory || self.cursor(retained).is_some_and(|at| at.next() >= tail)
     }
 
-    /// The place of the next byte to write; it is another place once anything was written.
+    /// Identifies the next byte to write; the value changes with each byte written.
     pub(super) fn next_outgoing(&self, retained: &Retained) -> (usize, usize, Option<SendCursor>) {
         (self.control.len(), self.control_sent, self.cursor(retained))
     }
 
     /// The next record to write.
     ///
-    /// The receiver may have acknowledged more while it decided where to resume (SPEC 12.2), and
-    /// its frame says so.
+    /// The receiver may have acknowledged more between its view and its decision where to resume
+    /// (SPEC 12.2); its frame states that position.
     fn cursor(&self, retained: &Retained) -> Option<SendCursor> {
         let cursor = self.cursor?;
         let base = retained.base();
@@ -237,11 +238,11 @@ impl Conn {
         Some(cursor)
     }
 
-    /// Fills `slices` with the next bytes to write, at most about `bytes_max`; returns how many
-    /// are used.
+    /// Fills `slices` with the next bytes to write, at most about `bytes_max`; returns the number
+    /// of slices used.
     ///
     /// # Errors
-    /// The connection is over.
+    /// The connection has to be closed.
     pub(super) fn outgoing<'a>(
         &'a self,
         retained: &'a Retained,
@@ -263,21 +264,21 @@ impl Conn {
         if self.is_leaving && !within {
             return Ok(used);
         }
-        // With frames waiting, only the record that was begun is continued: at most two slices.
+        // If frames wait, only the record in progress is continued, which takes at most two slices.
         let rest = &mut slices[used..];
         let count = rest.len().min(if within && !control.is_empty() { 1 } else { usize::MAX });
         let records = cursor.slices(retained, bytes_max, &mut rest[..count]);
         records.map(|records| used + records).map_err(|stuck| match stuck {
-            // As in `cursor`, but in the middle of a record: its room may be used again.
+            // Stuck as in `cursor`, but in the middle of a record, whose room may be used again.
             Stuck::Passed => End::Moved,
             stuck => End::Broken(stuck.to_string()),
         })
     }
 
-    /// Moves on by `bytes` that were written.
+    /// Advances by `bytes`, which were written.
     ///
     /// # Errors
-    /// The connection is over.
+    /// The connection has to be closed.
     pub(super) fn sent(&mut self, retained: &Retained, mut bytes: usize) -> Result<(), End> {
         if bytes > 0 {
             self.descriptor = None;

@@ -8,31 +8,31 @@ use partywall_layout::link::record::RecordFault;
 use crate::protocol::codec::FrameFault;
 use crate::protocol::frame::Refusal;
 
-/// Why a connection is over.
+/// Reason why a connection has ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum End {
-    /// The peer refused, or this side did.
+    /// The peer refused to attach, or this end did.
     Refused { by_us: bool, refusal: Refusal },
-    /// One side adopted the other's epoch: attach again.
+    /// One end adopted the epoch of the other: both attach again.
     EpochAdopted,
-    /// A decision no longer fits the state it was made for: attach again.
+    /// A decision no longer fits the state for which it was made: both ends attach again.
     Moved,
     /// The peer did not prove that it is alive on this connection.
     NotFresh,
-    /// A newer connection has replaced it.
+    /// A newer connection has replaced this one.
     Replaced,
-    /// The views contradict each other: both sides keep all bytes.
+    /// The views contradict each other: both ends keep all bytes.
     Quarantined,
-    /// The peer closed its end.
+    /// The peer closed its end in good order.
     Left,
     /// The peer broke the protocol.
     Violation(Violation),
-    /// The network failed, for this reason.
+    /// The network failed, for the reason given.
     Broken(String),
 }
 
 impl End {
-    /// The end of a connection whose peer did this.
+    /// The end of a connection because of this violation by the peer.
     pub(super) fn violation(violation: impl Into<Violation>) -> Self {
         Self::Violation(violation.into())
     }
@@ -61,28 +61,28 @@ impl fmt::Display for End {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Violation {
-    /// A control frame cannot be read.
+    /// A control frame is malformed, for the reason given.
     #[error("a frame cannot be read: {0}")]
     Frame(#[from] FrameFault),
     /// A record contradicts its own header, prefix or checksum.
     #[error("a record is invalid: {0}")]
     Record(#[from] RecordFault),
-    /// The bytes of a BLOB differ from those that were sent.
+    /// The bytes of a BLOB, which begins at this position, differ from those that were sent.
     #[error("the BLOB of the record at position {0} has another checksum")]
     BlobCrc(u64),
-    /// A record leaves a gap, or overlaps the records before it.
+    /// A record at this position leaves a gap, or overlaps the records before it.
     #[error("the record at position {0} is not the next one")]
     OutOfOrder(u64),
-    /// The peer acknowledged a position beyond the tail.
+    /// The peer acknowledged this position, which is beyond the tail.
     #[error("it acknowledged position {0}, which was never sent")]
     AckBeyondTail(u64),
-    /// More is unread than the window that the peer announced.
+    /// The peer has sent more than its window without an acknowledgement.
     #[error("more messages are unread than its ring and slab can hold")]
     Overfull,
     /// The peer's decision does not follow from the two views.
     #[error("its decision does not follow from the views of the two sides")]
     Decision,
-    /// A frame or record that is not allowed at this point.
+    /// A frame or record, which the text names, is not allowed at this point.
     #[error("{0} is out of place")]
     OutOfPlace(&'static str),
 }

@@ -6,35 +6,35 @@ use std::fmt;
 
 use super::end::End;
 
-/// Something happened to a link. Messages are no events; skipped or dropped ones are in its
+/// An event of a link. Messages are no events; skipped or dropped messages are in the link's
 /// reports.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Event {
     /// The link is attached, and records flow again.
     Attached {
-        /// Whether the peer's stream continues where it was; if not, it is the first or another
-        /// one.
+        /// Whether the peer's stream continues where it was; if not, it is the first stream or a
+        /// new one.
         resumed: bool,
     },
-    /// The connection is over; a client attaches again by itself.
+    /// The connection has ended; a client attaches again by itself.
     Detached {
-        /// Why, as text for an operator.
+        /// The reason, as text for an operator.
         reason: String,
     },
-    /// An attempt to attach failed; a client goes on trying.
+    /// An attempt to attach failed; a client tries again by itself.
     Refused {
-        /// Why, as text for an operator.
+        /// The reason, as text for an operator.
         reason: String,
     },
-    /// Both sides are now in this epoch, or will be once they attach.
+    /// Both ends are now in this epoch, or will be once they attach.
     Epoch {
         /// The number of the epoch.
         epoch: u64,
     },
-    /// The peer has met a later owner of this link: this one attaches no more.
+    /// The peer has met a later owner of this end, so this owner attaches no more.
     Fenced,
-    /// The stores of the two sides contradict each other: all bytes are kept until an operator
+    /// The stores of the two ends contradict each other: both keep all bytes until an operator
     /// decides.
     Quarantined,
     /// The file of this end is of another boot, and was not closed whole: messages that this end
@@ -46,8 +46,8 @@ pub enum Event {
 }
 
 impl Event {
-    /// Whether the peer has closed its end in good order: everything that it had sent has arrived
-    /// before.
+    /// Whether the event says that the peer has closed its end in good order: everything that it
+    /// had sent has arrived before.
     #[must_use]
     pub fn is_farewell(&self) -> bool {
         matches!(self, Self::Detached { reason } if *reason == End::Left.to_string())
@@ -76,11 +76,11 @@ impl fmt::Display for Event {
     }
 }
 
-/// Events that the application has not taken yet, at most [`EVENTS_MAX`].
+/// The events that the application has not taken yet, at most [`EVENTS_MAX`].
 #[derive(Debug, Default)]
 pub(super) struct Events {
     queue: VecDeque<Event>,
-    /// Events that found no room in the queue.
+    /// Number of events that were dropped because the queue was full.
     dropped: u64,
 }
 
@@ -106,8 +106,7 @@ impl Events {
     }
 }
 
-/// Events queued for an application that takes none. The state keeps reports, so they are not among
-/// these.
+/// Maximum number of queued events. Reports are not among them: the state keeps these.
 const EVENTS_MAX: usize = 1024;
 
 #[cfg(test)]

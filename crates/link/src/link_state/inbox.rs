@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Messages that have arrived and are not yet acknowledged by the application.
+//! Messages that have arrived, and that the application has not acknowledged.
 //!
 //! ```text
 //!   consumed          delivered         received
 //!   ├─────────────────┼───────────────────┤ position
 //!   │ until acknowledged │ for the application
 //!
-//!   in flight   one short message that was delivered and is alone
+//!   in flight   one short message, delivered while the queue is empty
 //!                ├─ acknowledged ──▶ gone
-//!                └─ anything else ─▶ in the queue, as all others
+//!                └─ anything else ─▶ moved to the queue, where all others are
 //! ```
 //!
-//! It holds no more than the peer's window: what the peer's ring and slab can hold.
+//! The inbox holds at most the peer's window, which is the size of the peer's ring and slab.
 //!
 //! A record on a socket:
 //!
@@ -26,7 +26,7 @@
 //! # Invariants
 //!
 //! - While a message is in flight the queue is empty.
-//! - A record is taken when it is complete, and used when it is checked.
+//! - A record is taken only when it has arrived completely, and used only after it was checked.
 
 use std::ops::Range;
 
@@ -41,45 +41,46 @@ use partywall_reconcile::{
 use super::end::{End, Violation};
 use crate::protocol::frame::Window;
 
-/// A message that arrived.
+/// A message that has arrived.
 #[derive(Debug)]
 pub(super) struct Arrived {
     pub(super) start: Position,
     pub(super) end: Position,
     pub(super) digest: RecordDigest,
     pub(super) bytes: Stored,
-    /// Whether the bytes lay in the peer's slab.
+    /// Whether the bytes of the message lay in the peer's slab.
     pub(super) in_slab: bool,
 }
 
-/// Where the bytes of a message are.
+/// The memory of a message's bytes.
 #[derive(Debug)]
 pub(super) enum Stored {
-    /// In the log of the inbox.
+    /// The bytes are in the log of the inbox.
     Logged(Entry),
-    /// In an allocation of their own.
+    /// The bytes have an allocation of their own.
     Own(Bytes),
 }
 
-/// A message in the queue. Its fields are flat, because it is assembled in place.
+/// A message in the queue. The fields are not nested, because the message is assembled in place.
 #[derive(Debug)]
 struct Queued {
     start: Position,
     end: Position,
     digest: RecordDigest,
     in_slab: bool,
-    /// Its bytes in the log, unless `own` has them.
+    /// The place of the bytes in the log, unless `own` contains them.
     entry: Entry,
     own: Option<Bytes>,
 }
 
-/// A delivered message whose bytes are in the log, and which is the only one.
+/// A delivered message whose bytes are in the log, while the queue is empty.
 ///
-/// A receiver that reads, acknowledges and reads the next pays for no queue.
+/// A receiver that reads a message, acknowledges it and reads the next has no cost for a queue.
 #[derive(Clone, Copy, Debug)]
 struct InFlight {
     start: Position,
-    /// No message ends at the start of a stream: that stands for none.
+    /// The end of the message. No message ends at the start of a stream, so that position stands
+    /// for "none".
     end: Position,
     digest: RecordDigest,
     entry: Entry,
@@ -102,9 +103,9 @@ impl InFlight {
 /// The bytes of a message for the application.
 #[derive(Debug)]
 pub(crate) enum Payload<'a> {
-    /// They have to be copied.
+    /// Bytes that have to be copied.
     Short(&'a [u8]),
-    /// They can be shared.
+    /// Bytes that can be shared.
     Own(&'a Bytes),
 }
 
@@ -116,14 +117,15 @@ pub(super) struct Next<'a> {
     pub(super) payload: Payload<'a>,
 }
 
-/// The result of taking a record at the front of a socket's input.
+/// The result of taking the record at the front of a socket's input.
 #[derive(Debug)]
 pub(super) enum Taken {
-    /// It is not complete: it needs this many bytes.
+    /// The record is incomplete: it has this many bytes in total.
     Incomplete(usize),
-    /// It was a PAD, or known.
+    /// The record was a PAD, or had arrived before.
     Dropped,
-    /// Its message is in the inbox; the record at this position carries this ack.
+    /// The record's message is in the inbox; the record at this position carries this
+    /// acknowledgement.
     Message(Position, Ack),
 }
 
@@ -135,10 +137,10 @@ pub(super) struct Inbox {
     in_flight: InFlight,
     messages: Queue<Queued>,
     log: Log,
-    /// How many messages of the queue were delivered to the application.
+    /// Number of messages in the queue that were delivered to the application.
     delivered: usize,
     slab_bytes: u64,
-    /// Bytes of the peer's slab that were consumed since the last acknowledgement to it.
+    /// Bytes of the peer's slab that were consumed since the peer was last sent an acknowledgement.
     slab_unacked: u64,
 }
 
@@ -157,13 +159,13 @@ impl Inbox {
         }
     }
 
-    /// Continues a stream at an acked offset, and drops all messages: they may be of another
+    /// Continues a stream at an acked offset, and drops all messages, which may belong to another
     /// stream.
     pub(super) fn begin(&mut self, acked_offset: AckedOffset) {
         *self = Self::new(Some(acked_offset));
     }
 
-    /// Drops all messages; no stream is received any more.
+    /// Drops all messages, because no stream is received any more.
     pub(super) fn forget(&mut self) {
         *self = Self::new(None);
     }
@@ -187,28 +189,28 @@ impl Inbox {
         self.incoming.received()
     }
 
-    /// Bytes of the peer's slab that were consumed since the last acknowledgement to it.
+    /// Bytes of the peer's slab that were consumed since the peer was last sent an acknowledgement.
     pub(super) const fn slab_unacked(&self) -> u64 {
         self.slab_unacked
     }
 
-    /// The peer learns, or can read, how far was consumed.
+    /// Resets that number, because the peer was sent the acked offset, or can read it.
     pub(super) const fn slab_acked(&mut self) {
         self.slab_unacked = 0;
     }
 
-    /// Where short messages are copied to.
+    /// The log, into which short messages are copied.
     pub(super) const fn log(&mut self) -> &mut Log {
         &mut self.log
     }
 
-    /// Whether every message that is here was delivered to the application.
+    /// Whether every message in the inbox was delivered to the application.
     #[inline]
     pub(super) fn is_drained(&self) -> bool {
         self.delivered == self.messages.len()
     }
 
-    /// Takes the place of the record at `at`, which must be the next one.
+    /// Counts the record at position `at` as received; it must be the next one.
     ///
     /// # Errors
     /// A violation: the record leaves a gap or overlaps others.
@@ -220,17 +222,27 @@ impl Inbox {
         }
     }
 
-    /// Takes the place of a record. `Known`: its message was here before.
+    /// Counts a record as received. `Known`: the record had arrived before.
     #[inline]
     pub(super) fn arrive(&mut self, at: Position, footprint: u64) -> Result<Arrival, OutOfOrder> {
         self.incoming.arrive(at, footprint)
     }
 
-    /// Takes the record at the front of `input`, whose first word is `first`, from a peer with this
-    /// window.
+    /// Notes that every record up to `position` arrived and was consumed, while the inbox held no
+    /// message.
+    pub(super) fn passed(&mut self, position: Position) {
+        debug_assert!(self.is_empty(), "messages are consumed in order");
+        let received = self.received();
+        let arrived = self.incoming.arrive(received, position.since(received));
+        let consumed = self.incoming.consume(position);
+        debug_assert!(arrived.is_ok() && consumed.is_ok(), "positions only rise");
+    }
+
+    /// Takes the record at the front of `input`, whose first word is `first`. `window` is that of
+    /// the peer.
     ///
     /// # Errors
-    /// A violation: the connection is over, and nothing of the record is kept.
+    /// A violation: the connection has to be closed, and nothing of the record is kept.
     pub(super) fn take_record(
         &mut self,
         input: &mut BytesMut,
@@ -246,7 +258,7 @@ impl Inbox {
         let checked = match LinkRecord::check(at, tag, size, input) {
             Err(RecordFault::Cut) => return Ok(Taken::Incomplete(needed(input))),
             Err(fault) => return Err(End::violation(fault)),
-            // Bit 0 is set: there is a record.
+            // Impossible, because bit 0 of the first word is set: there is a record.
             Ok(None) => return Err(End::violation(Violation::OutOfPlace("nothing"))),
             Ok(Some(checked)) => checked,
         };
@@ -288,11 +300,12 @@ impl Inbox {
         Ok(Taken::Message(start, ack))
     }
 
-    /// Takes a record and its slab bytes out of `input`, and stores its message.
+    /// Takes a record and its slab bytes out of `input`, and stores the message's bytes.
     fn store(&mut self, input: &mut BytesMut, kind: Kind, record: usize, slab: usize) -> Stored {
         let whole = record + slab;
         let before = if slab > 0 { record } else { as_usize(record::body_offset(kind)) };
-        // A message of the slab is counted by the length of its own allocation.
+        // A message of the slab gets an allocation of its own, whose length counts against the
+        // slab's window.
         if whole <= LOGGED_MAX as usize && slab == 0 {
             let entry = self.log.append(|room| {
                 room.extend_from_slice(&input[before..whole]);
@@ -305,14 +318,15 @@ impl Inbox {
         Stored::Own(bytes.freeze())
     }
 
-    /// Whether no message is here, so that the next one may be [delivered](Self::deliver) as it
-    /// comes.
+    /// Whether the inbox is empty, so that the next message may be [delivered](Self::deliver) on
+    /// arrival.
     #[inline]
     pub(super) fn is_empty(&self) -> bool {
         self.messages.is_empty() && self.in_flight.is_none()
     }
 
-    /// Delivers a message that is in the log and alone, after `arrive` took it for the next.
+    /// Delivers a message that is in the log, while the queue is empty; `arrive` has counted its
+    /// record as the next.
     #[inline(always)]
     pub(super) fn deliver(
         &mut self,
@@ -326,7 +340,7 @@ impl Inbox {
         self.log.get(entry)
     }
 
-    /// The acked offset behind the message in flight.
+    /// The acked offset at the end of the message in flight; `None` if no message is in flight.
     #[inline(always)]
     pub(super) fn in_flight(&self) -> Option<AckedOffset> {
         let InFlight { end, digest, .. } = self.in_flight;
@@ -350,10 +364,10 @@ impl Inbox {
         self.delivered = 1;
     }
 
-    /// Queues a message that `arrive` took for the next.
+    /// Queues a message; `arrive` has counted its record as the next.
     ///
     /// # Errors
-    /// A violation: more is here than `window` allows.
+    /// A violation: the inbox would exceed `window`.
     pub(super) fn keep(&mut self, message: Arrived, window: &Window) -> Result<(), End> {
         self.queue_in_flight();
         if message.in_slab {
@@ -370,10 +384,10 @@ impl Inbox {
         Ok(())
     }
 
-    /// As [`keep`](Self::keep), for a message that is in the log.
+    /// Queues a message like [`keep`](Self::keep), but one whose bytes are in the log.
     ///
     /// # Errors
-    /// As [`keep`](Self::keep).
+    /// The errors of [`keep`](Self::keep).
     #[inline(always)]
     pub(super) fn keep_logged(
         &mut self,
@@ -391,7 +405,8 @@ impl Inbox {
 
     #[inline(always)]
     fn push_logged(&mut self, start: Position, end: Position, digest: RecordDigest, entry: Entry) {
-        // The place is blank: not in a slab, and without bytes of its own.
+        // The place in the queue is blank, so the fields "in a slab" and "own bytes" are unset
+        // already.
         let place = self.messages.push_back();
         (place.start, place.end, place.digest, place.entry) = (start, end, digest, entry);
     }
@@ -403,7 +418,7 @@ impl Inbox {
         if is_within { Ok(()) } else { Err(overfull()) }
     }
 
-    /// The next message that was not delivered.
+    /// The next message that was not delivered, which now counts as delivered.
     #[inline]
     pub(super) fn next(&mut self) -> Option<Next<'_>> {
         let Queued { start, end, entry, own, .. } = self.messages.get(self.delivered)?;
@@ -415,13 +430,13 @@ impl Inbox {
         Some(Next { start: *start, end: *end, payload })
     }
 
-    /// Delivers every message again that is not acknowledged.
+    /// Makes every unacknowledged message be delivered again.
     pub(super) fn rewind(&mut self) {
         self.queue_in_flight();
         self.delivered = 0;
     }
 
-    /// Delivers the last delivered message again, as the next one.
+    /// Makes the last delivered message be delivered again, as the next one.
     pub(super) fn undeliver(&mut self) {
         self.queue_in_flight();
         self.delivered = self.delivered.saturating_sub(1);
@@ -441,7 +456,7 @@ impl Inbox {
 
     #[inline(never)]
     fn digest_in_queue(&self, end: Position) -> Option<RecordDigest> {
-        // Usually the first, or the last.
+        // The message sought is usually the first of the queue, or the last delivered one.
         let index = match self.messages.front() {
             Some(first) if first.end == end => (self.delivered > 0).then_some(0)?,
             _ => {
@@ -452,14 +467,15 @@ impl Inbox {
         Some(self.messages.get(index)?.digest)
     }
 
-    /// The acked offset behind the message that was delivered last.
+    /// The acked offset at the end of the message that was delivered last.
     pub(super) fn last_delivered(&mut self) -> Option<AckedOffset> {
         self.queue_in_flight();
         let last = self.messages.get(self.delivered.checked_sub(1)?)?;
         Some(AckedOffset { stream: self.stream?, position: last.end, digest: last.digest })
     }
 
-    /// Drops the messages up to an acked offset whose digest [`digest_at`](Self::digest_at) gave.
+    /// Drops the messages up to an acked offset whose digest [`digest_at`](Self::digest_at)
+    /// returned.
     #[inline(always)]
     pub(super) fn consume(&mut self, acked_offset: AckedOffset) {
         if self.incoming.consume(acked_offset.position).is_err() {
@@ -517,7 +533,7 @@ impl Blank for Queued {
 }
 
 impl Stored {
-    /// The bytes behind the first `count`.
+    /// The bytes after the first `count` bytes.
     #[inline]
     pub(super) fn behind(self, count: usize) -> Self {
         match self {
@@ -539,7 +555,7 @@ impl Stored {
 }
 
 impl Payload<'_> {
-    /// The bytes as memory that outlives the link.
+    /// The bytes in memory that outlives the link.
     pub(crate) fn to_bytes(&self) -> Bytes {
         match self {
             Self::Short(bytes) => Bytes::copy_from_slice(bytes),
@@ -556,7 +572,7 @@ impl Payload<'_> {
     }
 }
 
-/// Short messages that were received and are not acknowledged, one behind the other in one
+/// The bytes of received short messages that are not acknowledged, one after the other in one
 /// allocation.
 ///
 /// ```text
@@ -566,8 +582,8 @@ impl Payload<'_> {
 ///   └ given back when it is the larger part; all at once when nothing is kept
 /// ```
 ///
-/// A message that is acknowledged before the next one arrives costs a copy, no allocation and no
-/// count.
+/// A message that is acknowledged before the next one arrives costs a copy, but no allocation and
+/// no reference count.
 #[derive(Debug, Default)]
 pub(super) struct Log {
     bytes: Vec<u8>,
@@ -575,7 +591,7 @@ pub(super) struct Log {
     head: u64,
 }
 
-/// Where one message lies in the log.
+/// The place of one message's bytes in the log.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Entry {
     at: u64,
@@ -583,14 +599,14 @@ pub(super) struct Entry {
 }
 
 impl Entry {
-    /// The entry of no message.
+    /// The entry of an empty message.
     const NONE: Self = Self { at: 0, len: 0 };
 
     const fn len(self) -> usize {
         self.len
     }
 
-    /// The entry without its first `bytes`.
+    /// The entry without its first `bytes` bytes.
     pub(super) const fn behind(self, bytes: usize) -> Self {
         let bytes = if bytes > self.len { self.len } else { bytes };
         Self { at: self.at + bytes as u64, len: self.len - bytes }
@@ -598,7 +614,7 @@ impl Entry {
 }
 
 impl Log {
-    /// Adds what `write` appends; it appends and does nothing else.
+    /// Adds the bytes that `write` appends; `write` must do nothing else.
     #[inline(always)]
     pub(super) fn append(&mut self, write: impl FnOnce(&mut Vec<u8>)) -> Entry {
         let start = self.bytes.len();
@@ -606,37 +622,38 @@ impl Log {
         Entry { at: self.begin + start as u64, len: self.bytes.len() - start }
     }
 
-    /// Where the caller appends a message itself; [`since`](Self::since) then gives its entry.
+    /// The memory to which the caller may append a message itself; [`since`](Self::since) then
+    /// returns its entry.
     #[inline(always)]
     pub(super) const fn room(&mut self) -> &mut Vec<u8> {
         &mut self.bytes
     }
 
-    /// The entry of what was appended since the log [ended](Self::end) at `end`.
+    /// The entry of the bytes appended since the log [ended](Self::end) at `end`.
     #[inline(always)]
     pub(super) fn since(&self, end: u64) -> Entry {
         Entry { at: end, len: as_usize(self.end() - end) }
     }
 
-    /// The bytes of an entry that was not given up.
+    /// The bytes of an entry that was not released.
     #[inline]
     pub(super) fn get(&self, entry: Entry) -> &[u8] {
         self.range(entry).and_then(|range| self.bytes.get(range)).unwrap_or_default()
     }
 
-    /// Where the next message will lie.
+    /// The offset at which the next message will lie.
     #[inline]
     pub(super) fn end(&self) -> u64 {
         self.begin + self.bytes.len() as u64
     }
 
-    /// Drops what was added since the log [ended](Self::end) at `end`.
+    /// Drops the bytes appended since the log [ended](Self::end) at `end`.
     pub(super) fn cut(&mut self, end: u64) {
         let kept = end.saturating_sub(self.begin);
         self.bytes.truncate(usize::try_from(kept).unwrap_or(usize::MAX));
     }
 
-    /// Gives up an entry and all before it.
+    /// Releases an entry and all before it.
     #[inline]
     fn give_up(&mut self, entry: Entry) {
         self.head = entry.at + entry.len as u64;
@@ -647,7 +664,7 @@ impl Log {
         }
     }
 
-    /// Gives up all entries.
+    /// Releases all entries.
     #[inline]
     pub(super) fn clear(&mut self) {
         self.begin += self.bytes.len() as u64;
@@ -664,7 +681,7 @@ impl Log {
     }
 }
 
-/// A queue whose items are filled in place, and which is empty most of the time.
+/// A queue whose items are filled in place, and that is empty most of the time.
 ///
 /// ```text
 ///   0        gone                    end        items.len()
@@ -672,9 +689,9 @@ impl Log {
 ///   │ blank  │ front …          back │ blank    │      emptied: gone and end are 0 again
 /// ```
 ///
-/// `VecDeque`, the usual choice, takes an item as a value, through memory. A processor that at once
-/// reads what it has just written there in several pieces waits until all of them are in the cache:
-/// 10 % of receiving a short message.
+/// `VecDeque`, the usual choice, takes an item by value, through memory. A processor that reads at
+/// once what it has just written in several pieces waits until all pieces are in the cache. That
+/// took 10 % of the time of receiving a short message.
 #[derive(Debug)]
 struct Queue<T> {
     items: Vec<T>,
@@ -682,12 +699,12 @@ struct Queue<T> {
     end: usize,
 }
 
-/// An item that can stand in an unused place.
+/// An item that can be blank, so that it may stand in an unused place of the queue.
 trait Blank {
-    /// An item that holds nothing.
+    /// A blank item.
     fn blank() -> Self;
 
-    /// Frees what the item holds.
+    /// Makes the item blank, and frees what it holds.
     fn clear(&mut self);
 }
 
@@ -706,7 +723,7 @@ impl<T: Blank> Queue<T> {
         self.end == self.gone
     }
 
-    /// A blank place behind the last item, to be filled.
+    /// Appends a blank item, which the caller fills.
     #[inline(always)]
     fn push_back(&mut self) -> &mut T {
         if self.end == self.items.len() {
@@ -731,7 +748,7 @@ impl<T: Blank> Queue<T> {
         self.items[..self.end].get(self.gone + index)
     }
 
-    /// The first `count` items, or all if there are fewer.
+    /// The first `count` items, or all items if there are fewer.
     fn first(&self, count: usize) -> &[T] {
         &self.items[self.gone..self.end.min(self.gone + count)]
     }
@@ -757,14 +774,14 @@ impl<T: Blank> Queue<T> {
     }
 }
 
-/// The first two words of a frame or record, if they are there.
+/// The first two words of a frame or record; `None` if `input` is shorter.
 pub(super) fn header_words(input: &[u8]) -> Option<(u64, u64)> {
     let (first, rest) = input.split_first_chunk::<8>()?;
     let (second, _) = rest.split_first_chunk::<8>()?;
     Some((u64::from_le_bytes(*first), u64::from_le_bytes(*second)))
 }
 
-/// The length in bytes of the record that begins in `input`, as far as its header is there.
+/// The length in bytes of the record that begins in `input`, as far as its header has arrived.
 fn needed(input: &[u8]) -> usize {
     let len = header_words(input).map_or(0, |(_, second)| second & 0xffff_ffff);
     HEADER + as_usize(len)
@@ -776,17 +793,18 @@ pub(super) fn as_usize(bytes: u64) -> usize {
 
 #[expect(clippy::cast_possible_truncation, reason = "16")]
 pub(super) const HEADER: usize = HEADER_BYTES as usize;
-/// The bits of `word0` that are not part of the position.
+/// The bits of `word0` that do not belong to the position.
 const POSITION_LOW: u64 = 63;
-/// Records up to this many bytes are copied into the log; larger ones are worth an allocation.
+/// Maximum length in bytes of a record that is copied into the log; a longer one gets an allocation
+/// of its own.
 pub(super) const LOGGED_MAX: u32 = 1 << 10;
-/// Fewer unused bytes of the log are not worth a move.
+/// If the log has fewer unused bytes than this, they are not worth moving the others.
 const UNUSED_MIN: usize = 16 << 10;
-/// Bytes of memory that an empty log keeps for messages to come.
+/// Bytes of memory that an empty log keeps for later messages.
 const CAPACITY_KEPT: usize = 4 << 10;
-/// Fewer blank places of the queue are not worth a move.
+/// If the queue has fewer blank places than this, they are not worth moving the items.
 const BLANK_MIN: usize = 64;
-/// Places that an empty queue keeps for messages to come.
+/// Number of places that an empty queue keeps for later messages.
 const PLACES_KEPT: usize = 32;
 
 #[cfg(test)]
@@ -811,7 +829,8 @@ mod tests {
             } else {
                 kept.push_back((number, entry));
             }
-            // The log is never empty, so that only the larger part is given back.
+            // The log is never empty in this test, so that bytes are released only when they are
+            // the larger part.
             while kept.len() > 1 + number as usize % 90 {
                 let (number, entry) = kept.pop_front().unwrap();
                 assert_eq!(log.get(entry), bytes(number), "message {number}");
@@ -849,7 +868,7 @@ mod tests {
         let mut random = 1_u64;
         for number in 0..100_000_u64 {
             random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(number);
-            // It grows, shrinks and is empty in turns.
+            // The queue grows, shrinks and becomes empty in turns.
             if (random >> 33) % 100 < 35 + number / 1000 % 30 {
                 let item = Rc::new(number);
                 let place = queue.push_back();

@@ -9,19 +9,20 @@
 //!
 //!   mod.rs          LinkState: messages out and in, and the two sleeps
 //!   attach.rs       what two ends agree on: connections, epochs, skips, quarantine
+//!   fast_path.rs    short messages over shared memory, while no other work is pending
 //!   conn.rs         one connection: its handshake, and the bytes that go out
 //!   inbox.rs        messages that arrived, until they are acknowledged
 //!   peer_memory.rs  the peer's memory, as the present connection reads it (SPEC 16)
 //!   events.rs       what the application may want to know;  end.rs  why a connection ends
 //! ```
 //!
-//! It has no socket, no clock and no thread: its driver (`end/`) gives it bytes and takes bytes
-//! from it; over shared memory it also reads the peer's memory. Every decision is made by
-//! `partywall_reconcile`; the order of calls here is that of the model in its tests.
+//! `LinkState` has no socket, no clock and no thread. Its driver (`end/`) passes bytes in both
+//! directions; over shared memory `LinkState` also reads the peer's memory. `partywall_reconcile`
+//! makes every decision; the order of calls in this folder is that of the model in its tests.
 //!
 //! # Over shared memory
 //!
-//! The driver owns the socket and the doorbells, and calls:
+//! The driver owns the socket and the doorbells, and makes these calls:
 //!
 //! ```text
 //!   client                                          server
@@ -34,7 +35,7 @@
 //!
 //!   activated, and is_shared()?  If not: as over a socket; the descriptors are closed
 //!     read    nothing in the inbox? ─▶ pull_present ─ true ─▶ offer, one message at a time;
-//!             each Err goes to ended(conn, end).  offer_fast_path does both at once
+//!             each Err goes to ended(conn, end).  offer_short does both at once
 //!     write   send, publish; ack_to, reply: nothing goes to the socket; acknowledge does nothing
 //!             then is_doorbell_due ─ true ─▶ ring the peer's doorbell, before any wait
 //!     full    send polls by itself whether there is room
@@ -47,26 +48,28 @@
 //!     socket closed   ─▶ ended(conn, Broken): the inbox now has what the peer left in its memory
 //! ```
 //!
-//! Several threads may sleep for the link at a time. Together they are one sleeper for records, and
-//! one for room or acknowledgements; each that is woken polls for all. The sleeper stays armed
-//! until it is notified, which happens once for each time it is armed. If descriptors do not come,
-//! or [`PeerMapping::map`] refuses them, nothing fails: the connection uses the socket. A doorbell
-//! only means: poll again.
+//! Several threads may sleep for the link at a time. Together they form one sleeper for records,
+//! and one for room or acknowledgements; each thread that is woken polls for all of them. A sleeper
+//! stays armed until it is notified, which happens once for each time it is armed. If descriptors
+//! do not arrive, or [`PeerMapping::map`] refuses them, nothing fails: the connection uses the
+//! socket. A notification of the doorbell only means that the driver has to poll again.
 //!
 //! # Invariants
 //!
-//! - Whatever a later owner must know is committed before the application or the peer learns of it.
-//! - Only the present connection moves `acked` and `received`.
+//! - Whatever a later owner must know is committed before the application or the peer is informed
+//!   of it.
+//! - Only the present connection changes `acked` and `received`.
 
 mod attach;
 mod conn;
 mod end;
 mod events;
+mod fast_path;
 mod inbox;
 mod peer_memory;
-#[cfg(all(test, not(shuttle)))] // with files
+#[cfg(all(test, not(shuttle)))] // the tests use files
 mod shm;
-#[cfg(all(test, not(shuttle)))] // as above
+#[cfg(all(test, not(shuttle)))] // the tests use files
 mod simulation;
 #[cfg(all(test, not(shuttle)))]
 mod tests;
@@ -99,6 +102,7 @@ pub use self::attach::StaleEpoch;
 pub(crate) use self::conn::Conn;
 pub(crate) use self::end::{End, Violation};
 pub use self::events::Event;
+pub(crate) use self::fast_path::{FastPath, Opening};
 pub(crate) use self::inbox::Payload;
 pub(crate) use self::peer_memory::PeerMapping;
 
@@ -110,12 +114,14 @@ pub(crate) struct LinkState {
     inbox: Inbox,
     attachment: Attachment,
     events: Events,
-    /// The peer's memory, if the present connection is over shared memory.
+    /// The peer's memory, if the present connection uses shared memory.
     peer_memory: Option<PeerMemory>,
+    fast_path: FastPath,
 }
 
 impl LinkState {
-    /// Takes over a store: finds what its ring holds, and how far earlier owners consumed.
+    /// Takes over a store: reads which records its ring holds, and the acked offset of earlier
+    /// owners.
     ///
     /// # Errors
     /// The store is damaged.
@@ -142,17 +148,19 @@ impl LinkState {
             prepared.map(|prepared| prepared.acked_offset.position)
         });
         if let Some(outgoing) = &durable.outgoing {
-            // `DurableState::read` has checked that it is not beyond the tail.
+            // `DurableState::read` has checked that the acknowledged position is not beyond the
+            // tail.
             let _ = retained.acknowledged(outgoing.acked());
         }
         let inbox = Inbox::new(durable.acked_offset);
         let store = Store::new(provenance, durable, state, consumed, export);
         let (attachment, events) = (Attachment::default(), Events::default());
-        let mut link = Self { store, retained, inbox, attachment, events, peer_memory: None };
+        let (peer_memory, fast_path) = (None, FastPath::default());
+        let mut link = Self { store, retained, inbox, attachment, events, peer_memory, fast_path };
         link.count_attempts();
         link.commit_state();
-        // Only now: an owner killed between the two is counted once too often rather than not at
-        // all.
+        // The delivered position is erased only after the commit. If the owner is killed in
+        // between, the previous owner is counted twice, which is better than not at all.
         link.store.consumed.forget_delivered();
         link.store.publish_stream(link.retained.stream());
         if is_adopted {
@@ -210,7 +218,7 @@ impl LinkState {
         closed
     }
 
-    /// Counts one more attempt for the messages that the owner before delivered and did not
+    /// Counts one more attempt for the messages that the previous owner delivered and did not
     /// acknowledge.
     fn count_attempts(&mut self) {
         let durable = &mut self.store.durable;
@@ -222,45 +230,45 @@ impl LinkState {
         }
     }
 
-    /// Puts everything in force that a later owner must know.
+    /// Commits everything that a later owner must know.
     fn commit_state(&mut self) {
         self.commit_base(self.retained.base_boundary());
     }
 
-    /// As [`commit_state`](Self::commit_state), with a base that is to rise.
+    /// Commits like [`commit_state`](Self::commit_state), with a higher base.
     fn commit_base(&mut self, base: Boundary) {
         self.store.durable.outgoing = Some(self.outgoing_from(base.position));
         self.store.durable.base_digest = base.digest;
         self.store.commit();
     }
 
-    /// The watermarks of the stream that is sent, with this base.
+    /// The watermarks of the outgoing stream, with this base.
     fn outgoing_from(&self, base: Position) -> Outgoing {
         let (stream, acked, tail) =
             (self.retained.stream(), self.retained.acked(), self.retained.tail());
-        // `Retained` keeps base ≤ acked ≤ tail.
+        // `Retained` ensures base ≤ acked ≤ tail, so `found` succeeds.
         Outgoing::found(stream, base, acked, tail).unwrap_or_else(|| Outgoing::new(stream))
     }
 
-    /// The view of the stream that is sent.
+    /// The view of the outgoing stream.
     fn sender_view(&self) -> SenderView {
         SenderView::of(self.store.durable.epoch, &self.outgoing_from(self.retained.base()))
     }
 
-    /// The view of the stream that is received.
+    /// The view of the received stream.
     fn receiver_view(&self) -> ReceiverView {
         let DurableState { epoch, acked_offset, skip, .. } = self.store.durable;
         ReceiverView::of(epoch, acked_offset, self.inbox.incoming(), skip)
     }
 
-    /// Appends a message and publishes it; its record acknowledges, too.
+    /// Appends a message and publishes it. Its record carries an acknowledgement, too.
     #[inline(always)]
     pub(crate) fn send(&mut self, parts: &[&[u8]]) -> Result<Position, SendFault> {
         self.send_with(len_of(parts), |room| join(parts, room))
     }
 
-    /// As [`send`](Self::send), for `len` bytes, every one of which `fill` writes. It is called
-    /// only if there is room.
+    /// Sends like [`send`](Self::send) a message of `len` bytes, every one of which `fill` writes.
+    /// `fill` is called only if there is room.
     #[inline(always)]
     pub(crate) fn send_with(
         &mut self,
@@ -291,7 +299,7 @@ impl LinkState {
         self.append(len_of(parts), |room| join(parts, room), carries)
     }
 
-    /// Publishes the open batch, all at once.
+    /// Publishes all messages of the open batch at once.
     #[inline(always)]
     pub(crate) fn publish(&mut self) {
         self.retained.publish();
@@ -301,24 +309,25 @@ impl LinkState {
         }
     }
 
-    /// Prepares for the next message, once the peer was notified of the last.
+    /// Prepares ring memory for the next message. Callers do so after they have notified the peer
+    /// of the last one.
     #[inline]
     pub(crate) fn prepare_ahead(&mut self) {
         self.retained.prepare_ahead();
     }
 
-    /// Drops the open batch.
+    /// Discards the open batch.
     pub(crate) fn abort(&mut self) {
         self.attachment.acked_by_batch = None;
         self.retained.abort();
     }
 
-    /// The carrier of the ack of this side, as of a message that is no reply.
+    /// Returns the carrier of this end's acknowledgement for a message that is no reply.
     ///
-    /// While the peer reads this memory, the acked offset lies in the consumed record, whatever
-    /// moved it (SPEC 16.5). Each ack stores it there first, and each reply before it returns. That
-    /// of a skip or a recovery was stored by [`flow`](Self::flow), before the connection became
-    /// active.
+    /// While the peer reads this end's memory, the consumed record contains the acked offset,
+    /// whatever changed it (SPEC 16.5). Each ack stores the offset there first, and each reply
+    /// before it returns. [`flow`](Self::flow) stored the offset of a skip or a recovery before the
+    /// connection became active.
     #[inline(always)]
     fn ack_carrier(&self) -> AckCarrier {
         if self.is_shared() {
@@ -346,7 +355,8 @@ impl LinkState {
         self.append_any(len, fill, carries)
     }
 
-    /// As [`append`](Self::append), for any record, and after trimming if there is no room.
+    /// Appends any kind of record like [`append`](Self::append); if there is no room, it trims
+    /// first.
     #[inline(never)]
     fn append_any(
         &mut self,
@@ -359,12 +369,12 @@ impl LinkState {
             AckCarrier::ConsumedRecord => (self.store.durable.acked_offset, true),
         };
         loop {
-            // A short compact record is one of the places.
+            // A short compact record is among the places that `place` may return.
             match self.retained.place(len, may_be_compact) {
                 Ok(place) => {
                     let end = self.retained.append_placed(place, len, fill, ack);
                     if !may_be_compact {
-                        // The record carries the ack on the present connection.
+                        // The record carries the acknowledgement on the present connection.
                         let acked = self.attachment.active.and(ack).map(|ack| ack.position);
                         self.attachment.acked_by_batch = acked.or(self.attachment.acked_by_batch);
                     }
@@ -381,8 +391,8 @@ impl LinkState {
     /// Frees the acknowledged records, in one commit; `false` if there are none.
     fn trim(&mut self) -> bool {
         let Some(base) = self.retained.trim_to() else { return false };
-        // `durable.acked_offset` is up to date, so what a freed reply had committed is now in the
-        // state.
+        // `durable.acked_offset` is up to date, so an acked offset that only a freed reply
+        // contained is now in the state.
         if !seeded_fault("link_base_not_committed") {
             self.commit_base(base);
         }
@@ -390,32 +400,33 @@ impl LinkState {
         true
     }
 
-    /// How far the peer has acknowledged, as far as is known.
+    /// The position up to which the peer is known to have acknowledged.
     #[inline]
     pub(crate) fn acked(&self) -> Position {
         self.retained.acked()
     }
 
-    /// The end of what was sent.
+    /// The position at which the sent messages end.
     #[inline]
     pub(crate) fn tail(&self) -> Position {
         self.retained.tail()
     }
 
-    /// The stream that is sent, and the end of what was sent.
+    /// The id of the outgoing stream, and the position at which the sent messages end.
     pub(crate) fn sent_to(&self) -> (StreamId, Position) {
         (self.retained.stream(), self.retained.tail())
     }
 
-    /// How far this side has acknowledged; `None` before any stream of this epoch is known.
+    /// The acked offset of this end as a receiver; `None` before any stream of this epoch is known.
     pub(crate) fn acked_offset(&self) -> Option<AckedOffset> {
         self.store.durable.acked_offset
     }
 
-    /// Delivers the next message, if there is one: `take` gets its bytes, its id and its attempt.
+    /// Delivers the next message, if there is one: `take` gets its bytes, its id and its delivery
+    /// count.
     ///
-    /// The attempt is 1 the first time, and one more for each earlier owner that was delivered the
-    /// message and did not acknowledge it.
+    /// The delivery count is 1, plus one for each earlier owner that was delivered the message and
+    /// did not acknowledge it.
     #[inline(always)]
     pub(crate) fn offer<B>(
         &mut self,
@@ -423,7 +434,7 @@ impl LinkState {
     ) -> Option<B> {
         let stream = self.inbox.stream()?;
         let Next { start, end, payload } = self.inbox.next()?;
-        // Before `take`: the message may be what crashes its receiver.
+        // The delivery is noted before `take` runs, because the message may crash its receiver.
         let is_late = seeded_fault("link_read_before_noted");
         if !is_late {
             self.store.consumed.note_delivered(stream.0.get(), end.0);
@@ -437,10 +448,11 @@ impl LinkState {
     }
 
     /// Delivers the next message straight from the peer's memory, as
-    /// [`pull_present`](Self::pull_present) and [`offer`](Self::offer) would. With `None` nothing
-    /// changed, and those two may still find a message.
+    /// [`pull_present`](Self::pull_present) and [`offer`](Self::offer) would do together. `None`:
+    /// nothing changed, and those two may still find a message.
     ///
-    /// `is_behind`: more messages are likely to lie there, as for [`prefetch`](Self::prefetch).
+    /// `is_behind`: more messages are likely to follow in the peer's memory, so
+    /// [`prefetch`](Self::prefetch) pays.
     ///
     /// ```text
     ///   inbox empty ─ a short compact record ─ copied ─ crc ─ same stream? ─▶ in flight, delivered
@@ -448,7 +460,7 @@ impl LinkState {
     ///                          pull_present, offer: they find it, or what is wrong
     /// ```
     #[inline(always)]
-    pub(crate) fn offer_fast_path(&mut self, is_behind: bool) -> Option<Delivered<'_>> {
+    pub(crate) fn offer_short(&mut self, is_behind: bool) -> Option<Delivered<'_>> {
         let stream = self.inbox.stream()?;
         let memory = present(&mut self.peer_memory, &self.attachment)?;
         let may_read = self.attachment.acks_from.is_some() && memory.fault.is_none();
@@ -472,26 +484,26 @@ impl LinkState {
         Some(Delivered { bytes, token: DeliveryId { start, stream, end }, attempt })
     }
 
-    /// Whether there is a message that was not delivered.
+    /// Whether the inbox has a message that was not delivered.
     #[inline]
     pub(crate) fn has_next(&self) -> bool {
         !self.inbox.is_drained()
     }
 
-    /// Delivers every message again that is not acknowledged.
+    /// Makes every unacknowledged message be delivered again.
     pub(crate) fn rewind(&mut self) {
         self.inbox.rewind();
     }
 
-    /// Delivers the last delivered message again, as the next one.
+    /// Makes the last delivered message be delivered again, as the next one.
     pub(crate) fn undeliver(&mut self) {
         self.inbox.undeliver();
     }
 
-    /// Acknowledges a message and all before it.
+    /// Acknowledges the message of `token` and all before it.
     #[inline(always)]
     pub(crate) fn ack_to(&mut self, token: &DeliveryId) -> Result<(), AckFault> {
-        // The fields are passed one by one, so that they need not be assembled in memory.
+        // The fields are passed one by one, so that the compiler need not assemble them in memory.
         let Some(digest) = self.inbox.digest_at(token.stream, token.end) else {
             return Err(self.not_acked(token));
         };
@@ -507,7 +519,7 @@ impl LinkState {
     }
 
     /// As [`ack_last_delivered`](Self::ack_last_delivered), for a message that
-    /// [`offer_fast_path`](Self::offer_fast_path) just delivered.
+    /// [`offer_short`](Self::offer_short) just delivered.
     #[inline(always)]
     pub(crate) fn ack_in_flight(&mut self) {
         if let Some(acked_offset) = self.inbox.in_flight() {
@@ -537,7 +549,7 @@ impl LinkState {
         if seeded_fault("link_reply_in_two_steps") {
             self.store.consume(acked_offset);
         }
-        // Never a compact record: this very record stores the acked offset.
+        // A reply is never a compact record, because its own record stores the acked offset.
         let carries = match seeded_fault("link_compact_of_reply") {
             true => AckCarrier::ConsumedRecord,
             false => AckCarrier::Message(Some(acked_offset)),
@@ -547,13 +559,14 @@ impl LinkState {
             .map_err(ReplyFault::Send)?;
         self.consumed(acked_offset);
         if self.peer_memory.is_some() {
-            // The peer may wait for room and not read the reply.
+            // The peer may wait for room, without reading the reply: the consumed record shows the
+            // acknowledgement.
             self.store.consume(acked_offset);
         }
         Ok(end)
     }
 
-    /// Why a message that is not here cannot be acknowledged.
+    /// The reason why a message that is not in the inbox cannot be acknowledged.
     #[cold]
     fn not_acked(&self, token: &DeliveryId) -> AckFault {
         let is_consumed =
@@ -569,10 +582,10 @@ impl LinkState {
 
     /// Takes the next message of the present connection out of the peer's memory.
     ///
-    /// `false` if there is none, or the connection is over a socket.
+    /// `false` if no message has arrived, or the connection uses the socket.
     ///
     /// # Errors
-    /// The connection is over: the caller calls [`ended`](Self::ended).
+    /// The connection has ended: the caller calls [`ended`](Self::ended).
     #[inline(always)]
     pub(crate) fn pull_present(&mut self) -> Result<bool, End> {
         let Some(stream) = self.inbox.stream() else { return Ok(false) };
@@ -589,7 +602,7 @@ impl LinkState {
         }
     }
 
-    /// Prefetches the peer's next records, for a receiver that lags behind.
+    /// Prefetches the peer's next records, for a receiver that is behind its sender.
     #[inline]
     pub(crate) fn prefetch(&self) {
         if let Some((memory, at)) = self.next_pulled() {
@@ -597,8 +610,8 @@ impl LinkState {
         }
     }
 
-    /// Polls how far the peer has consumed, in its memory; `true` if it is further, and there may
-    /// be room.
+    /// Reads the peer's acked offset in its memory; `true` if it has risen, so that there may be
+    /// room.
     #[inline]
     pub(crate) fn poll_acked(&mut self) -> bool {
         let (stream, acked) = (self.retained.stream(), self.retained.acked());
@@ -613,7 +626,8 @@ impl LinkState {
         self.retained.acked() > acked
     }
 
-    /// Applies the ack of a record at `at`, if it is of our stream and of the present connection.
+    /// Applies the acknowledgement in the record at `at`, if it refers to our present stream and to
+    /// the present connection.
     #[inline]
     fn on_record_ack(&mut self, at: Position, ack: Ack) -> Result<(), End> {
         let stream = self.retained.stream();
@@ -627,15 +641,15 @@ impl LinkState {
     #[inline]
     fn on_ack(&mut self, stream: StreamId, position: Position) -> Result<(), End> {
         if stream != self.retained.stream() {
-            // From before an epoch or a loss.
+            // The acknowledgement is from before an epoch or a loss.
             return Ok(());
         }
         let acked = self.retained.acknowledged(position);
         acked.map_err(|_| End::violation(Violation::AckBeyondTail(position.0)))
     }
 
-    /// The present connection's memory and the position of the next record there, if it may be
-    /// read.
+    /// The peer's memory on the present connection, and the position of the next record there;
+    /// `None` if the memory must not be read.
     #[inline]
     fn next_pulled(&self) -> Option<(&PeerMemory, Position)> {
         self.attachment.acks_from?;
@@ -644,11 +658,11 @@ impl LinkState {
         Some((memory, self.inbox.received()))
     }
 
-    /// Declares that this side is about to sleep until there is a record, room, or either, and
-    /// polls once more.
+    /// Announces to the peer that this end is about to sleep until there is a record, room, or
+    /// either, and polls once more.
     ///
-    /// `false`: there is something, and this side is declared awake for both. `true`: the peer
-    /// notifies once for each.
+    /// `false`: there is a record or room, and this end is announced awake for both. `true`: the
+    /// peer notifies once for each.
     pub(crate) fn prepare_sleep(&mut self, for_records: bool, for_room: bool) -> bool {
         if self.peer_memory.is_none() {
             return true;
@@ -663,14 +677,14 @@ impl LinkState {
         true
     }
 
-    /// Declares that this side is awake.
+    /// Announces to the peer that this end is awake.
     pub(crate) fn cancel_sleep(&mut self) {
         if self.peer_memory.is_some() {
             self.store.disarm();
         }
     }
 
-    /// Whether records of the present connection are read from memory.
+    /// Whether records of the present connection are read in the peer's memory.
     #[inline]
     pub(crate) fn is_shared(&self) -> bool {
         let active = self.attachment.active;
@@ -683,13 +697,14 @@ impl LinkState {
         self.peer_memory.as_ref().is_some_and(|memory| memory.fault.is_some())
     }
 
-    /// Whether [`pull_present`](Self::pull_present) will find a message, or an end: loads one word.
+    /// Whether [`pull_present`](Self::pull_present) will find a message, or an end; loads one word.
     #[inline]
     pub(crate) fn is_pull_ready(&self) -> bool {
         self.next_pulled().is_some_and(|(memory, at)| memory.is_ready(at))
     }
 
-    /// Loads that word while `goes_on` returns true; whether there is something.
+    /// Loads the word of [`is_pull_ready`](Self::is_pull_ready) while `goes_on` returns true;
+    /// returns whether there is a message or an end.
     #[inline]
     pub(crate) fn watch(&self, mut goes_on: impl FnMut() -> bool) -> bool {
         let Some((memory, at)) = self.next_pulled() else { return false };
@@ -701,10 +716,10 @@ impl LinkState {
         false
     }
 
-    /// Whether the peer sleeps and must be notified of what was published or consumed since the
+    /// Whether the peer sleeps, and must be notified of what was published or consumed since the
     /// last call.
     ///
-    /// If true, the caller MUST notify it: it is returned once for each sleep.
+    /// If true, the caller MUST notify the peer: true is returned only once for each sleep.
     #[inline]
     pub(crate) fn is_doorbell_due(&mut self) -> bool {
         let (tail, consumed) = (self.retained.tail(), self.inbox.consumed());
@@ -713,10 +728,10 @@ impl LinkState {
         memory.is_notify_due(tail, consumed)
     }
 
-    /// Whether records are read from memory, none is there, and the peer knows how far was
-    /// consumed.
+    /// Whether records are read in the peer's memory, none has arrived, and the peer knows this
+    /// end's acked offset.
     ///
-    /// Then all that is left is to poll for the next record.
+    /// Then only polling for the next record is left to do.
     #[inline]
     pub(crate) fn is_caught_up(&self) -> bool {
         let Some((memory, at)) = self.next_pulled() else { return false };
@@ -724,8 +739,8 @@ impl LinkState {
         !self.has_next() && is_notified && !memory.is_ready(at)
     }
 
-    /// When to call [`is_doorbell_due`](Self::is_doorbell_due) for what was consumed: as an ACK is
-    /// due over a socket.
+    /// When to call [`is_doorbell_due`](Self::is_doorbell_due) because of acknowledgements: at the
+    /// times at which an ACK would be due over a socket.
     #[inline]
     pub(crate) fn notify_due(&self) -> NotifyDue {
         let Some((memory, _)) = self.next_pulled() else { return NotifyDue::Never };
@@ -741,12 +756,11 @@ impl LinkState {
         if memory.is_room_awaited() { NotifyDue::Drained } else { NotifyDue::Idle }
     }
 
-    /// Takes every complete frame and record from `input`, and adds to `received` what became of
-    /// them.
+    /// Handles every complete frame and record in `input`, and adds the results to `received`.
     ///
     /// # Errors
-    /// The connection is over: its last frames may be sent, then the driver closes it. Everything
-    /// that came before the end is kept, and in `received`.
+    /// The connection has ended: the driver sends its last frames if possible, and closes it.
+    /// Everything that arrived before the end is kept, and counted in `received`.
     pub(crate) fn receive_into(
         &mut self,
         conn: &mut Conn,
@@ -764,7 +778,7 @@ impl LinkState {
         Ok(())
     }
 
-    /// Takes one frame or record; `false` if none is complete.
+    /// Handles one frame or record; `false` if none is complete.
     fn receive_one(
         &mut self,
         conn: &mut Conn,
@@ -801,7 +815,7 @@ impl LinkState {
             return Err(End::violation(Violation::OutOfPlace("a record")));
         };
         if self.attachment.active != Some(conn.id()) {
-            // Only the present connection moves anything.
+            // Records of any connection but the present one are refused.
             return Err(End::Replaced);
         }
         match self.inbox.take_record(input, &window, first)? {
@@ -854,12 +868,13 @@ impl LinkState {
     pub(crate) fn is_ack_due(&self, conn: &Conn, idle: bool) -> bool {
         let is_present = self.attachment.active == Some(conn.id());
         if !is_present || self.acked_offset().is_none() || conn.is_shared() {
-            // In shared memory the peer reads it itself.
+            // Over shared memory the peer reads the acked offset itself.
             return false;
         }
         let Some(window) = conn.window() else { return false };
         let drained = (idle || conn.is_ack_due) && !seeded_fault("link_ack_waits");
-        // A large message takes one slot of the ring, so its bytes of the slab count as well.
+        // A message in the slab takes only one slot of the ring, so its bytes in the slab count as
+        // well.
         let slab =
             self.inbox.slab_unacked() > window.slab_bytes / 4 && !seeded_fault("link_ack_waits");
         let (acked, consumed) = (self.attachment.acked, self.inbox.consumed());
@@ -867,7 +882,7 @@ impl LinkState {
     }
 
     /// Queues an ACK frame, if one is due. `idle`: the application is about to wait, so no record
-    /// will carry it.
+    /// will carry the acknowledgement.
     pub(crate) fn acknowledge(&mut self, conn: &mut Conn, idle: bool) {
         if !self.is_ack_due(conn, idle) {
             return;
@@ -881,8 +896,8 @@ impl LinkState {
         conn.push_frame(&Frame::Ack { stream: acked_offset.stream, consumed });
     }
 
-    /// Queues LEAVE; both sides keep everything. Once nothing is to be sent any more, the
-    /// connection can be closed.
+    /// Queues LEAVE; both ends keep their unacknowledged messages. Once everything is written, the
+    /// driver can close the connection.
     ///
     /// LEAVE says that all records were sent. While some are unsent it is not queued, and a peer
     /// whose connection is then closed waits for this side's return.
@@ -902,37 +917,37 @@ impl LinkState {
         conn.has_outgoing(&self.retained)
     }
 
-    /// Whether records went over this connection, and another replaced it or an epoch ended it.
+    /// Whether the connection carried records, and another connection replaced it or an epoch ended
+    /// it.
     ///
-    /// Its driver must end it, because nothing more may be sent on it.
+    /// The driver must then end the connection, because nothing more may be sent on it.
     #[inline]
     pub(crate) fn is_replaced(&self, conn: &Conn) -> bool {
         conn.cursor.is_some() && self.attachment.active != Some(conn.id())
     }
 
-    /// How many bytes of the ring are not written yet. A BLOB takes few of them, however long it
-    /// is.
+    /// Number of ring bytes that are not written yet. A BLOB counts only with its ring record,
+    /// however long its message is.
     #[inline]
     pub(crate) fn unsent_bytes(&self, conn: &Conn) -> u64 {
         conn.unsent_bytes(&self.retained)
     }
 
-    /// Whether everything up to `tail` is written, or the peer reads it in memory and knows that it
-    /// may.
+    /// Whether everything up to `tail` is written, or the peer may read it in memory and knows so.
     pub(crate) fn has_sent(&self, conn: &Conn, tail: Position) -> bool {
         conn.has_sent(&self.retained, tail)
     }
 
-    /// The place of the next byte to write; it is another place once anything was written.
+    /// Identifies the next byte to write; the value changes with each byte written.
     pub(crate) fn next_outgoing(&self, conn: &Conn) -> (usize, usize, Option<SendCursor>) {
         conn.next_outgoing(&self.retained)
     }
 
-    /// Fills `slices` with the next bytes to write, at most about `bytes_max`; returns how many
-    /// are used.
+    /// Fills `slices` with the next bytes to write, at most about `bytes_max`; returns the number
+    /// of slices used.
     ///
     /// # Errors
-    /// The connection is over.
+    /// The connection has to be closed.
     pub(crate) fn outgoing<'a>(
         &'a self,
         conn: &'a Conn,
@@ -942,20 +957,20 @@ impl LinkState {
         conn.outgoing(&self.retained, self.is_replaced(conn), bytes_max, slices)
     }
 
-    /// Moves on by `bytes` that were written.
+    /// Advances by `bytes`, which were written.
     ///
     /// # Errors
-    /// The connection is over.
+    /// The connection has to be closed.
     pub(crate) fn sent(&self, conn: &mut Conn, bytes: usize) -> Result<(), End> {
         conn.sent(&self.retained, bytes)
     }
 
-    /// The epoch of both sides, or the one they will be in.
+    /// The epoch of this end, which the peer will adopt if its own is lower.
     pub(crate) fn epoch(&self) -> u64 {
         self.store.durable.epoch.0
     }
 
-    /// Whether records flow.
+    /// Whether a connection carries records.
     #[inline]
     pub(crate) fn is_active(&self) -> bool {
         self.attachment.active.is_some()
@@ -966,17 +981,17 @@ impl LinkState {
         self.attachment.is_fenced
     }
 
-    /// Whether all bytes are kept until an operator decides.
+    /// Whether the link is in quarantine: all bytes are kept until an operator decides.
     pub(crate) fn is_quarantined(&self) -> bool {
         self.store.durable.quarantine.is_some()
     }
 
-    /// Which store this is.
+    /// The identity of the store, and the number of this owner.
     pub(crate) fn provenance(&self) -> Provenance {
         self.store.provenance()
     }
 
-    /// The login data of the peer's application.
+    /// The login data from the peer's application.
     pub(crate) fn login(&self) -> &[u8] {
         &self.attachment.login
     }
@@ -984,13 +999,13 @@ impl LinkState {
     /// Whether the peer closed its end in good order, and every message that it had sent was
     /// delivered.
     ///
-    /// If a later connection has brought more, the peer has not finished.
+    /// If a later connection has brought more messages, the peer has not finished.
     pub(crate) fn has_finished(&self) -> bool {
         let received = (self.inbox.stream(), self.inbox.received());
         self.attachment.finished_at == Some(received) && !self.has_next()
     }
 
-    /// As [`has_finished`](Self::has_finished), and true only once for each time that the peer
+    /// Returns [`has_finished`](Self::has_finished), but true only once for each time that the peer
     /// closed its end.
     pub(crate) fn take_finished(&mut self) -> bool {
         let has_finished = self.has_finished();
@@ -1015,12 +1030,13 @@ impl LinkState {
         self.store.durable.reports()
     }
 
-    /// How many reports found no room.
+    /// Number of reports that were dropped because the state had no room for them.
     pub(crate) fn reports_dropped(&self) -> u64 {
         self.store.durable.reports_dropped
     }
 
-    /// Forgets the reports that `is_seen` selects, and `dropped` of those that found no room.
+    /// Removes the reports that `is_seen` selects, and subtracts `dropped` from the number of
+    /// dropped reports.
     pub(crate) fn reports_seen(&mut self, is_seen: impl FnMut(&Report) -> bool, dropped: u64) {
         let before = (self.reports().len(), self.reports_dropped());
         self.store.durable.forget_reports(is_seen, dropped);
@@ -1038,7 +1054,7 @@ fn sync_files(files: &[(&FileHandle, Closing)]) -> io::Result<()> {
     }
 }
 
-/// The peer's memory, if its connection is the present one.
+/// The peer's memory, if the present connection reads it.
 #[inline]
 fn present<'a>(
     memory: &'a mut Option<PeerMemory>,
@@ -1047,31 +1063,31 @@ fn present<'a>(
     memory.as_mut().filter(|memory| attachment.active == Some(memory.conn))
 }
 
-/// The delivery attempt of the message that begins at `start`.
+/// The delivery count of the message that begins at `start`.
 #[inline(always)]
 fn attempt(durable: &DurableState, start: Position) -> u32 {
     let before = durable.delivered().iter().filter(|delivered| **delivered > start).count();
     u32::try_from(1 + before).unwrap_or(u32::MAX)
 }
 
-/// The carrier of the ack of this side, as of a message that it sends.
+/// The carrier of this end's acknowledgement when it sends a message.
 #[derive(Clone, Copy, Debug)]
 enum AckCarrier {
-    /// The record of the message. That of a reply also stores the acked offset (SPEC 12.5).
+    /// The record of the message. The record of a reply also stores the acked offset (SPEC 12.5).
     Message(Option<AckedOffset>),
-    /// The consumed record, which the peer reads: the message can be a compact record.
+    /// The consumed record, which the peer reads, so that the message can be a compact record.
     ConsumedRecord,
 }
 
-/// A message that was delivered, in the inbox.
+/// A message that was delivered, and is still in the inbox.
 pub(crate) struct Delivered<'a> {
     pub(crate) bytes: &'a [u8],
     pub(crate) token: DeliveryId,
-    /// As [`offer`](LinkState::offer) says.
+    /// The delivery count, as for [`offer`](LinkState::offer).
     pub(crate) attempt: u32,
 }
 
-/// Names a delivered message.
+/// Identifies a delivered message by its stream and its positions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct DeliveryId {
     pub(crate) start: Position,
@@ -1079,65 +1095,66 @@ pub(crate) struct DeliveryId {
     pub(crate) end: Position,
 }
 
-/// The effect of the bytes that had arrived.
+/// The effect of the bytes that arrived on a connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Received {
-    /// The connection became the present one.
+    /// Whether the connection became the present one.
     pub(crate) activated: bool,
-    /// There are new messages, or room.
+    /// Whether there are new messages, or an acknowledgement has freed room.
     pub(crate) has_progress: bool,
-    /// The incomplete frame or record needs this many bytes.
+    /// Total length in bytes of the incomplete frame or record at the end of the input.
     pub(crate) needed: usize,
 }
 
-/// When to notify a peer that sleeps of what was consumed.
+/// When to notify a sleeping peer of this end's acknowledgements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NotifyDue {
-    /// The peer was notified of everything.
+    /// The peer was notified of every acknowledgement.
     Never,
     /// When the application is about to wait.
     Idle,
-    /// When the inbox is drained: the peer was seen to wait for room, or for acknowledgements.
+    /// When the inbox is drained, because the peer waits for room or acknowledgements.
     Drained,
     Now,
 }
 
-/// A message was not taken; nothing changed.
+/// Reason why a message was not sent; nothing changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SendFault {
-    /// As much as may be kept is unacknowledged.
+    /// The ring or slab is full of unacknowledged messages.
     Full,
-    /// The message never fits.
+    /// The message is too long for the ring and the slab.
     TooLarge {
-        /// The length in bytes of the largest that does.
+        /// The length in bytes of the longest message that fits.
         max: usize,
     },
     /// The open batch would take more than half the ring.
     BatchFull,
-    /// The link takes no messages: it is in quarantine, or fenced.
+    /// The link accepts no messages: it is in quarantine, or fenced.
     Stopped,
 }
 
-/// A message was not acknowledged, and will be delivered again if the link still has it.
+/// Reason why a message was not acknowledged. It will be delivered again if the link still has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AckFault {
-    /// A later message was acknowledged, and this one with it.
+    /// A later message was already acknowledged, which acknowledged this message too.
     Consumed,
-    /// Its epoch is over, or the streams were reconciled anew and it will be delivered again.
+    /// The message's epoch is over. Or the streams were reconciled again, and the message will be
+    /// delivered again.
     Stale,
 }
 
-/// A reply was not sent, and its request not acknowledged.
+/// Reason why a reply was not sent, and its request not acknowledged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ReplyFault {
     Ack(AckFault),
     Send(SendFault),
 }
 
-/// The contents of a store contradict themselves.
+/// The contents of a store contradict each other.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Damage {
-    /// The state contradicts itself, or the ring.
+    /// The state contradicts itself, or contradicts the ring.
     #[error(transparent)]
     State(#[from] FileFault),
     /// A published record is damaged.
@@ -1145,7 +1162,7 @@ pub(crate) enum Damage {
     Ring(#[from] RingDamage),
 }
 
-/// Set in the first word of every record, and of no frame.
+/// A bit that is set in the first word of every record, and of no frame.
 const COMMITTED: u64 = 1;
 /// From this number of files on, their file system is synced as a whole.
 const SYNCED_TOGETHER_MIN: usize = 64;

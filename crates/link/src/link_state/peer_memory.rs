@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The peer's memory of a link, mapped read-only: its records, its acks and its sleepers (SPEC 16).
+//! The peer's memory of a link, mapped read-only: its records, its acknowledgements and its
+//! sleepers (SPEC 16).
 //!
 //! ```text
 //!   descriptor ─▶ our own user's? ─▶ sealed memfd: mapped                      ─▶ PeerMapping
@@ -12,9 +13,9 @@
 //!            asleep_records, asleep_room ─▶ notify?
 //! ```
 //!
-//! A record takes one of these paths. The first one is that of nearly all messages while two
-//! processes exchange them in step; an invalid compact record falls through to the second, which
-//! says what is wrong.
+//! A record takes one of the following paths. Nearly all messages take the first path while two
+//! processes exchange them in step. An invalid compact record falls through to the second path,
+//! which finds the fault.
 //!
 //! ```text
 //!   header ─ check ─▶ compact, short ─▶ into the log, with the tag for the crc ─▶ crc
@@ -23,8 +24,8 @@
 //!                  └▶ BLOB           ─▶ the record, its bytes of the slab     ─▶ blob_crc
 //! ```
 //!
-//! If a side cannot map the memory, or finds another store than ATTACH named, the connection uses
-//! the socket: this is no violation. Nothing here waits, and nothing here writes to the peer's
+//! If an end cannot map the peer's memory, or finds another store than ATTACH named, the connection
+//! uses the socket: that is no violation. No function of this file blocks, or writes to the peer's
 //! memory.
 //!
 //! # Invariants
@@ -38,6 +39,7 @@ use std::cell::UnsafeCell;
 use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
 use partywall_layout::link::compact;
@@ -59,47 +61,48 @@ use super::inbox::{Arrived, Entry, HEADER, Inbox, LOGGED_MAX, Log, Stored, as_us
 use crate::protocol::frame::{Attach, Window};
 use crate::store::slots::consumed_of;
 
-/// A peer's memory, mapped and not yet read.
+/// A peer's memory, which is mapped but not yet read.
 pub(crate) struct PeerMapping {
     memory: PeerMem,
     bytes: u64,
-    /// The view of a file, which its owner could truncate; none for a sealed memfd.
+    /// The guarded view of a file, which its owner could truncate; `None` for a sealed memfd.
     view: Option<Arc<View>>,
 }
 
-/// Why the memory of a peer is not mapped.
+/// Reason why the memory of a peer is not mapped.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum PeerMappingError {
-    /// Another user owns it, and could write to it.
+    /// Another user owns the memory, and could write to it.
     #[error("the peer's memory belongs to user {owner}, this process runs as {user}")]
     NotOurs {
-        /// The user that owns it.
+        /// The user id of the owner.
         owner: u32,
-        /// The user of this process.
+        /// The effective user id of this process.
         user: u32,
     },
-    /// It is neither file nor memfd, or its size is not that of a link's memory.
+    /// The descriptor is neither that of a file nor of a memfd, or its size is not that of a link's
+    /// memory.
     #[error("the peer's memory has {size} bytes, where {PARTS_OFFSET} to {limit} are taken")]
     Size {
-        /// In bytes; 0 if it is no file.
+        /// The size in bytes; 0 if it is no file.
         size: u64,
-        /// In bytes.
+        /// The largest accepted size in bytes.
         limit: u64,
     },
-    /// The system refused to map it.
+    /// The system refused to map the memory.
     #[error("the peer's memory cannot be mapped: {0}")]
     Map(#[from] std::io::Error),
-    /// The memfd does not fulfil the rules for one.
+    /// The memfd lacks a property that the rules for memfds require.
     #[error(transparent)]
     Memfd(#[from] MapError),
-    /// The table of guarded mappings is full.
+    /// The table of guarded mappings is full, so the file cannot be mapped safely.
     #[error(transparent)]
     Unguarded(#[from] TableFull),
 }
 
 impl PeerMapping {
-    /// Maps the memory behind a peer's descriptor, up to `limit` bytes. The descriptor may be
-    /// closed afterwards.
+    /// Maps the memory behind a peer's descriptor, up to `limit` bytes. The caller may close the
+    /// descriptor afterwards.
     pub(crate) fn map(descriptor: BorrowedFd<'_>, limit: u64) -> Result<Self, PeerMappingError> {
         let FileStat { owner, is_regular, size, .. } = FileStat::of(descriptor)?;
         if owner != own_euid() {
@@ -111,7 +114,7 @@ impl PeerMapping {
         }
         match map_memory(descriptor, size, limit) {
             Ok(memory) => return Ok(Self { memory, bytes: size, view: None }),
-            // It is a file: no memfd, or one without seals.
+            // The descriptor is not a memfd, or lacks seals: it is mapped as a file.
             Err(MapError::NotMemfd { .. } | MapError::MissingSeals { .. }) => {}
             Err(fault) => return Err(fault.into()),
         }
@@ -122,9 +125,10 @@ impl PeerMapping {
         Ok(Self { memory, bytes: size, view: Some(view) })
     }
 
-    /// Its parts for the connection `conn`, if this is the store that `attach` names.
+    /// Splits the mapping into the parts that connection `conn` reads; `None` unless it is the
+    /// store that `attach` names.
     pub(super) fn parts(self, attach: &Attach, conn: ConnId) -> Option<PeerMemory> {
-        // Copied once, then checked, then used.
+        // The header is copied once, then checked, then used.
         let mut page = vec![0; usize::try_from(PAGE_BYTES).ok()?];
         self.memory.copy(0, &mut page);
         let (header, geometry) = header::check(&page, self.bytes, None).ok()?;
@@ -148,7 +152,8 @@ impl PeerMapping {
             ring: self.memory.part(geometry.ring_offset, geometry.ring.bytes())?,
             slab: self.memory.part(geometry.slab_offset, geometry.slab_bytes)?,
             ring_size: geometry.ring,
-            view: self.view,
+            damage: self.view.as_ref().map_or(&UNDAMAGED, |view| view.0.damage()),
+            _view: self.view,
         })
     }
 }
@@ -164,13 +169,13 @@ impl fmt::Debug for PeerMapping {
 #[derive(Debug)]
 pub(super) struct PeerMemory {
     pub(super) conn: ConnId,
-    /// The most that the peer may have sent and not had acknowledged.
+    /// The maximum that the peer may have sent without an acknowledgement.
     pub(super) window: Window,
-    /// A violation found where it could not be returned.
+    /// A violation that was found where no error could be returned; the next pull returns it.
     pub(super) fault: Option<End>,
-    /// The peer's sleeper was checked after our records up to here were published.
+    /// The end of our published records when the peer's sleeper was last checked.
     notified_tail: Position,
-    /// The peer's sleeper was checked after we had consumed up to here.
+    /// The position up to which we had consumed when the peer's sleeper was last checked.
     pub(super) notified_consumed: Position,
     records: Waker,
     room: Waker,
@@ -180,17 +185,28 @@ pub(super) struct PeerMemory {
     ring: PeerMem,
     slab: PeerMem,
     ring_size: RingSize,
-    view: Option<Arc<View>>,
+    /// Set once zeros replaced a truncated part. A sealed memfd cannot be truncated.
+    damage: &'static AtomicBool,
+    /// Keeps that flag for this memory.
+    _view: Option<Arc<View>>,
 }
 
-/// A compact record whose message is in the log.
+/// A compact record whose message was copied into the log.
 #[derive(Clone, Copy)]
 pub(super) struct ShortCompact {
     pub(super) end: Position,
     pub(super) footprint: u64,
     pub(super) digest: RecordDigest,
-    /// The message in the log.
+    /// The place of the message in the log.
     pub(super) entry: Entry,
+}
+
+/// A compact record whose bytes were copied and checked.
+#[derive(Clone, Copy)]
+pub(crate) struct Sealed {
+    pub(super) end: Position,
+    pub(super) footprint: u64,
+    pub(super) digest: RecordDigest,
 }
 
 /// The result of one step in the peer's ring.
@@ -198,27 +214,28 @@ pub(super) struct ShortCompact {
 pub(super) enum Pulled {
     /// The next record is not published yet.
     Nothing,
-    /// A message, now in the inbox.
+    /// A message was taken, and is now in the inbox.
     Message,
-    /// A message, now in the inbox, whose record at this position carries an ack.
+    /// A message was taken, and is now in the inbox; its record at this position carries an
+    /// acknowledgement.
     WithAck(Position, Ack),
 }
 
-/// A record, copied and checked.
+/// A record that was copied and checked.
 #[derive(Debug)]
 struct Copied {
     ack: Ack,
     footprint: u64,
-    /// None for a PAD.
+    /// The message of the record; `None` for a PAD.
     message: Option<Arrived>,
 }
 
 impl PeerMemory {
-    /// Takes the next message of `stream` out of the ring and into the inbox.
+    /// Takes the next message of `stream` out of the peer's ring and into the inbox.
     ///
     /// # Errors
-    /// The connection is over; the inbox keeps nothing of a refused record, since a peer may try
-    /// again and again.
+    /// The connection has to be closed. The inbox keeps nothing of a refused record, because a peer
+    /// may repeat such records endlessly.
     #[inline(always)]
     pub(super) fn pull(&mut self, stream: StreamId, inbox: &mut Inbox) -> Result<Pulled, End> {
         if self.fault.is_some() {
@@ -235,7 +252,8 @@ impl PeerMemory {
     #[inline(always)]
     fn pull_next(&self, stream: StreamId, inbox: &mut Inbox) -> Result<Pulled, End> {
         let tag = record::tag(stream.0.get());
-        // A PAD, then a record at the ring's beginning, where no PAD may be.
+        // At most two records are read: a PAD, then a record at the ring's beginning, which cannot
+        // be a PAD.
         for _ in 0..2 {
             let at = inbox.received();
             let Some(words) = self.words(at) else {
@@ -255,7 +273,7 @@ impl PeerMemory {
         Ok(Pulled::Nothing)
     }
 
-    /// Takes a record that [`take_short_compact`](Self::take_short_compact) did not take; nothing
+    /// Takes a record that [`take_short_compact`](Self::take_short_compact) did not take; `None`
     /// for a PAD.
     #[inline(never)]
     fn pull_other(
@@ -277,8 +295,8 @@ impl PeerMemory {
 
     /// Copies the short compact record that begins with these words into the log, if it is valid.
     ///
-    /// With `None` the log is unchanged, and [`copy`](Self::copy) finds another record, or the
-    /// fault in this one.
+    /// With `None` the log is unchanged, and [`copy`](Self::copy) finds another kind of record, or
+    /// the fault in this one.
     #[inline(always)]
     pub(super) fn take_short_compact(
         &self,
@@ -287,28 +305,40 @@ impl PeerMemory {
         words: (u64, u64),
         log: &mut Log,
     ) -> Option<ShortCompact> {
+        let from = log.end();
+        let tag = record::tag(stream.0.get());
+        let Sealed { end, footprint, digest } =
+            self.copy_short_compact(at, stream, tag, words, log.room())?;
+        Some(ShortCompact { end, footprint, digest, entry: log.since(from).behind(HEADER) })
+    }
+
+    /// Appends the short compact record that begins with these words to `room`, if it is valid: its
+    /// header with `tag`, and its message. With `None` the room is unchanged.
+    #[inline(always)]
+    pub(super) fn copy_short_compact(
+        &self,
+        at: Position,
+        stream: StreamId,
+        tag: u32,
+        words: (u64, u64),
+        room: &mut Vec<u8>,
+    ) -> Option<Sealed> {
         let (position, size) = (record_ring::Position(at.0), self.ring_size);
         let (len, crc) = compact::short_header(position, size, words, LOGGED_MAX)?;
         let footprint = record_ring::footprint(u64::from(len));
         let end = at.plus(footprint)?;
-        let (from, room) = (log.end(), log.room());
-        let head = compact::sealed_words(position, record::tag(stream.0.get()), len);
+        let from = room.len();
+        let head = compact::sealed_words(position, tag, len);
         self.ring.copy_headed_onto(head, self.offset(at) + HEADER, len as usize, room);
-        let sealed = log.since(from);
-        if compact::crc_of(log.get(sealed)) != crc || !self.is_still(stream) {
-            log.cut(from);
+        if compact::crc_of(&room[from..]) != crc || !self.is_still(stream) {
+            room.truncate(from);
             return None;
         }
-        Some(ShortCompact {
-            end,
-            footprint,
-            digest: RecordDigest(crc),
-            entry: sealed.behind(HEADER),
-        })
+        Some(Sealed { end, footprint, digest: RecordDigest(crc) })
     }
 
-    /// Copies and checks the record that begins with these words. On an error, the caller cuts the
-    /// log.
+    /// Copies and checks the record that begins with these words. On an error, the caller truncates
+    /// the log to its former end.
     fn copy(
         &self,
         at: Position,
@@ -320,7 +350,8 @@ impl PeerMemory {
         let (ring, size) = (&self.ring, self.ring_size);
         let checked = LinkRecord::check_header(position, tag, size, first, second);
         let header = checked.map_err(End::violation)?.ok_or_else(nothing)?;
-        // A PAD is its header. Any other record lies within the ring: its header was checked.
+        // A PAD consists of its header only. Any other record lies within the ring, as the check of
+        // its header ensures.
         let is_pad = header.kind == Kind::Pad;
         let len = HEADER + if is_pad { 0 } else { header.len as usize };
         let mut words = [0; HEADER];
@@ -375,13 +406,13 @@ impl PeerMemory {
         Ok(bytes.into())
     }
 
-    /// Whether a record is published at `at`, or the connection is to end.
+    /// Whether a record is published at `at`, or the connection has to end.
     #[inline]
     pub(super) fn is_ready(&self, at: Position) -> bool {
         self.fault.is_some() || self.ring.peek(self.offset(at)) != 0 || self.is_damaged()
     }
 
-    /// Whether the peer's sleeper word says that it sleeps until there is room.
+    /// Whether the peer's sleeper word says that the peer sleeps until there is room.
     #[inline]
     pub(super) fn is_room_awaited(&self) -> bool {
         self.control.peek(as_usize(ASLEEP_ROOM)) != 0
@@ -395,16 +426,17 @@ impl PeerMemory {
         (words.0 != 0).then_some(words)
     }
 
-    /// Prefetches the cache lines a few records behind `at`.
+    /// Prefetches the cache lines a few records after `at`.
     ///
-    /// Only for a receiver that lags behind: in step with the peer it would take away the lines
-    /// being written.
+    /// Only a receiver that is behind its sender should call it: a receiver in step with the peer
+    /// would take away the lines that the peer writes.
     #[inline]
     pub(super) fn prefetch(&self, at: Position) {
         self.ring.prefetch(self.offset(Position(at.0.wrapping_add(AHEAD_BYTES))));
     }
 
-    /// Whether what was copied before this call is of `stream`, and of a file that is whole.
+    /// Whether everything that was copied before this call belongs to `stream`, and to a file that
+    /// is whole.
     #[inline(always)]
     fn is_still(&self, stream: StreamId) -> bool {
         // ORDER: the fence keeps the copies before the load of the stream's word: a copy that holds
@@ -415,10 +447,10 @@ impl PeerMemory {
         is_same && !self.is_damaged()
     }
 
-    /// As [`is_still`](Self::is_still), with the reason if not.
+    /// Makes the check of [`is_still`](Self::is_still), and returns the reason if it fails.
     ///
     /// # Errors
-    /// The connection is over.
+    /// The connection has to be closed.
     #[inline]
     fn check_still(&self, stream: StreamId) -> Result<(), End> {
         if self.is_still(stream) {
@@ -428,7 +460,8 @@ impl PeerMemory {
         Err(End::Moved)
     }
 
-    /// How far the peer has consumed `stream`, if that may have changed since the last call.
+    /// The position up to which the peer has consumed `stream`; `None` if it has not changed since
+    /// the last call.
     #[inline]
     pub(super) fn consumed(&mut self, stream: StreamId) -> Option<Position> {
         let word = self.control.load(as_usize(CONSUMED));
@@ -436,7 +469,7 @@ impl PeerMemory {
             return None;
         }
         for _ in 0..CONSUMED_READS_MAX {
-            // None: the peer is just writing it, and notifies afterwards.
+            // `None`: the peer is writing the slots at the moment, and notifies afterwards.
             if let Some(found) = consumed_of(&self.control) {
                 self.consumed_seen = Some(word);
                 let is_ours = found.record.stream.get() == stream.0.get();
@@ -446,8 +479,8 @@ impl PeerMemory {
         None
     }
 
-    /// Whether the peer must be notified: our records are published up to `tail`, and we consumed
-    /// up to `consumed`.
+    /// Whether the peer must be notified, now that our records are published up to `tail`, and we
+    /// have consumed up to `consumed`.
     #[inline]
     pub(super) fn is_notify_due(&mut self, tail: Position, consumed: Position) -> bool {
         let (has_records, has_room) =
@@ -457,26 +490,39 @@ impl PeerMemory {
             (false, false) => return false,
             (true, false) => [self.records.check(), Wake::No],
             (false, true) => [Wake::No, self.room.check()],
-            // One fence is before both loads.
+            // A single fence precedes both loads.
             (true, true) => [self.records.check(), self.room.check_early()],
         };
         records == Wake::Notify || room == Wake::Notify
     }
 
-    /// Checks that the bytes read of the peer's file were within it.
+    /// As [`is_notify_due`](Self::is_notify_due), after a record was published that ends at `tail`.
+    #[inline(always)]
+    pub(super) fn is_notify_due_for_record(&mut self, tail: Position, consumed: Position) -> bool {
+        let has_room = self.notified_consumed.0 < consumed.0;
+        (self.notified_tail, self.notified_consumed) = (tail, consumed);
+        let records = self.records.check();
+        // A single fence precedes both loads.
+        let room = if has_room { self.room.check_early() } else { Wake::No };
+        records == Wake::Notify || room == Wake::Notify
+    }
+
+    /// Checks that all bytes that were read lay within the peer's file.
     ///
     /// # Errors
-    /// The connection is over: the peer truncated its file.
+    /// The connection has to be closed, because the peer truncated its file.
     #[inline]
     fn check_whole(&self) -> Result<(), End> {
         if self.is_damaged() { Err(truncated()) } else { Ok(()) }
     }
 
-    /// Whether zeros replaced a truncated part. Bytes that were copied before this call may be such
-    /// zeros.
+    /// Whether the peer truncated its file, so that zeros replace the missing part. Bytes that were
+    /// copied before this call may be such zeros.
     #[inline]
     fn is_damaged(&self) -> bool {
-        self.view.as_ref().is_some_and(|view| view.0.is_damaged())
+        // ORDER: Acquire, as in `FileView::is_damaged`: the handler that sets the flag may have run
+        // on another thread.
+        self.damage.load(Ordering::Acquire)
     }
 
     #[inline]
@@ -502,17 +548,17 @@ struct Checked {
     place: Place,
 }
 
-/// Where the message of a record lies.
+/// The place of a record's message.
 #[derive(Clone, Copy)]
 enum Place {
-    /// In the record, behind this many bytes.
+    /// In the record, after this many bytes.
     Here(usize),
     InSlab {
         offset: u64,
         length: u64,
         crc: u32,
     },
-    /// The record has none.
+    /// The record has no message.
     Nowhere,
 }
 
@@ -538,7 +584,10 @@ fn truncated() -> End {
     End::Broken("the peer's file was truncated".to_owned())
 }
 
-/// How far ahead to prefetch, as channels do.
+/// The flag of memory that cannot be truncated; never set.
+static UNDAMAGED: AtomicBool = AtomicBool::new(false);
+/// How many bytes ahead to prefetch, which is the distance that channels use.
 const AHEAD_BYTES: u64 = 8 * SLOT_BYTES;
-/// How often slots are read again while the peer is writing them; the peer notifies afterwards.
+/// Maximum number of reads of the slots while the peer is writing them; the peer notifies
+/// afterwards.
 const CONSUMED_READS_MAX: u32 = 4;

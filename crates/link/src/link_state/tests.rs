@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Calls of [`LinkState`] in the form that the tests of this folder use.
+//! Methods of [`LinkState`] that suit the tests of this folder.
 
 use bytes::BytesMut;
 
 use super::{Conn, Delivered, DeliveryId, End, LinkState, Received};
 
-/// A message, and what it takes to acknowledge it.
+/// A delivered message, with the token that acknowledges it.
 #[derive(Clone, Debug)]
 pub(in crate::link_state) struct Delivery {
     pub(in crate::link_state) bytes: bytes::Bytes,
@@ -13,21 +13,22 @@ pub(in crate::link_state) struct Delivery {
     pub(in crate::link_state) attempt: u32,
 }
 
-/// Calls in the form that tests want.
+/// Calls in the form that the tests of this folder use.
 impl LinkState {
-    /// The next message of the inbox, if there is one.
+    /// Delivers the next message of the inbox, if there is one.
     pub(in crate::link_state) fn next(&mut self) -> Option<Delivery> {
         self.offer(|payload, token, attempt| Delivery { bytes: payload.to_bytes(), token, attempt })
     }
 
-    /// The next message, by the fast path.
-    pub(in crate::link_state) fn next_by_fast_path(&mut self) -> Option<Delivery> {
-        let Delivered { bytes, token, attempt } = self.offer_fast_path(false)?;
+    /// Delivers the next message by the fast path, if that path finds one.
+    pub(in crate::link_state) fn next_short(&mut self) -> Option<Delivery> {
+        let Delivered { bytes, token, attempt } = self.offer_short(false)?;
         let bytes = bytes::Bytes::copy_from_slice(bytes);
         Some(Delivery { bytes, token, attempt })
     }
 
-    /// Pulls from the peer's memory, if this connection is the present one; it ends if that fails.
+    /// Takes a message from the peer's memory if `conn` is the present connection. An error ends
+    /// the connection.
     pub(in crate::link_state) fn pull(&mut self, conn: &mut Conn) -> Result<bool, End> {
         if self.attachment.active != Some(conn.id()) {
             return Ok(false);
@@ -35,7 +36,7 @@ impl LinkState {
         self.pull_present().map_err(|end| self.ended(conn, end))
     }
 
-    /// Receives, for a test that needs nothing of what came before the end.
+    /// Receives bytes, for a test that ignores the results before an error.
     pub(in crate::link_state) fn receive(
         &mut self,
         conn: &mut Conn,

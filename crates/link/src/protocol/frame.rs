@@ -51,8 +51,8 @@ pub enum Frame {
         /// The reason of the refusal.
         refusal: Refusal,
     },
-    /// The client confirms that it has applied the server's decision. The echo proves that it read
-    /// this connection's ATTACHED.
+    /// The client confirms that it has applied the server's decision. The echoed nonce proves that
+    /// the client read this connection's ATTACHED.
     Confirm {
         /// The nonce of the server's ATTACHED.
         echo: Nonce,

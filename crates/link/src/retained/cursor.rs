@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The position in a stream from which a socket sends next. It may start at any boundary, reads
-//! straight from ring and slab, and may stop at any byte.
+//! A cursor: the place in a stream from which a socket sends next. Sending may start at any
+//! boundary and stop at any byte, and reads straight from ring and slab.
 //!
 //! ```text
 //!   ring     │header│prefix, message│unused│header│prefix, blob│unused│PAD header│ · · ·

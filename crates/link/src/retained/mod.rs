@@ -8,7 +8,6 @@
 //!    free     │ acknowledged │ kept for the receiver      │ being │ free
 //!             └ trim_to ─────▶                              written └ the next slot begins with 0
 //!
-//! ```text
 //!   append, append_compact       DATA or COMPACT, or BLOB with the bytes in the slab
 //!     each is      place ─▶ append_placed: `fill` writes the message
 //!     but mostly   place_short_compact ─▶ append_short_compact: for a short compact record

@@ -33,6 +33,7 @@ pub(crate) mod slots;
 pub(crate) mod sync;
 
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 
 use partywall_layout::link::{LinkGeometry, LinkHeader, SENDING_STREAM, StateImage};
 use partywall_layout::record_ring::{RingSize, SLOT_BYTES};
@@ -100,7 +101,7 @@ pub(crate) enum ExportSource {
     /// descriptor open.
     File(FileHandle),
     /// A memfd descriptor through which nothing can be written.
-    Descriptor(OwnedFd),
+    Descriptor(Arc<OwnedFd>),
 }
 
 impl StoreParts {
@@ -308,7 +309,7 @@ impl Store {
         delivered.filter(|position| position % SLOT_BYTES == 0).map(Position)
     }
 
-    /// Puts a new acked offset as a receiver in force.
+    /// Puts a new acked offset of the received stream in force.
     #[inline]
     pub(crate) fn consume(&mut self, acked_offset: AckedOffset) {
         let AckedOffset { stream, position, digest } = acked_offset;

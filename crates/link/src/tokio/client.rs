@@ -30,7 +30,7 @@ impl Client {
     /// Makes a client like [`new`](Self::new), but its links belong to the given `group`.
     ///
     /// # Errors
-    /// Those of [`new`](Self::new).
+    /// The errors of [`new`](Self::new).
     pub fn new_in(
         group: &Group,
         place: Storage,

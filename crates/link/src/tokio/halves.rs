@@ -37,7 +37,7 @@ impl Sender {
     /// Does the same as [`Link::send`].
     ///
     /// # Errors
-    /// Those of that method.
+    /// The errors of [`Link::send`].
     pub async fn send(&self, message: &[u8]) -> Result<(), SendError> {
         self.handle.send(message).await
     }
@@ -45,7 +45,7 @@ impl Sender {
     /// Does the same as [`Link::send_with`].
     ///
     /// # Errors
-    /// Those of that method.
+    /// The errors of [`Link::send_with`].
     pub async fn send_with(
         &self,
         len: usize,
@@ -57,7 +57,7 @@ impl Sender {
     /// Does the same as [`Link::try_send_with`].
     ///
     /// # Errors
-    /// Those of that method.
+    /// The errors of [`Link::try_send_with`].
     pub fn try_send_with(
         &self,
         len: usize,
@@ -69,7 +69,7 @@ impl Sender {
     /// Does the same as [`Link::try_send`].
     ///
     /// # Errors
-    /// Those of that method.
+    /// The errors of [`Link::try_send`].
     pub fn try_send(&self, message: &[u8]) -> Result<(), TrySendError> {
         self.handle.try_send(message)
     }
@@ -82,7 +82,7 @@ impl Sender {
     /// Does the same as [`Link::wait_acked`].
     ///
     /// # Errors
-    /// Those of that method.
+    /// The errors of [`Link::wait_acked`].
     pub async fn wait_acked(&self) -> Result<(), WaitError> {
         self.handle.wait_acked().await
     }
@@ -90,7 +90,7 @@ impl Sender {
     /// Does the same as [`Link::unacked_bytes`].
     ///
     /// # Errors
-    /// Those of that method.
+    /// The errors of [`Link::unacked_bytes`].
     pub fn unacked_bytes(&self) -> Result<u64, Stopped> {
         self.handle.link.unacked_bytes()
     }
@@ -111,7 +111,7 @@ impl Receiver {
     /// Does the same as [`Link::recv`].
     ///
     /// # Errors
-    /// Those of that method.
+    /// The errors of [`Link::recv`].
     pub async fn recv(&mut self) -> Result<Option<Message>, RecvError> {
         self.handle.recv().await
     }
@@ -119,7 +119,7 @@ impl Receiver {
     /// Does the same as [`Link::try_recv`].
     ///
     /// # Errors
-    /// Those of that method.
+    /// The errors of [`Link::try_recv`].
     pub fn try_recv(&mut self) -> Result<Option<Message>, TryRecvError> {
         self.handle.try_recv()
     }
@@ -127,7 +127,7 @@ impl Receiver {
     /// Does the same as [`Link::recv_with`].
     ///
     /// # Errors
-    /// Those of that method.
+    /// The errors of [`Link::recv_with`].
     pub async fn recv_with<R>(
         &mut self,
         read: impl FnOnce(MessageView<'_>) -> R,
@@ -138,7 +138,7 @@ impl Receiver {
     /// Does the same as [`Link::try_recv_with`].
     ///
     /// # Errors
-    /// Those of that method.
+    /// The errors of [`Link::try_recv_with`].
     pub fn try_recv_with<R>(
         &mut self,
         read: impl FnOnce(MessageView<'_>) -> R,
@@ -149,7 +149,7 @@ impl Receiver {
     /// Does the same as [`Link::ack_to`].
     ///
     /// # Errors
-    /// Those of that method.
+    /// The errors of [`Link::ack_to`].
     pub fn ack_to(&mut self, token: Token) -> Result<(), AckError> {
         self.link().ack_to(token)
     }
@@ -157,7 +157,7 @@ impl Receiver {
     /// Does the same as [`Link::rewind`].
     ///
     /// # Errors
-    /// Those of that method.
+    /// The errors of [`Link::rewind`].
     pub fn rewind(&mut self) -> Result<(), Stopped> {
         self.link().rewind()
     }

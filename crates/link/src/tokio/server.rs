@@ -128,8 +128,8 @@ impl Server {
     /// or not. Messages sent before the client attaches are kept for it.
     ///
     /// # Errors
-    /// [`OpenError::AlreadyOpen`] if the link already has a handle; else the reason of
-    /// [`OpenError`].
+    /// [`OpenError::AlreadyOpen`] if the link already has a handle; [`OpenError`] lists the
+    /// other reasons.
     pub fn open(&self, client: &str, link: &str) -> Result<Link, OpenError> {
         Ok(Link::new(self.server.open(client, link)?, self.hold.clone()))
     }

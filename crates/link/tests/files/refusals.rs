@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A link file that is foreign, truncated, of an older or newer version, damaged or of another user
-//! is refused, each with an error of its own, and stays unchanged. A new file is not created if the
-//! file system lacks room.
+//! A link file that is foreign, truncated, of another version, damaged or of another user is
+//! refused. Each case has an error of its own, and leaves the file unchanged. A new file is not
+//! created if the file system lacks room.
 
 use crate::support_link;
 

@@ -112,7 +112,7 @@ fn links_beyond_one_turn_are_reported_at_once() {
         for link in &links {
             link.wait_attached().await.unwrap();
         }
-        // Let all tasks reach their await.
+        // Lets all tasks run until each of them waits for a message.
         turns(10).await;
         (server, links, tasks)
     }));

@@ -215,8 +215,8 @@ fn message_above_attempts_max_is_poison() {
         assert_eq!((message.attempt(), message.is_poison()), (attempt, attempt > 2));
         if message.is_poison() {
             message.reply(b"it is put aside").unwrap();
-            // Each earlier owner finished its stream when it was dropped, which `None` reports:
-            // skip those.
+            // Each earlier owner finished its stream when it was dropped, so `recv` first returns
+            // `None` for each: skip those.
             let mut answers = std::iter::repeat_with(|| link.recv_deadline(soon()).unwrap());
             assert_eq!(answers.find_map(|answer| answer).unwrap(), b"it is put aside");
             break;

@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 use support_ends::{Ground, Pair, Via, message, number, soon, until};
 
 const LEN: usize = 1000;
-/// More bytes than the system buffers for a peer that does not read from its socket: a few hundred
-/// KiB for a Unix socket, and some MiB for TCP, unless the system's limits were raised very far.
+/// More bytes than the system buffers for a peer that does not read from its socket. It buffers a
+/// few hundred KiB for a Unix socket, and some MiB for TCP, unless its limits were raised very far.
 const RING: u64 = 64 << 20;
 
 fn config() -> Config {

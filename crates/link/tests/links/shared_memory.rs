@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Links between two ends of one user on one machine: each end reads the peer's memory, sleeps and
-//! wakes by it, and switches to a socket and back while messages flow.
+//! Links between two ends of one user on one machine. Each end reads the peer's memory, and sleeps
+//! and wakes by it. The links also switch to a socket and back while messages flow.
 
 use crate::support_ends;
 
@@ -132,7 +132,7 @@ fn external_event_loop_learns_of_messages_and_room() {
                     Err(error) => panic!("{error}"),
                 }
             }
-            // Only the descriptor wakes this loop in time: the deadline is that of the whole test.
+            // Only the descriptor wakes this loop in time: the deadline is the test's own limit.
             let mut fds = [PollFd::new(&group, PollFlags::IN)];
             let until = group.next_timer().map_or(deadline, |timer| timer.min(deadline));
             poll::wait(&mut fds, Some(until)).unwrap();

@@ -21,13 +21,15 @@ pub enum What {
     Opened = 1,
     /// A connection was attached: 1 if its stream continued, 1 if it uses shared memory.
     Attached,
-    /// number, length, epoch, first of its batch, messages in its batch
+    /// A message is about to be sent: number, length, epoch, number of the first message of its
+    /// batch, messages in the batch.
     AboutToSend,
     /// number, epoch, first and count of its batch
     Sent,
     /// As `Sent`: the send failed, and nothing was sent.
     NotSent,
-    /// position, epoch, number (if the message contains it), length, digest, attempt
+    /// A message was received: position, epoch, number (if the message contains it), length,
+    /// digest, attempt.
     Got,
     /// position, epoch of the message to be acknowledged with all before it
     AboutToCommit,

@@ -252,8 +252,8 @@ impl Ledger {
     /// Identifies a message that is too short to contain its number: the first one that matches.
     fn search(&self, got: &Got) -> Judged<usize> {
         let start = self.start(usize::MAX, got.owner);
-        // If a message after it was certainly sent in an earlier epoch, a message belongs to that
-        // epoch at the latest, even if it is unknown whether it was sent.
+        // If a later message was certainly sent in an earlier epoch, this message belongs to that
+        // epoch at the latest. That holds even if it is unknown whether this message was sent.
         let is_of_before =
             |message: &Message| message.was_confirmed && message.epochs.1 < got.epoch;
         let of_before =

@@ -9,7 +9,6 @@
 //!                       arrive late, on the old connection
 //!   delay               no byte passes in one direction for a while
 //! ```
-//! ```
 
 use super::settings::Via;
 use partywall_sys::poll::{self, PollFd, PollFlags};
@@ -44,7 +43,8 @@ struct Shared {
 struct Pair {
     /// The socket to the client, and the socket to the server.
     sockets: [Socket; 2],
-    /// Until these instants, bytes for the client and for the server are held back.
+    /// For each direction, the instant until which the relay holds back its bytes: to the client,
+    /// to the server.
     until: Mutex<[Instant; 2]>,
     /// Whether the relay drops the descriptors of this connection.
     loses: bool,

@@ -12,7 +12,14 @@ use std::str::FromStr;
 /// The longest path or abstract name that fits into a Unix socket address, in bytes.
 const UNIX_NAME_MAX: usize = 107;
 
-/// The address of a listener.
+/// The address of a listener. As text it has one of three forms:
+///
+/// - `unix:/run/app.sock`: a socket file with this path;
+/// - `unix:@app`: the name `app` in the abstract namespace;
+/// - `tcp:localhost:4000`, `tcp:127.0.0.1:0`, `tcp:[::1]:4000`: host and port.
+///
+/// Functions that take an address accept text, a path or an `Address`. A connection to a Unix
+/// address uses shared memory if both sides can share it. A TCP connection always uses the socket.
 ///
 /// ```
 /// use partywall::Address;

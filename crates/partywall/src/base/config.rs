@@ -48,6 +48,10 @@ pub enum TrustPolicy {
     /// user in the same namespaces, [`Trust::Untrusted`](crate::Trust::Untrusted) otherwise.
     #[default]
     Auto,
+    /// As [`Auto`](Self::Auto), and processes of the own user in other pid and user namespaces:
+    /// containers on one machine. The kernel says whose they are, in numbers of this process. A
+    /// process without a descriptor from the kernel is not trusted.
+    OwnUser,
     /// Trust the peer like the own user: received messages are views of memory that the peer could
     /// change.
     Trusted,

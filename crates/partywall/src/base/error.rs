@@ -18,7 +18,8 @@ use std::io;
 /// How the peer ended the channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Closed {
-    /// The peer closed its end in good order; everything that the peer sent has been received.
+    /// The peer closed its end in good order. As the error of a `send`, the variant means that the
+    /// peer has stopped receiving.
     #[error("the peer has closed")]
     Finished,
     /// The peer died or hung up without closing; messages that it had committed were received
@@ -239,7 +240,8 @@ pub enum BindError {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AcceptError {
-    /// The deadline passed before a connection had finished its handshake.
+    /// No connection had finished its handshake before the deadline. `try_accept` returns this
+    /// error as well, if no connection is ready.
     #[error("no connection came before the deadline")]
     TimedOut,
     /// The system returned an error instead of a connection; the listener continues.

@@ -6,7 +6,7 @@
 //! long ago and as another user. A TCP peer has no identity.
 
 use crate::config::TrustPolicy;
-use partywall_sys::peer as sys_peer;
+use partywall_sys::peer::{self as sys_peer, Namespaces};
 use partywall_sys::{Credentials, PidFd};
 use std::fmt;
 use std::sync::Arc;
@@ -23,6 +23,47 @@ pub enum Trust {
     Untrusted,
 }
 
+/// Why a peer is not trusted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Distrust {
+    /// The configuration says so: [`TrustPolicy::Untrusted`].
+    Policy,
+    /// The connection carries no credentials: TCP, or another protocol.
+    NoCredentials,
+    /// It runs as another user, or as one that has no number here.
+    OtherUser,
+    /// It lives in another pid namespace, as in a container: [`TrustPolicy::OwnUser`] trusts it.
+    OtherPidNamespace,
+    /// It lives in another user namespace: [`TrustPolicy::OwnUser`] trusts it.
+    OtherUserNamespace,
+    /// Its namespaces cannot be read: `/proc` is not mounted, or denies it.
+    UnknownNamespaces,
+    /// The kernel gave no descriptor of its process (Linux before 6.5 without `/proc`), or the
+    /// process has died.
+    NoProcess,
+}
+
+impl fmt::Display for Distrust {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Policy => "the configuration says so",
+            Self::NoCredentials => "the connection carries no credentials",
+            Self::OtherUser => "it runs as another user",
+            Self::OtherPidNamespace => {
+                "it lives in another pid namespace (TrustPolicy::OwnUser would trust it)"
+            }
+            Self::OtherUserNamespace => {
+                "it lives in another user namespace (TrustPolicy::OwnUser would trust it)"
+            }
+            Self::UnknownNamespaces => "its namespaces cannot be read: is our own /proc mounted?",
+            Self::NoProcess => {
+                "there is no descriptor of its process (it takes Linux 6.5, or 5.3 with /proc)"
+            }
+        })
+    }
+}
+
 /// The identity of a channel's peer, and the trust in it.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
@@ -31,6 +72,8 @@ pub struct Peer {
     pub credentials: Option<Credentials>,
     /// How far the peer is trusted.
     pub trust: Trust,
+    /// Why it is not trusted; `None` if it is.
+    pub distrust: Option<Distrust>,
     /// The peer's address, for people: `unix:/run/app.sock`, `client of unix:/run/app.sock` or
     /// `tcp:1.2.3.4:5`.
     pub label: String,
@@ -40,7 +83,24 @@ impl Peer {
     /// Makes a peer at the address `label`.
     #[must_use]
     pub const fn new(credentials: Option<Credentials>, trust: Trust, label: String) -> Self {
-        Self { credentials, trust, label }
+        let distrust = match trust {
+            Trust::Trusted => None,
+            Trust::Untrusted => Some(Distrust::Policy),
+        };
+        Self { credentials, trust, distrust, label }
+    }
+
+    /// A peer that is trusted, or not for this reason.
+    pub(crate) const fn judged(
+        credentials: Option<Credentials>,
+        judged: Result<(), Distrust>,
+        label: String,
+    ) -> Self {
+        let (trust, distrust) = match judged {
+            Ok(()) => (Trust::Trusted, None),
+            Err(distrust) => (Trust::Untrusted, Some(distrust)),
+        };
+        Self { credentials, trust, distrust, label }
     }
 }
 
@@ -143,29 +203,35 @@ impl fmt::Debug for Admission {
     }
 }
 
-/// Decides how far to trust the process that sent these credentials.
+/// Decides whether to trust the process that sent these credentials, or why not.
 ///
 /// The namespaces are read by process id, which the kernel could reuse. `pidfd` proves that the
-/// process still lives *after* the reading; without this proof the result is `Untrusted`.
+/// process still lives *after* the reading; without this proof it is not trusted.
 pub(crate) fn decide_trust(
     policy: TrustPolicy,
     credentials: Option<&Credentials>,
     pidfd: Option<&PidFd>,
-) -> Trust {
-    match policy {
-        TrustPolicy::Trusted => Trust::Trusted,
-        TrustPolicy::Untrusted => Trust::Untrusted,
-        TrustPolicy::Auto => {
-            let is_ours = credentials.is_some_and(|who| {
-                who.uid == sys_peer::own_euid()
-                    && who.uid != sys_peer::overflow_uid()
-                    && who.is_pid_visible()
-                    && sys_peer::same_namespaces(who.pid)
-            });
-            let lives = pidfd.is_some_and(|process| !process.is_dead());
-            if is_ours && lives { Trust::Trusted } else { Trust::Untrusted }
+) -> Result<(), Distrust> {
+    let may_live_elsewhere = match policy {
+        TrustPolicy::Trusted => return Ok(()),
+        TrustPolicy::Untrusted => return Err(Distrust::Policy),
+        TrustPolicy::Auto => false,
+        TrustPolicy::OwnUser => true,
+    };
+    let who = credentials.ok_or(Distrust::NoCredentials)?;
+    if who.uid != sys_peer::own_euid() || who.uid == sys_peer::overflow_uid() {
+        return Err(Distrust::OtherUser);
+    }
+    let process = pidfd.ok_or(Distrust::NoProcess);
+    if !may_live_elsewhere {
+        match sys_peer::namespaces(who.pid) {
+            Namespaces::Same => {}
+            Namespaces::OtherPid => return Err(Distrust::OtherPidNamespace),
+            Namespaces::OtherUser => return Err(Distrust::OtherUserNamespace),
+            Namespaces::Unknown => return Err(Distrust::UnknownNamespaces),
         }
     }
+    if process?.is_dead() { Err(Distrust::NoProcess) } else { Ok(()) }
 }
 
 #[cfg(test)]
@@ -193,18 +259,22 @@ mod tests {
 
     #[test]
     fn strangers_and_remotes_are_untrusted() {
-        assert_eq!(decide_trust(TrustPolicy::Auto, None, None), Trust::Untrusted);
-        let stranger = somebody(sys_peer::own_euid() + 1, 0);
-        assert_eq!(decide_trust(TrustPolicy::Auto, Some(&stranger), None), Trust::Untrusted);
+        let (auto, own_user) = (TrustPolicy::Auto, TrustPolicy::OwnUser);
+        assert_eq!(decide_trust(auto, None, None), Err(Distrust::NoCredentials));
         let mut us = Credentials::of_self();
-        let digest = PidFd::of_self().unwrap();
-        assert_eq!(decide_trust(TrustPolicy::Auto, Some(&us), Some(&digest)), Trust::Trusted);
-        assert_eq!(decide_trust(TrustPolicy::Auto, Some(&us), None), Trust::Untrusted);
-        assert_eq!(
-            decide_trust(TrustPolicy::Untrusted, Some(&us), Some(&digest)),
-            Trust::Untrusted
-        );
+        let process = PidFd::of_self().unwrap();
+        for policy in [auto, own_user] {
+            let stranger = somebody(sys_peer::own_euid() + 1, 0);
+            let judged = decide_trust(policy, Some(&stranger), Some(&process));
+            assert_eq!(judged, Err(Distrust::OtherUser));
+            assert_eq!(decide_trust(policy, Some(&us), Some(&process)), Ok(()));
+            assert_eq!(decide_trust(policy, Some(&us), None), Err(Distrust::NoProcess));
+        }
+        let judged = decide_trust(TrustPolicy::Untrusted, Some(&us), Some(&process));
+        assert_eq!(judged, Err(Distrust::Policy));
         us.pid = 0;
-        assert_eq!(decide_trust(TrustPolicy::Auto, Some(&us), Some(&digest)), Trust::Untrusted);
+        let judged = decide_trust(auto, Some(&us), Some(&process));
+        assert_eq!(judged, Err(Distrust::OtherPidNamespace));
+        assert_eq!(decide_trust(own_user, Some(&us), Some(&process)), Ok(()));
     }
 }

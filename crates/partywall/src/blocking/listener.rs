@@ -6,10 +6,10 @@ use super::thread;
 use crate::address::{Address, AddressError};
 use crate::config::Config;
 use crate::error::{AcceptError, BindError, ConnectError, HandshakeError};
-use crate::handshake::establish;
+use crate::handshake::{establish, passed_socket};
 use crate::protocol::Protocol;
 use partywall_layout::hello::SERVICE_SESSION;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -45,6 +45,25 @@ impl Listener {
     {
         let address = address.try_into().map_err(AddressError::from)?;
         Ok(Self { listener: crate::Listener::bind_service(address, config, SERVICE_SESSION)? })
+    }
+
+    /// Listens on a socket that another process made; see
+    /// [`Listener::from_descriptor`](crate::Listener::from_descriptor).
+    ///
+    /// # Errors
+    /// Returns [`BindError`] if the descriptor is no listening socket.
+    pub fn from_descriptor(descriptor: OwnedFd, config: &Config) -> Result<Self, BindError> {
+        let listener = crate::Listener::adopt_service(descriptor, config, SERVICE_SESSION)?;
+        Ok(Self { listener })
+    }
+
+    /// As [`from_descriptor`](Self::from_descriptor), with the socket that a service manager passed
+    /// under this name; see [`Listener::activated`](crate::Listener::activated).
+    ///
+    /// # Errors
+    /// Returns [`BindError`] if no such socket was passed.
+    pub fn activated(name: &str, config: &Config) -> Result<Self, BindError> {
+        Self::from_descriptor(passed_socket(name)?, config)
     }
 
     /// Makes the listener also serve peers that speak `protocol`. The listener recognises a

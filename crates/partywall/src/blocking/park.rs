@@ -61,7 +61,7 @@ pub(super) fn wait_for<T>(
         }
         if spun == SpinOutcome::Exhausted {
             match left {
-                _ if waker.is_none() => thread::sleep(left.unwrap_or(LOOK_EVERY).min(LOOK_EVERY)),
+                _ if waker.is_none() => thread::sleep(left.unwrap_or(POLL_EVERY).min(POLL_EVERY)),
                 Some(left) => thread::park_timeout(left),
                 None => thread::park(),
             }
@@ -70,7 +70,7 @@ pub(super) fn wait_for<T>(
 }
 
 /// Interval between two polls of a thread that has lost its waker.
-const LOOK_EVERY: Duration = Duration::from_millis(1);
+const POLL_EVERY: Duration = Duration::from_millis(1);
 
 /// Polls an operation once, without waiting. Returns `None` if it is not ready.
 pub(super) fn poll_once<T>(poll: impl FnOnce(&mut Context<'_>) -> Poll<T>) -> Option<T> {

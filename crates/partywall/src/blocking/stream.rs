@@ -308,8 +308,10 @@ impl SendStream {
     /// Sends a copy of `payload`, which may have any length up to the limits of both sides. Waits
     /// for credit of this stream and for room in the session's connection.
     ///
-    /// When the call returns `Ok`, the message is committed: a living peer receives it even if this
-    /// process dies.
+    /// When the call returns `Ok`, the message is committed. Over shared memory, a living peer
+    /// receives it even if this process dies. Over a socket, that holds only for bytes that the
+    /// kernel has accepted. To wait for all bytes, close the session and call
+    /// [`finished`](super::Session::finished).
     ///
     /// # Errors
     /// Returns [`StreamSendError`] if the message was not sent.

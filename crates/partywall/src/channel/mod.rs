@@ -33,6 +33,33 @@ use std::time::Instant;
 /// A channel to another process, with a sender and a receiver.
 ///
 /// Made by [`connect`](crate::connect) and [`Listener::accept`](crate::Listener::accept).
+///
+/// Dropping the channel ends both directions in good order: the peer receives every sent message,
+/// then `None`. To end only one direction, [`split`](Self::split) the channel and drop the
+/// [`Sender`] or the [`Receiver`]. If the process of the peer dies, [`recv`](Self::recv) returns
+/// [`RecvError::Disconnected`] after the messages that arrived before.
+///
+/// ```
+/// # let directory = tempfile::tempdir()?;
+/// # let address = format!("unix:{}/app.sock", directory.path().display());
+/// # let mut listener = partywall::Listener::bind(&address)?;
+/// let client = std::thread::spawn(move || {
+///     let (mut sender, mut receiver) = partywall::connect(&address).unwrap().split();
+///     sender.send(b"one").unwrap();
+///     sender.send(b"two").unwrap();
+///     drop(sender); // half-close: the answer is still received
+///     receiver.recv().unwrap().unwrap().to_vec()
+/// });
+///
+/// let mut channel = listener.accept()?;
+/// let mut count = 0_u8;
+/// while let Some(_message) = channel.recv()? {
+///     count += 1;
+/// }
+/// channel.send(&[count])?;
+/// assert_eq!(client.join().unwrap(), [2]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug)]
 pub struct Channel {
     sender: Sender,

@@ -17,7 +17,8 @@ use std::time::Instant;
 
 /// The receiving direction of a channel.
 ///
-/// Dropping the receiver closes its direction: the peer's next `send` returns `Closed`.
+/// Dropping the receiver closes its direction: the peer's next `send` returns `Closed`. Over a
+/// socket, the peer may learn of it later, and messages that it sends meanwhile are lost.
 #[derive(Debug)]
 pub struct Receiver {
     end: AnyReceiver,

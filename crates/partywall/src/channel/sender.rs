@@ -68,8 +68,9 @@ impl Sender {
 
     /// Sends a copy of `payload`, which may have any length up to the limits of both sides.
     ///
-    /// When the call returns `Ok`, the message is committed: a living peer receives it even if this
-    /// process dies immediately afterwards.
+    /// When the call returns `Ok`, the message is committed. Over shared memory, a living peer
+    /// receives it even if this process dies immediately afterwards. Over a socket, that holds only
+    /// once [`flush`](Self::flush) has returned.
     ///
     /// # Errors
     /// [`SendError::Closed`] if the peer has stopped receiving. [`SendError::TooLarge`] if a limit

@@ -71,11 +71,16 @@ pub(crate) fn establish(
     }
     let deadline = deadline_after(config.handshake_timeout);
     let socket = reach(address, deadline)?;
+    // A negotiation of another protocol may be complete already, or have to be driven. Our own
+    // handshake awaits an answer first.
+    let is_foreign = protocol.is_some();
     let mut pending = Pending::connecting(socket, &config, geometry, service, protocol)?;
-    loop {
+    if is_foreign {
         if let Some(established) = pending.progress()? {
             return Ok(established);
         }
+    }
+    loop {
         let mut descriptors = [PollFd::from_borrowed_fd(pending.as_fd(), PollFlags::IN)];
         let ready = poll::wait(&mut descriptors, Some(deadline)).map_err(|source| {
             let (peer, what) = (address.to_string(), "waiting");
@@ -83,6 +88,9 @@ pub(crate) fn establish(
         })?;
         if ready == 0 {
             return Err(pending.timed_out().into());
+        }
+        if let Some(established) = pending.progress()? {
+            return Ok(established);
         }
     }
 }

@@ -20,8 +20,8 @@ use crate::protocol::{DriverWaker, Handshake, Protocol, ProtocolError, Recogniti
 use crate::transport::Transport;
 use crate::transport::protocol::{ProtocolParts, WINDOW, assemble};
 use partywall_layout::hello::SERVICE_SESSION;
-use partywall_sys::PidFd;
 use partywall_sys::socket::Family;
+use partywall_sys::{Credentials, PidFd};
 use std::sync::Arc;
 
 impl Pending {
@@ -66,11 +66,14 @@ impl Pending {
     ) -> Result<(), HandshakeError> {
         let name = protocol.name();
         self.admit()?;
-        // The kernel reports only the peer's process number, which may have been reused. In that
-        // case the peer has died, and its connection is closed as well.
+        self.stop_passing_pidfd();
+        // A process number may have been reused. In that case the peer has died, and its connection
+        // is closed as well.
         let known = self.credentials.filter(|who| who.is_pid_visible());
-        let process = known.and_then(|who| PidFd::of_pid(who.pid).ok());
-        let trust = decide_trust(self.config.trust, self.credentials.as_ref(), process.as_ref());
+        let by_number = |who: Credentials| PidFd::of_pid(who.pid).ok();
+        let process = self.process.take().or_else(|| known.and_then(by_number));
+        let judged = decide_trust(self.config.trust, self.credentials.as_ref(), process.as_ref());
+        let peer = Peer::judged(self.credentials, judged, self.label.clone());
         let driver_waker =
             DriverWaker::new().map_err(|error| self.system("creating a doorbell", error))?;
         if self.socket.family() == Family::Tcp {
@@ -82,14 +85,13 @@ impl Pending {
             socket: self.take_socket()?,
             first,
             credentials: self.credentials,
-            trust,
+            trust: peer.trust,
             config: self.config.clone(),
             driver_waker: driver_waker.clone(),
         };
         let begun =
             if self.is_acceptor { protocol.accept(handshake) } else { protocol.connect(handshake) };
         let negotiation = begun.map_err(|error| self.foreign_failed(name, error))?;
-        let peer = Peer { credentials: self.credentials, trust, label: self.label.clone() };
         self.foreign = Some(Foreign { protocol: name, negotiation, driver_waker, peer });
         Ok(())
     }

@@ -29,7 +29,7 @@ use partywall_wait::deadline_after;
 use std::collections::VecDeque;
 use std::fmt;
 use std::net::SocketAddr;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -62,6 +62,8 @@ const ADMITTED_MAX: usize = 64;
 pub struct Listener {
     set: EpollSet,
     timer: Timer,
+    /// When the timer fires: too early if the handshake that it was set for has ended.
+    timer_set: Option<Instant>,
     socket: partywall_sys::Listener,
     guard: ForkGuard,
     address: Address,
@@ -114,13 +116,69 @@ impl Listener {
         Self::bind_service(address.try_into().map_err(AddressError::from)?, config, SERVICE_CHANNEL)
     }
 
+    /// Listens on a socket that another process made: a service manager, or the parent of several
+    /// processes that accept from it. `config` applies to every accepted channel.
+    ///
+    /// Dropping the listener leaves the socket file in place. Peers are identified by their own
+    /// messages, so the other process need not set any option.
+    ///
+    /// # Errors
+    /// Returns [`BindError`] if `config` is impossible or the descriptor is no listening socket.
+    ///
+    /// # Examples
+    /// ```
+    /// # let directory = tempfile::tempdir()?;
+    /// # let path = directory.path().join("app.sock");
+    /// use std::os::unix::net::UnixListener;
+    ///
+    /// let made_elsewhere = UnixListener::bind(&path)?;
+    /// let config = partywall::Config::default();
+    /// let listener = partywall::Listener::from_descriptor(made_elsewhere.into(), &config)?;
+    /// # drop(listener);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn from_descriptor(descriptor: OwnedFd, config: &Config) -> Result<Self, BindError> {
+        Self::adopt_service(descriptor, config, SERVICE_CHANNEL)
+    }
+
+    /// As [`from_descriptor`](Self::from_descriptor), with the socket that a service manager passed
+    /// under this name (`LISTEN_FDS`; `FileDescriptorName=` of systemd).
+    ///
+    /// # Errors
+    /// [`BindError::System`] if no such socket was passed, and as `from_descriptor`.
+    pub fn activated(name: &str, config: &Config) -> Result<Self, BindError> {
+        Self::from_descriptor(passed_socket(name)?, config)
+    }
+
+    /// Listens on a socket that another process made, for peers that ask for this service.
+    pub(crate) fn adopt_service(
+        descriptor: OwnedFd,
+        config: &Config,
+        service: u32,
+    ) -> Result<Self, BindError> {
+        let socket = partywall_sys::Listener::adopt(descriptor)?;
+        let address: Address = socket.label().as_str().try_into()?;
+        let mut config = config.clone();
+        if let Address::Abstract(_) = &address {
+            // An abstract name has no permissions, so any process could connect.
+            config.admission.get_or_insert_with(Admission::own_user);
+        }
+        let is_remote = socket
+            .local_addr()
+            .is_ok_and(|local| local.is_some_and(|local| !local.ip().is_loopback()));
+        if is_remote && !config.allow_remote {
+            return Err(BindError::NotLoopback { address: address.to_string() });
+        }
+        Self::over(socket, address, config, service)
+    }
+
     /// Listens at `address` for peers that ask for the service with the number `service`.
     pub(crate) fn bind_service(
         address: Address,
         config: &Config,
         service: u32,
     ) -> Result<Self, BindError> {
-        let geometry = config.geometry()?;
+        config.geometry()?;
         let mut config = config.clone();
         let socket = match &address {
             Address::Path(path) => {
@@ -139,6 +197,16 @@ impl Listener {
                 partywall_sys::Listener::listen_tcp(resolved, config.backlog)?
             }
         };
+        Self::over(socket, address, config, service)
+    }
+
+    fn over(
+        socket: partywall_sys::Listener,
+        address: Address,
+        config: Config,
+        service: u32,
+    ) -> Result<Self, BindError> {
+        let geometry = config.geometry()?;
         let (set, timer) =
             (EpollSet::new().map_err(BindError::Setup)?, Timer::new().map_err(BindError::Setup)?);
         set.add(&socket, EventFlags::IN, LISTENING).map_err(BindError::Setup)?;
@@ -147,6 +215,7 @@ impl Listener {
         Ok(Self {
             set,
             timer,
+            timer_set: None,
             socket,
             guard: ForkGuard::current(),
             address: bound.unwrap_or(address),
@@ -181,8 +250,7 @@ impl Listener {
     ///
     /// # Errors
     /// Returns [`AcceptError`] if accepting fails. The listener stays usable after each error. At
-    /// the descriptor limit, wait until some are closed before accepting again. limit, wait a
-    /// little.
+    /// the descriptor limit, wait until some are closed before accepting again.
     pub fn accept(&mut self) -> Result<Channel, AcceptError> {
         self.accept_channel(None)
     }
@@ -251,12 +319,15 @@ impl Listener {
         for event in events {
             match event.token {
                 LISTENING => result = self.admit(),
-                TIMER => self.expire().map_err(AcceptError::Wait)?,
+                TIMER => {
+                    self.timer.drain().map_err(AcceptError::Wait)?;
+                    self.timer_set = None;
+                }
                 #[expect(clippy::cast_possible_truncation, reason = "an index we gave out")]
                 token => self.drive(token as usize),
             }
         }
-        self.expire().map_err(AcceptError::Wait)?;
+        self.expire();
         self.pause_or_resume().map_err(AcceptError::Wait)?;
         self.set_timer().map_err(AcceptError::Wait)?;
         result
@@ -324,8 +395,7 @@ impl Listener {
     }
 
     /// Refuses handshakes whose deadline has passed.
-    fn expire(&mut self) -> std::io::Result<()> {
-        self.timer.drain()?;
+    fn expire(&mut self) {
         let now = Instant::now();
         for index in 0..self.pending.len() {
             let Some(Some(underway)) = self.pending.get(index) else { continue };
@@ -333,7 +403,6 @@ impl Listener {
                 self.give_up(index, "the handshake took too long");
             }
         }
-        Ok(())
     }
 
     /// Refuses a handshake that did not finish in time, with `text` as the reason for its peer.
@@ -377,10 +446,18 @@ impl Listener {
         self.under_way >= self.config.handshakes_max
     }
 
-    fn set_timer(&self) -> std::io::Result<()> {
+    /// Sets the timer if it would fire too late. Too early costs one wake-up, and setting it for
+    /// each handshake would cost a system call.
+    fn set_timer(&mut self) -> std::io::Result<()> {
         let deadlines = self.pending.iter().flatten().map(|underway| underway.deadline);
         let next_place = if self.is_paused { self.silent().min() } else { None };
-        self.timer.set(deadlines.chain(next_place.map(|(spared_until, _)| spared_until)).min())
+        let due = deadlines.chain(next_place.map(|(spared_until, _)| spared_until)).min();
+        let Some(due) = due.filter(|due| self.timer_set.is_none_or(|set| *due < set)) else {
+            return Ok(());
+        };
+        self.timer.set(Some(due))?;
+        self.timer_set = Some(due);
+        Ok(())
     }
 
     /// Stops polling the listening socket while the limit of handshakes is reached and none can be
@@ -402,6 +479,14 @@ impl Listener {
             callback(error);
         }
     }
+}
+
+/// A duplicate of the socket that a service manager passed under this name.
+pub(crate) fn passed_socket(name: &str) -> Result<OwnedFd, BindError> {
+    partywall_sys::activation::passed_descriptor(name).map_err(|source| {
+        let to = format!("the passed socket {name}");
+        BindError::System(partywall_sys::BindError::Other { to, source })
+    })
 }
 
 impl AsFd for Listener {

@@ -2,16 +2,17 @@
 //! The handshake without a socket: bytes in, frames out, each in its order (SPEC 2.2).
 //!
 //! ```text
-//!   connector   ──HELLO▶  await HELLO  ──OFFER▶  await OFFER  ──READY▶  await READY  ▶ run
-//!   acceptor    await HELLO  ──HELLO, OFFER▶  await OFFER  ──READY▶  await READY  ▶ run
+//!   connector   ──HELLO, OFFER▶  await HELLO, OFFER, READY  ──READY▶  run
+//!   acceptor    await HELLO, OFFER  ──HELLO, OFFER, READY▶  await READY  ▶ run
 //!                    └── REJECT in place of any frame ──▶ refused
 //! ```
 //!
-//! The machine asks for exactly the bytes of the next frame, so bytes after READY stay in the
-//! socket for the transport. The machine decides nothing: its caller admits or refuses the peer.
+//! Bytes after the connector's READY belong to the transport: the machine asks for no more than
+//! that frame. Everything before may be read at once, because the peer waits for an answer then.
+//! The machine decides nothing: its caller admits or refuses the peer.
 
 use partywall_layout::hello::{
-    self, FRAME_BYTES_MAX, Frame, HELLO_TAG, Hello, Offer, PREAMBLE_BYTES, Ready,
+    self, FRAME_BYTES_MAX, Frame, HELLO_TAG, Hello, Offer, PREAMBLE_BYTES, READY_BYTES, Ready,
 };
 use partywall_layout::{Refusal, Violation};
 
@@ -34,14 +35,9 @@ pub(crate) enum Received {
     OtherVersion(u16, u16),
 }
 
-/// Why the received bytes are invalid.
+/// The first bytes of the peer, which do not begin with a tag of Partywall.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Misread {
-    /// The bytes do not begin with a tag of Partywall.
-    NotPartywall(Vec<u8>),
-    /// The frame has impossible contents, or came out of order.
-    Violation(Violation),
-}
+pub(crate) struct NotPartywall(pub Vec<u8>);
 
 /// Assembles received bytes to frames, and checks the order of the frames.
 #[derive(Debug)]
@@ -49,11 +45,13 @@ pub(crate) struct Machine {
     awaiting: Awaiting,
     frame: Vec<u8>,
     is_first: bool,
+    is_acceptor: bool,
 }
 
 impl Machine {
-    pub(crate) fn new() -> Self {
+    pub(crate) fn new(is_acceptor: bool) -> Self {
         Self {
+            is_acceptor,
             awaiting: Awaiting::Hello,
             frame: Vec::with_capacity(FRAME_BYTES_MAX),
             is_first: true,
@@ -69,33 +67,54 @@ impl Machine {
         self.is_first && self.frame.is_empty()
     }
 
-    /// Returns the number of bytes missing to the end of the current frame, or of its preamble. The
-    /// number is never 0 while a frame is awaited.
-    pub(crate) fn missing(&self) -> usize {
-        let wanted = match self.frame.first_chunk::<PREAMBLE_BYTES>() {
-            None => PREAMBLE_BYTES,
-            // `feed` checked the length when the preamble was complete.
-            Some(preamble) => hello::frame_length(preamble).unwrap_or(PREAMBLE_BYTES),
-        };
-        wanted.saturating_sub(self.frame.len())
+    /// Most bytes that may be read now; never 0 while a frame is awaited. `serves_others` says that
+    /// the first bytes may be another protocol's.
+    pub(crate) fn wanted(&self, serves_others: bool) -> usize {
+        let len = self.frame.len();
+        if self.is_acceptor && self.awaiting == Awaiting::Ready {
+            let whole = match self.frame.first_chunk::<PREAMBLE_BYTES>() {
+                // REJECT may be shorter, and nothing follows it.
+                None => READY_BYTES,
+                Some(preamble) => hello::frame_length(preamble).unwrap_or(PREAMBLE_BYTES),
+            };
+            return whole.saturating_sub(len).max(1);
+        }
+        if serves_others && self.is_first && len < PREAMBLE_BYTES {
+            return PREAMBLE_BYTES - len;
+        }
+        usize::MAX
     }
 
-    /// Takes at most [`missing`](Self::missing) received bytes. Returns the frame once it is
-    /// complete.
-    pub(crate) fn feed(&mut self, bytes: &[u8]) -> Result<Option<Received>, Misread> {
+    /// Takes at most [`wanted`](Self::wanted) received bytes.
+    pub(crate) fn feed(&mut self, bytes: &[u8]) -> Result<(), NotPartywall> {
         self.frame.extend_from_slice(bytes);
         if self.is_first && !begins_like_ours(&self.frame) {
-            return Err(Misread::NotPartywall(self.frame.clone()));
+            return Err(NotPartywall(self.frame.clone()));
         }
+        Ok(())
+    }
+
+    /// The next frame, once it is complete.
+    pub(crate) fn next_frame(&mut self) -> Result<Option<Received>, Violation> {
         let Some(preamble) = self.frame.first_chunk::<PREAMBLE_BYTES>() else { return Ok(None) };
-        let length = hello::frame_length(preamble).map_err(Misread::Violation)?;
+        let length = hello::frame_length(preamble)?;
         if self.frame.len() < length {
             return Ok(None);
         }
-        let frame = std::mem::take(&mut self.frame);
+        let rest = self.frame.split_off(length);
+        let frame = std::mem::replace(&mut self.frame, rest);
         self.is_first = false;
-        let received = hello::parse(&frame).and_then(|frame| self.turn(&frame));
-        received.map(Some).map_err(Misread::Violation)
+        hello::parse(&frame).and_then(|frame| self.turn(&frame)).map(Some)
+    }
+
+    /// Checks that the peer has sent nothing after the frame that was taken last.
+    pub(crate) fn check_no_rest(&self) -> Result<(), Violation> {
+        let found = self.frame.len() as u64;
+        if found == 0 {
+            Ok(())
+        } else {
+            Err(Violation::Frame { what: "bytes after a frame", found })
+        }
     }
 
     /// Checks that the frame is of the awaited kind, and moves on to the next kind.
@@ -137,54 +156,77 @@ fn begins_like_ours(bytes: &[u8]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use partywall_layout::hello::{Hello, Offer, TRANSPORT_SHM, TRANSPORT_SOCKET};
+    use partywall_layout::hello::{REGION_ALONE, TRANSPORT_SHM, TRANSPORT_SOCKET};
     use zerocopy::IntoBytes;
 
-    /// Feeds the bytes one by one, as if a slow peer had sent them.
-    fn drip(machine: &mut Machine, bytes: &[u8]) -> Result<Vec<Received>, Misread> {
+    /// Feeds byte by byte, as a slow peer would.
+    fn drip(machine: &mut Machine, bytes: &[u8]) -> Result<Vec<Received>, Violation> {
         let mut received = Vec::new();
         for byte in bytes {
-            assert!(machine.missing() > 0);
-            received.extend(machine.feed(&[*byte])?);
+            assert!(machine.wanted(false) > 0);
+            machine.feed(&[*byte]).unwrap();
+            received.extend(machine.next_frame()?);
         }
         Ok(received)
     }
 
-    #[test]
-    fn frames_come_in_their_order() {
-        let mut machine = Machine::new();
+    fn all_frames() -> Vec<u8> {
         let mut all = Hello::new().as_bytes().to_vec();
-        all.extend_from_slice(Offer::new(TRANSPORT_SHM, 0, 0, 1 << 16).as_bytes());
+        all.extend_from_slice(Offer::shm(1 << 16, REGION_ALONE).as_bytes());
         all.extend_from_slice(Ready::new(TRANSPORT_SHM, 0).as_bytes());
-        let received = drip(&mut machine, &all).unwrap();
-        assert!(matches!(
-            received[..],
-            [Received::Hello(_), Received::Offer(_), Received::Ready(_)]
-        ));
-        assert_eq!(machine.awaiting(), Awaiting::Nothing);
+        all
+    }
+
+    #[test]
+    fn frames_come_in_their_order_at_once_or_byte_by_byte() {
+        for is_acceptor in [false, true] {
+            let mut slow = Machine::new(is_acceptor);
+            let dripped = drip(&mut slow, &all_frames()).unwrap();
+            let mut fast = Machine::new(is_acceptor);
+            fast.feed(&all_frames()).unwrap();
+            let at_once: Vec<_> = std::iter::from_fn(|| fast.next_frame().unwrap()).collect();
+            assert_eq!(at_once, dripped);
+            assert!(matches!(
+                dripped[..],
+                [Received::Hello(_), Received::Offer(_), Received::Ready(_)]
+            ));
+            assert_eq!(slow.awaiting(), Awaiting::Nothing);
+            fast.check_no_rest().unwrap();
+        }
+    }
+
+    #[test]
+    fn acceptor_reads_no_byte_after_ready() {
+        let all = all_frames();
+        let (before, ready) = all.split_at(all.len() - READY_BYTES);
+        let mut machine = Machine::new(true);
+        drip(&mut machine, before).unwrap();
+        for (index, byte) in ready.iter().enumerate() {
+            assert_eq!(machine.wanted(false), READY_BYTES - index);
+            machine.feed(&[*byte]).unwrap();
+        }
+        assert!(matches!(machine.next_frame(), Ok(Some(Received::Ready(_)))));
+        assert_eq!(machine.check_no_rest(), Ok(()));
     }
 
     #[test]
     fn any_other_order_is_refused() {
         let hello = Hello::new();
-        let offer = Offer::new(TRANSPORT_SOCKET, 1, 0, 0);
+        let offer = Offer::socket(1);
         let ready = Ready::new(TRANSPORT_SOCKET, 1);
         let frames = [hello.as_bytes(), offer.as_bytes(), ready.as_bytes()];
         for order in [[0, 0], [0, 2]] {
-            let mut machine = Machine::new();
+            let mut machine = Machine::new(true);
             let result =
                 order.iter().try_for_each(|index| drip(&mut machine, frames[*index]).map(|_| ()));
-            assert!(matches!(result, Err(Misread::Violation(_))), "{order:?}");
+            assert!(result.is_err(), "{order:?}");
         }
-        assert!(matches!(
-            drip(&mut Machine::new(), offer.as_bytes()),
-            Err(Misread::NotPartywall(_))
-        ));
+        assert!(Machine::new(true).feed(offer.as_bytes()).is_err());
     }
 
     #[test]
     fn a_stranger_is_recognised_by_its_first_byte() {
-        let mut machine = Machine::new();
-        assert_eq!(machine.feed(b"G"), Err(Misread::NotPartywall(b"G".to_vec())));
+        let mut machine = Machine::new(true);
+        assert_eq!(machine.feed(b"G"), Err(NotPartywall(b"G".to_vec())));
     }
 }

@@ -5,10 +5,11 @@
 //!   listener.rs  accepts, drives many handshakes     pending.rs      one handshake over its socket
 //!   connect.rs   reaches a listener, drives one      machine.rs      its frames, and their order
 //!   foreign.rs   a handshake of another protocol     terms.rs        limits of two HELLOs
-//!                                                    established.rs  its result
+//!   descriptors.rs  which frame brought which         established.rs  its result
 //! ```
 
 mod connect;
+mod descriptors;
 mod established;
 mod foreign;
 mod listener;
@@ -20,3 +21,4 @@ pub(crate) use connect::establish;
 pub use connect::{connect, connect_with};
 pub(crate) use established::{Established, StreamTerms};
 pub use listener::Listener;
+pub(crate) use listener::passed_socket;

@@ -11,19 +11,21 @@
 //! it sends is checked (SPEC 2.2, 2.8, 3.1). If memory or descriptors for shared memory are
 //! lacking, both sides learn the reason and use the socket.
 
+use super::descriptors::{Arrived, Claimed};
 use super::established::{Established, StreamTerms};
-use super::machine::{Awaiting, Machine, Misread, Received};
+use super::machine::{Awaiting, Machine, NotPartywall, Received};
 use super::terms;
 use crate::channel::{AnyReceiver, AnySender};
-use crate::config::Config;
+use crate::config::{Config, TransportPolicy, TrustPolicy};
 use crate::error::HandshakeError;
 use crate::peer::{Peer, Trust, decide_trust};
 use crate::protocol::{DriverWaker, Negotiation, Protocol};
 use crate::transport::shm::{self, Doorbells, Limits, OwnRegion, PeerRegion, PeerRegionError};
 use crate::transport::{Transport, socket};
 use partywall_layout::hello::{
-    Hello, OFFER_DOORBELLS, Offer, REJECT_TEXT_MAX, ROLE_ACCEPTOR, ROLE_CONNECTOR, Ready,
-    RejectHead, SERVICE_SESSION, TRANSPORT_SHM, TRANSPORT_SOCKET, VERSION_MAX, VERSION_MIN,
+    DESCRIPTOR_PIDFD, Descriptors, Hello, Offer, READY_DOORBELLS, REGION_ALONE,
+    REGION_AND_DOORBELLS, REJECT_TEXT_MAX, ROLE_ACCEPTOR, ROLE_CONNECTOR, Ready, RejectHead,
+    SERVICE_SESSION, TRANSPORT_SHM, TRANSPORT_SOCKET, VERSION_MAX, VERSION_MIN,
 };
 use partywall_layout::{FallbackReason, Geometry, Refusal, Violation};
 use partywall_sys::socket::Family;
@@ -37,7 +39,7 @@ use zerocopy::IntoBytes;
 
 /// The handshake of one connection, until it succeeds or fails.
 pub(crate) struct Pending {
-    pub(super) socket: Socket,
+    pub(super) socket: Arc<Socket>,
     pub(super) guard: ForkGuard,
     pub(super) config: Config,
     geometry: Geometry,
@@ -45,13 +47,19 @@ pub(crate) struct Pending {
     pub(super) label: String,
     machine: Machine,
     pub(super) own_hello: Hello,
-    /// Descriptors that came with the bytes of the current frame.
-    descriptors: Vec<OwnedFd>,
-    /// Whether the kernel dropped descriptors of the peer, because this process could hold no more.
-    is_truncated: bool,
+    arrived: Arrived,
     pub(super) credentials: Option<Credentials>,
+    /// The process that the credentials name, from the kernel (Linux 6.5).
+    pub(super) process: Option<PidFd>,
+    /// Whether the kernel brings that descriptor with each read, until the first frame is read.
+    passes_pidfd: bool,
+    /// Whether it can: the same kernel then does so for the peer.
+    kernel_has_pidfd: bool,
     /// Whether this side has sent READY. From then on the peer may be running.
     is_ready_sent: bool,
+    /// The region that this side offers, or why it offers none. An acceptor makes it once it has
+    /// accepted that of its peer.
+    offered: Result<Offered, FallbackReason>,
     known: Option<Known>,
     /// Other protocols: all that an acceptor serves, or the one that a connector speaks.
     pub(super) protocols: Vec<Arc<dyn Protocol>>,
@@ -71,15 +79,18 @@ pub(super) struct Foreign {
 struct Known {
     hello: Hello,
     process: Option<PidFd>,
-    trust: Trust,
+    peer: Peer,
     limits: Limits,
-    session_id: [u8; 16],
-    /// The region that this side offered, or why it offered none.
-    offered: Result<Offered, FallbackReason>,
-    /// Whether both sides offered shared memory.
+    /// Whether the peer offered shared memory.
     is_shm_offered: bool,
-    /// The peer's accepted region and doorbells, or why they cannot be used.
-    accepted: Result<(PeerRegion, Doorbells), FallbackReason>,
+    /// The peer's region and doorbells, or why they cannot be used.
+    accepted: Result<Accepted, FallbackReason>,
+}
+
+/// The region of the peer, and its doorbells if each side trusts the other.
+struct Accepted {
+    region: PeerRegion,
+    doorbells: Option<(Doorbell, Doorbell)>,
 }
 
 /// The region and the doorbells that this side offers.
@@ -88,9 +99,6 @@ struct Offered {
     doorbells: (Doorbell, Doorbell),
     doorbells_attached: bool,
 }
-
-/// Most descriptors that one frame may bring: a region and two doorbells (SPEC 2.2).
-const DESCRIPTORS_MAX: usize = 3;
 
 impl Pending {
     /// Begins the acceptor's handshake on a new connection, whose peer may also speak one of
@@ -105,7 +113,8 @@ impl Pending {
         Self::new(socket, config, geometry, true, service, protocols)
     }
 
-    /// Begins the connector's handshake on a new connection: sends HELLO, or starts `protocol`.
+    /// Begins the connector's handshake on a new connection: sends HELLO and OFFER, or starts
+    /// `protocol`.
     pub(crate) fn connecting(
         socket: Socket,
         config: &Config,
@@ -117,7 +126,7 @@ impl Pending {
         let mut pending = Self::new(socket, config, geometry, false, service, protocols);
         match protocol {
             Some(protocol) => pending.connect_foreign(&*protocol)?,
-            None => pending.send_hello()?,
+            None => pending.open()?,
         }
         Ok(pending)
     }
@@ -131,22 +140,27 @@ impl Pending {
         protocols: Vec<Arc<dyn Protocol>>,
     ) -> Self {
         let obstacle = terms::own_obstacle(config, socket.family());
+        let kernel_has_pidfd =
+            socket.family() == Family::Unix && socket.set_pass_pidfd(true).is_ok();
         Self {
             label: socket.peer_label(),
             guard: ForkGuard::current(),
             config: config.clone(),
             geometry,
             is_acceptor,
-            machine: Machine::new(),
+            machine: Machine::new(is_acceptor),
             own_hello: terms::own_hello(config, service, obstacle),
-            descriptors: Vec::new(),
-            is_truncated: false,
+            arrived: Arrived::default(),
             credentials: None,
+            process: None,
+            passes_pidfd: kernel_has_pidfd,
+            kernel_has_pidfd,
             is_ready_sent: false,
+            offered: Err(obstacle.unwrap_or(FallbackReason::Policy)),
             known: None,
             protocols,
             foreign: None,
-            socket,
+            socket: Arc::new(socket),
         }
     }
 
@@ -159,13 +173,22 @@ impl Pending {
     /// Drives the handshake as far as possible without blocking. Returns the connection once both
     /// sides are ready.
     pub(crate) fn progress(&mut self) -> Result<Option<Established>, HandshakeError> {
-        let mut buffer = [0; 256];
+        let mut buffer = [0; 1024];
         loop {
             if self.foreign.is_some() {
                 return self.progress_foreign();
             }
-            let missing = self.machine.missing().min(buffer.len());
-            let received = match self.socket.receive(&mut buffer[..missing], true) {
+            let frame = self.machine.next_frame().map_err(|violation| self.violation(violation))?;
+            if let Some(frame) = frame {
+                match self.act(frame)? {
+                    Some(established) => return Ok(Some(established)),
+                    // An acceptor has answered, and READY takes a round trip.
+                    None if self.is_ready_sent => return Ok(None),
+                    None => continue,
+                }
+            }
+            let wanted = self.machine.wanted(!self.protocols.is_empty()).min(buffer.len());
+            let received = match self.socket.receive(&mut buffer[..wanted], true) {
                 Ok(received) => received,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(None),
                 Err(error) if error.kind() == io::ErrorKind::ConnectionReset => {
@@ -176,37 +199,26 @@ impl Pending {
             if received.bytes == 0 {
                 return Err(self.hung_up());
             }
-            self.descriptors.extend(received.fds);
-            if self.descriptors.len() > DESCRIPTORS_MAX {
-                // A hostile peer could attach descriptors to each byte of a frame.
-                let (what, found) = ("number of descriptors", self.descriptors.len() as u64);
-                return Err(self.violation(Violation::Frame { what, found }));
-            }
-            self.is_truncated |= received.truncated;
-            self.note_sender(received.credentials)?;
-            let frame = match self.machine.feed(&buffer[..received.bytes]) {
-                Ok(None) => continue,
-                Ok(Some(frame)) => frame,
-                Err(Misread::NotPartywall(found)) if self.may_be_foreign(&found) => {
-                    self.listen_on(found)?;
-                    continue;
-                }
-                Err(Misread::NotPartywall(found)) => {
-                    return Err(self.not_partywall(&found));
-                }
-                Err(Misread::Violation(violation)) => return Err(self.violation(violation)),
-            };
-            if let Some(established) = self.act(frame)? {
-                return Ok(Some(established));
+            let added = self.arrived.add(received.fds, received.truncated);
+            added.map_err(|violation| self.violation(violation))?;
+            self.note_sender(received.credentials, received.process)?;
+            match self.machine.feed(&buffer[..received.bytes]) {
+                Ok(()) => {}
+                Err(NotPartywall(found)) if self.may_be_foreign(&found) => self.listen_on(found)?,
+                Err(NotPartywall(found)) => return Err(self.not_partywall(&found)),
             }
         }
     }
 
-    /// Takes the credentials of the first received bytes for those of the peer. The rest of HELLO
-    /// must come from the same process (SPEC 2.2).
-    fn note_sender(&mut self, who: Option<Credentials>) -> Result<(), HandshakeError> {
+    /// Takes the sender of the first received bytes for the peer. The rest of HELLO must come from
+    /// the same process (SPEC 2.2).
+    fn note_sender(
+        &mut self,
+        who: Option<Credentials>,
+        process: Option<PidFd>,
+    ) -> Result<(), HandshakeError> {
         if self.machine.is_untouched() {
-            self.credentials = who;
+            (self.credentials, self.process) = (who, process);
         } else if self.machine.awaiting() == Awaiting::Hello && self.credentials != who {
             #[expect(clippy::cast_sign_loss, reason = "process ids are positive")]
             let found = who.map_or(0, |who| who.pid as u64);
@@ -217,11 +229,11 @@ impl Pending {
     }
 
     fn act(&mut self, received: Received) -> Result<Option<Established>, HandshakeError> {
-        let descriptors = std::mem::take(&mut self.descriptors);
+        self.stop_passing_pidfd();
         match received {
-            Received::Hello(hello) => self.on_hello(*hello, descriptors).map(|()| None),
-            Received::Offer(offer) => self.on_offer(&offer, descriptors).map(|()| None),
-            Received::Ready(ready) => self.on_ready(&ready, &descriptors).map(Some),
+            Received::Hello(hello) => self.on_hello(*hello).map(|()| None),
+            Received::Offer(offer) => self.on_offer(&offer).map(|()| None),
+            Received::Ready(ready) => self.on_ready(&ready).map(Some),
             Received::Refused(refusal, text) => {
                 Err(HandshakeError::Refused { peer: self.peer_name(), refusal, text })
             }
@@ -235,7 +247,33 @@ impl Pending {
         }
     }
 
-    fn on_hello(&mut self, hello: Hello, descriptors: Vec<OwnedFd>) -> Result<(), HandshakeError> {
+    /// Makes the region of a connector and sends its first two frames.
+    fn open(&mut self) -> Result<(), HandshakeError> {
+        if terms::own_obstacle(&self.config, self.socket.family()).is_none() {
+            // Whether the acceptor may be trusted is not known yet. If it is not, its doorbells are
+            // left unused, and those of this side are replaced.
+            let may_trust = self.config.trust != TrustPolicy::Untrusted;
+            self.offered = self.make_region(self.own_hello.nonce, may_trust);
+        }
+        if let (Err(reason), TransportPolicy::SharedMemory) = (&self.offered, self.config.transport)
+        {
+            return Err(HandshakeError::NoTransport { reason: *reason });
+        }
+        self.send_frames(None)
+    }
+
+    /// The descriptors that a frame lists.
+    fn claim(&mut self, list: &Descriptors) -> Result<Claimed, HandshakeError> {
+        self.arrived.claim(list).map_err(|violation| self.violation(violation))
+    }
+
+    /// Checks that the peer has sent nothing for which it had to await an answer.
+    fn check_nothing_more(&self) -> Result<(), HandshakeError> {
+        let checked = self.arrived.check_none_left().and_then(|()| self.machine.check_no_rest());
+        checked.map_err(|violation| self.violation(violation))
+    }
+
+    fn on_hello(&mut self, hello: Hello) -> Result<(), HandshakeError> {
         if hello.nonce == self.own_hello.nonce {
             let (peer, found) = (self.peer_name(), "our own words, sent back".to_owned());
             let advice = "is this the right address?";
@@ -248,48 +286,55 @@ impl Pending {
             return Err(HandshakeError::Service { peer: self.peer_name(), asked, offered });
         }
         terms::check(&hello).map_err(|violation| self.violation(violation))?;
-        let process = self.identify(descriptors)?;
+        let claimed = self.claim(&hello.descriptors)?;
+        let process = self.identify(claimed.pidfd)?;
         self.admit()?;
-        let trust = decide_trust(self.config.trust, self.credentials.as_ref(), process.as_ref());
+        let judged = decide_trust(self.config.trust, self.credentials.as_ref(), process.as_ref());
         let region_bytes = self.geometry.region_bytes;
-        let session_id = if self.is_acceptor { self.own_hello.nonce } else { hello.nonce };
-        let offered = match terms::obstacle(&self.own_hello, &hello, region_bytes) {
-            Some(reason) => Err(reason),
-            None => self.make_region(session_id, trust),
-        };
-        if let Err(reason) = offered {
-            if !terms::socket_suits(&self.own_hello, &hello) {
-                self.reject(Refusal::Transport, &reason.to_string());
-                return Err(HandshakeError::NoTransport { reason });
-            }
+        if let Some(reason) = terms::obstacle(&self.own_hello, &hello, region_bytes) {
+            self.check_socket_suits(&hello, reason)?;
         }
-        if self.is_acceptor {
-            self.send_hello()?;
-        }
-        self.send_offer(&offered)?;
         self.known = Some(Known {
             limits: terms::limits(&self.config, &hello, region_bytes),
             hello,
             process,
-            trust,
-            session_id,
-            offered,
+            peer: Peer::judged(self.credentials, judged, self.label.clone()),
             is_shm_offered: false,
             accepted: Err(FallbackReason::Policy),
         });
         Ok(())
     }
 
-    /// Identifies the peer's process by the pidfd of itself that the peer sent.
-    fn identify(&self, mut descriptors: Vec<OwnedFd>) -> Result<Option<PidFd>, HandshakeError> {
-        if descriptors.len() > 1 {
-            let found = descriptors.len() as u64;
-            let what = "number of descriptors with HELLO";
-            return Err(self.violation(Violation::Frame { what, found }));
+    /// Refuses the peer if one side excludes the socket, which would be used for this reason.
+    fn check_socket_suits(
+        &self,
+        theirs: &Hello,
+        reason: FallbackReason,
+    ) -> Result<(), HandshakeError> {
+        if terms::socket_suits(&self.own_hello, theirs) {
+            return Ok(());
         }
-        let (Some(descriptor), Some(who)) = (descriptors.pop(), self.credentials) else {
-            return Ok(None);
-        };
+        self.reject(Refusal::Transport, &reason.to_string());
+        Err(HandshakeError::NoTransport { reason })
+    }
+
+    /// Each further read would bring one more descriptor of the peer's process.
+    pub(super) fn stop_passing_pidfd(&mut self) {
+        if std::mem::take(&mut self.passes_pidfd) {
+            // It cannot fail, because it could be turned on.
+            let _ = self.socket.set_pass_pidfd(false);
+        }
+    }
+
+    /// Identifies the peer's process: by the kernel's descriptor, or by the one that the peer sent
+    /// of itself, which is checked in any case.
+    fn identify(&mut self, sent: Option<OwnedFd>) -> Result<Option<PidFd>, HandshakeError> {
+        let sent = self.check_sent_process(sent)?;
+        Ok(self.process.take().or(sent))
+    }
+
+    fn check_sent_process(&self, sent: Option<OwnedFd>) -> Result<Option<PidFd>, HandshakeError> {
+        let (Some(descriptor), Some(who)) = (sent, self.credentials) else { return Ok(None) };
         if !who.is_pid_visible() {
             // The peer is in another pid namespace, so this process knows no process number to
             // compare with the pidfd.
@@ -314,7 +359,11 @@ impl Pending {
         })
     }
 
-    fn make_region(&self, session_id: [u8; 16], trust: Trust) -> Result<Offered, FallbackReason> {
+    fn make_region(
+        &self,
+        session_id: [u8; 16],
+        doorbells_attached: bool,
+    ) -> Result<Offered, FallbackReason> {
         let role = if self.is_acceptor { ROLE_ACCEPTOR } else { ROLE_CONNECTOR };
         let region =
             OwnRegion::create(self.geometry, session_id, role).map_err(|error| match error {
@@ -325,103 +374,143 @@ impl Pending {
                 _ => FallbackReason::Memfd,
             })?;
         let doorbell = || Doorbell::new().map_err(|_| FallbackReason::Descriptors);
-        Ok(Offered {
-            region,
-            doorbells: (doorbell()?, doorbell()?),
-            doorbells_attached: trust == Trust::Trusted,
-        })
+        Ok(Offered { region, doorbells: (doorbell()?, doorbell()?), doorbells_attached })
     }
 
-    fn on_offer(&mut self, offer: &Offer, descriptors: Vec<OwnedFd>) -> Result<(), HandshakeError> {
-        let accepted = self.judge_offer(offer, descriptors)?;
-        let reason = accepted.as_ref().err().copied();
-        if let Some(reason) = reason {
-            let suits = self
-                .known
-                .as_ref()
-                .is_some_and(|known| terms::socket_suits(&self.own_hello, &known.hello));
-            if !suits {
-                self.reject(Refusal::Transport, &reason.to_string());
-                return Err(HandshakeError::NoTransport { reason });
+    fn on_offer(&mut self, offer: &Offer) -> Result<(), HandshakeError> {
+        let claimed = self.claim(&offer.descriptors)?;
+        let Some(mut known) = self.known.take() else {
+            return Err(self.violation(Violation::Frame { what: "order of frames", found: 0 }));
+        };
+        if self.is_acceptor {
+            self.check_nothing_more()?;
+        }
+        known.is_shm_offered = offer.transport.get() == TRANSPORT_SHM;
+        known.accepted = self.judge_offer(&known, offer, claimed)?;
+        if self.is_acceptor {
+            self.answer(&mut known)?;
+        }
+        self.known = Some(known);
+        Ok(())
+    }
+
+    /// Makes the region of an acceptor, and sends its three frames.
+    fn answer(&mut self, known: &mut Known) -> Result<(), HandshakeError> {
+        self.offered = match &known.accepted {
+            Err(reason) => Err(*reason),
+            Ok(accepted) => self.make_region(known.hello.nonce, accepted.doorbells.is_some()),
+        };
+        let ready = match &self.offered {
+            Ok(_) => Ready::new(TRANSPORT_SHM, 0),
+            Err(reason) => {
+                let reason = *reason;
+                self.check_socket_suits(&known.hello, reason)?;
+                known.accepted = Err(reason);
+                Ready::new(TRANSPORT_SOCKET, reason.number())
             }
-        }
-        if let Some(known) = &mut self.known {
-            known.accepted = accepted;
-            known.is_shm_offered = known.offered.is_ok() && offer.transport.get() == TRANSPORT_SHM;
-        }
+        };
+        self.send_frames(Some(&ready))?;
         self.is_ready_sent = true;
-        let transport = if reason.is_some() { TRANSPORT_SOCKET } else { TRANSPORT_SHM };
-        let ready = Ready::new(transport, reason.map_or(0, FallbackReason::number));
-        self.send(ready.as_bytes(), &[], false)
+        Ok(())
     }
 
-    fn on_ready(
-        &mut self,
-        ready: &Ready,
-        descriptors: &[OwnedFd],
-    ) -> Result<Established, HandshakeError> {
-        if !descriptors.is_empty() {
-            let found = descriptors.len() as u64;
-            let what = "number of descriptors with READY";
-            return Err(self.violation(Violation::Frame { what, found }));
-        }
+    fn on_ready(&mut self, ready: &Ready) -> Result<Established, HandshakeError> {
+        self.claim(&ready.descriptors)?;
+        self.check_nothing_more()?;
         let Some(known) = self.known.take() else {
             return Err(self.violation(Violation::Frame { what: "order of frames", found: 0 }));
         };
+        let offered = std::mem::replace(&mut self.offered, Err(FallbackReason::Policy));
         let is_shared_memory = ready.transport.get() == TRANSPORT_SHM;
-        if is_shared_memory && !known.is_shm_offered {
+        if is_shared_memory && !(offered.is_ok() && known.is_shm_offered) {
             let (what, found) = ("transport of READY", TRANSPORT_SHM.into());
             return Err(self.violation(Violation::Frame { what, found }));
         }
         let theirs = (!is_shared_memory).then(|| {
             FallbackReason::from_number(ready.reason.get()).unwrap_or(FallbackReason::Policy)
         });
-        let peer =
-            Peer { credentials: self.credentials, trust: known.trust, label: self.label.clone() };
-        self.assemble(known, peer, theirs)
+        let own_attached = offered.as_ref().is_ok_and(|offered| offered.doorbells_attached);
+        let theirs_attached =
+            known.accepted.as_ref().is_ok_and(|accepted| accepted.doorbells.is_some());
+        let can_notify = own_attached && theirs_attached;
+        let says_so = ready.flags.get() & READY_DOORBELLS != 0;
+        if self.is_acceptor {
+            if says_so && !can_notify {
+                let (what, found) = ("doorbells of READY", ready.flags.get().into());
+                return Err(self.violation(Violation::Frame { what, found }));
+            }
+            return self.assemble(known, offered, theirs, says_so);
+        }
+        self.conclude(&known, &offered, theirs, can_notify)?;
+        self.assemble(known, offered, theirs, can_notify)
     }
 
-    /// Duplicates the socket for the transport. The original descriptor stays open until `self` is
-    /// dropped.
+    /// Sends READY of a connector, which settles the transport and the doorbells.
+    fn conclude(
+        &mut self,
+        known: &Known,
+        offered: &Result<Offered, FallbackReason>,
+        theirs: Option<FallbackReason>,
+        can_notify: bool,
+    ) -> Result<(), HandshakeError> {
+        let own = offered.as_ref().err().or(known.accepted.as_ref().err());
+        let ready = match own.copied().or(theirs) {
+            Some(reason) => {
+                self.check_socket_suits(&known.hello, reason)?;
+                Ready::new(TRANSPORT_SOCKET, reason.number())
+            }
+            None if can_notify => Ready::new(TRANSPORT_SHM, 0).with_doorbells(),
+            None => Ready::new(TRANSPORT_SHM, 0),
+        };
+        self.send(&[ready.as_bytes()], &[], false)?;
+        self.is_ready_sent = true;
+        Ok(())
+    }
+
+    /// Duplicates the socket for another protocol, whose negotiation owns it.
     pub(super) fn take_socket(&self) -> Result<Socket, HandshakeError> {
         self.socket.try_clone().map_err(|error| self.system("duplicating the socket", error))
     }
 
-    fn send_hello(&self) -> Result<(), HandshakeError> {
+    /// Sends HELLO and OFFER, and an acceptor's READY, in one message. All descriptors arrive with
+    /// its first byte.
+    fn send_frames(&self, ready: Option<&Ready>) -> Result<(), HandshakeError> {
         let is_unix = self.socket.family() == Family::Unix;
-        // If no pidfd can be made, the peer learns of this process's death only from the socket.
-        let process = if is_unix { PidFd::of_self().ok() } else { None };
-        let descriptors: Vec<_> = process.iter().map(AsFd::as_fd).collect();
-        self.send(self.own_hello.as_bytes(), &descriptors, is_unix)
-    }
-
-    fn send_offer(&self, offered: &Result<Offered, FallbackReason>) -> Result<(), HandshakeError> {
-        let offered = match offered {
-            Ok(offered) => offered,
-            Err(reason) => {
-                let offer = Offer::new(TRANSPORT_SOCKET, reason.number(), 0, 0);
-                return self.send(offer.as_bytes(), &[], false);
+        // Where the kernel brings the peer a pidfd, none is sent. If none can be made either, the
+        // peer learns of this process's death only from the socket.
+        let process = if is_unix && !self.kernel_has_pidfd { PidFd::of_self().ok() } else { None };
+        let mut hello = self.own_hello;
+        let mut descriptors: Vec<BorrowedFd<'_>> = Vec::new();
+        if let Some(process) = &process {
+            hello.descriptors = Descriptors::of(&[DESCRIPTOR_PIDFD]);
+            descriptors.push(process.as_fd());
+        }
+        let offer = match &self.offered {
+            Err(reason) => Offer::socket(reason.number()),
+            Ok(offered) => {
+                descriptors.push(offered.region.descriptor.as_fd());
+                if offered.doorbells_attached {
+                    descriptors.extend([offered.doorbells.0.as_fd(), offered.doorbells.1.as_fd()]);
+                }
+                let with_doorbells = offered.doorbells_attached;
+                let kinds = if with_doorbells { REGION_AND_DOORBELLS } else { REGION_ALONE };
+                Offer::shm(self.geometry.region_bytes, kinds)
             }
         };
-        let flags = if offered.doorbells_attached { OFFER_DOORBELLS } else { 0 };
-        let offer = Offer::new(TRANSPORT_SHM, 0, flags, self.geometry.region_bytes);
-        let region = offered.region.descriptor.as_fd();
-        let (records, room) = (offered.doorbells.0.as_fd(), offered.doorbells.1.as_fd());
-        if offered.doorbells_attached {
-            self.send(offer.as_bytes(), &[region, records, room], false)
-        } else {
-            self.send(offer.as_bytes(), &[region], false)
-        }
+        let ready = ready.map_or(&[][..], IntoBytes::as_bytes);
+        self.send(&[hello.as_bytes(), offer.as_bytes(), ready], &descriptors, is_unix)
     }
 
     fn send(
         &self,
-        frame: &[u8],
+        frames: &[&[u8]],
         descriptors: &[BorrowedFd<'_>],
         credentials: bool,
     ) -> Result<(), HandshakeError> {
-        match self.socket.send(&[IoSlice::new(frame)], descriptors, credentials, true) {
-            Ok(count) if count == frame.len() => Ok(()),
+        let slices: Vec<IoSlice<'_>> = frames.iter().map(|frame| IoSlice::new(frame)).collect();
+        let length: usize = frames.iter().map(|frame| frame.len()).sum();
+        match self.socket.send(&slices, descriptors, credentials, true) {
+            Ok(count) if count == length => Ok(()),
             // All frames of one side together are smaller than any socket buffer, so a partial
             // write is an error.
             Ok(_) => Err(self.system("sending", io::ErrorKind::WriteZero.into())),
@@ -483,57 +572,47 @@ impl Pending {
     /// Checks the peer's offer. The inner `Err` is the reason why shared memory cannot be used.
     fn judge_offer(
         &self,
+        known: &Known,
         offer: &Offer,
-        descriptors: Vec<OwnedFd>,
-    ) -> Result<Result<(PeerRegion, Doorbells), FallbackReason>, HandshakeError> {
-        let is_shared_memory = offer.transport.get() == TRANSPORT_SHM;
-        let has_doorbells = offer.flags.get() & OFFER_DOORBELLS != 0;
-        let expected = match (is_shared_memory, has_doorbells) {
-            (false, _) => 0,
-            (true, false) => 1,
-            (true, true) => 3,
-        };
-        if descriptors.len() > expected {
-            let found = descriptors.len() as u64;
-            let what = "number of descriptors with OFFER";
-            return Err(self.violation(Violation::Frame { what, found }));
+        claimed: Claimed,
+    ) -> Result<Result<Accepted, FallbackReason>, HandshakeError> {
+        let region_bytes = self.geometry.region_bytes;
+        let obstacle = terms::obstacle(&self.own_hello, &known.hello, region_bytes);
+        let own = self.offered.as_ref().err().copied().filter(|_| !self.is_acceptor);
+        if let Some(reason) = obstacle.or(own) {
+            return Ok(Err(reason));
         }
-        let Some(known) = &self.known else {
-            return Err(self.violation(Violation::Frame { what: "order of frames", found: 0 }));
-        };
-        let offered = match &known.offered {
-            Err(reason) => return Ok(Err(*reason)),
-            Ok(_) if !is_shared_memory => {
-                return Ok(Err(FallbackReason::from_number(offer.reason.get())
-                    .unwrap_or(FallbackReason::Policy)));
-            }
-            Ok(offered) => offered,
-        };
-        if descriptors.len() < expected {
-            if self.is_truncated {
-                return Ok(Err(FallbackReason::Descriptors));
-            }
-            let found = descriptors.len() as u64;
-            let what = "number of descriptors with OFFER";
-            return Err(self.violation(Violation::Frame { what, found }));
+        if !known.is_shm_offered {
+            let reason = FallbackReason::from_number(offer.reason.get());
+            return Ok(Err(reason.unwrap_or(FallbackReason::Policy)));
         }
-        let mut descriptors = descriptors.into_iter();
-        let (region, records, space) = (descriptors.next(), descriptors.next(), descriptors.next());
-        let Some(region) = region else { return Ok(Err(FallbackReason::Descriptors)) };
-        let peer_region = match self.accept_region(known, offer, region.as_fd())? {
-            Ok(peer_region) => peer_region,
+        if self.is_acceptor && offer.region_size.get() > self.config.map_max_effective() {
+            // The connector made its region before it knew this limit.
+            return Ok(Err(FallbackReason::Limits));
+        }
+        let region = match claimed.region {
+            Some(region) if !claimed.is_truncated => region,
+            _ if claimed.is_truncated => return Ok(Err(FallbackReason::Descriptors)),
+            _ => {
+                let what = "descriptors of OFFER without a region";
+                return Err(self.violation(Violation::Frame { what, found: 0 }));
+            }
+        };
+        let region = match self.accept_region(known, offer, region.as_fd())? {
+            Ok(region) => region,
             Err(reason) => return Ok(Err(reason)),
         };
-        let doorbells = match (records, space) {
-            (Some(records), Some(space)) if offered.doorbells_attached => Doorbells::Eventfd {
-                records: self.doorbell(records)?,
-                space: self.doorbell(space)?,
-            },
+        let own_attached =
+            self.is_acceptor || self.offered.as_ref().is_ok_and(|own| own.doorbells_attached);
+        let doorbells = match (claimed.records, claimed.room) {
+            (Some(records), Some(room)) if own_attached && known.peer.trust == Trust::Trusted => {
+                Some((self.doorbell(records)?, self.doorbell(room)?))
+            }
             // At least one side does not trust the other, so each notifies the other over the
             // socket.
-            _ => Doorbells::Byte,
+            _ => None,
         };
-        Ok(Ok((peer_region, doorbells)))
+        Ok(Ok(Accepted { region, doorbells }))
     }
 
     fn accept_region(
@@ -545,7 +624,9 @@ impl Pending {
         let role = if self.is_acceptor { ROLE_CONNECTOR } else { ROLE_ACCEPTOR };
         let size = offer.region_size.get();
         let limit = self.config.map_max_effective();
-        match PeerRegion::accept(descriptor, size, limit, &known.session_id, role) {
+        // The connection has the connector's nonce.
+        let session_id = if self.is_acceptor { known.hello.nonce } else { self.own_hello.nonce };
+        match PeerRegion::accept(descriptor, size, limit, &session_id, role) {
             Ok(region) => {
                 let (found, said) =
                     (region.geometry.peer_blocks_max, known.hello.peer_blocks_max.get());
@@ -570,42 +651,60 @@ impl Pending {
         })
     }
 
+    /// Chooses the doorbells of this side, and how it notifies the peer: by the peer's doorbells if
+    /// both sides use eventfds.
+    fn choose_doorbells(
+        &self,
+        own: (Doorbell, Doorbell),
+        attached: bool,
+        theirs: Option<(Doorbell, Doorbell)>,
+    ) -> Result<((Doorbell, Doorbell), Doorbells), HandshakeError> {
+        match theirs {
+            Some((records, space)) => Ok((own, Doorbells::Eventfd { records, space })),
+            None if !attached => Ok((own, Doorbells::Byte)),
+            None => {
+                // The peer has this side's doorbells but they will not be used. The peer could make
+                // notifying them block, so new ones replace them.
+                let doorbell =
+                    || Doorbell::new().map_err(|error| self.system("making a doorbell", error));
+                Ok(((doorbell()?, doorbell()?), Doorbells::Byte))
+            }
+        }
+    }
+
     /// Builds the transport: shared memory if both sides can have it, else the socket if both allow
     /// it.
     fn assemble(
         &self,
         known: Known,
-        peer: Peer,
+        offered: Result<Offered, FallbackReason>,
         theirs: Option<FallbackReason>,
+        has_doorbells: bool,
     ) -> Result<Established, HandshakeError> {
-        let is_acceptor = self.is_acceptor;
+        let (is_acceptor, peer) = (self.is_acceptor, known.peer);
         let peer_streams = StreamTerms {
             window: known.hello.stream_window.get(),
             streams_max: known.hello.streams_max.get(),
             opens: true,
         };
-        let fallback = match (known.offered, known.accepted, theirs) {
-            (Ok(mut offered), Ok((peer_region, doorbells)), None) => {
-                if offered.doorbells_attached && matches!(doorbells, Doorbells::Byte) {
-                    // The peer has this side's doorbells but they will not be used. The peer could
-                    // make notifying them block, so new ones replace them.
-                    let doorbell =
-                        || Doorbell::new().map_err(|error| self.system("making a doorbell", error));
-                    offered.doorbells = (doorbell()?, doorbell()?);
-                }
+        let fallback = match (offered, known.accepted, theirs) {
+            (Ok(offered), Ok(accepted), None) => {
+                let theirs = accepted.doorbells.filter(|_| has_doorbells);
+                let attached = offered.doorbells_attached;
+                let (own_doorbells, doorbells) =
+                    self.choose_doorbells(offered.doorbells, attached, theirs)?;
                 let parts = shm::ShmParts {
-                    socket: self.take_socket()?,
+                    socket: Arc::clone(&self.socket),
                     peer: peer.clone(),
                     process: known.process,
                     guard: self.guard,
                     limits: known.limits,
                     own: offered.region,
-                    peer_region,
-                    own_doorbells: offered.doorbells,
+                    peer_region: accepted.region,
+                    own_doorbells,
                     doorbells,
                 };
-                let (sender, receiver) = shm::assemble(parts, &self.config)
-                    .map_err(|error| self.system("setting up shared memory", error))?;
+                let (sender, receiver) = shm::assemble(parts, &self.config);
                 let (sender, receiver) =
                     (AnySender::SharedMemory(sender), AnyReceiver::SharedMemory(receiver));
                 let transport = Transport::SharedMemory;
@@ -625,7 +724,7 @@ impl Pending {
             return Err(HandshakeError::NoTransport { reason: fallback });
         }
         let parts = socket::SocketParts {
-            socket: self.take_socket()?,
+            socket: Arc::clone(&self.socket),
             peer: peer.clone(),
             process: known.process,
             guard: self.guard,

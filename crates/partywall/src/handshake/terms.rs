@@ -43,7 +43,7 @@ pub(super) fn own_hello(
         message_max: U64::new(config.message_max_effective()),
         peer_blocks_max: U64::new(config.peer_blocks_max),
         segments_max: U32::new(config.segments_max),
-        pid: U32::new(std::process::id()),
+        pid: U32::new(partywall_sys::fork::own_pid()),
         nonce: nonce(),
         stream_window: U64::new(if has_streams { config.stream_window } else { 0 }),
         streams_max: U32::new(if has_streams { config.streams_max_effective() } else { 0 }),

@@ -152,7 +152,7 @@ impl Driver {
                 Ok(true)
             }
             Found::Nothing => Ok(false),
-            Found::End(closed) => Err(SessionError::Closed(closed)),
+            Found::End(closed) => Err(self.shared.ended_by_peer(closed)),
         }
     }
 
@@ -244,10 +244,14 @@ impl Driver {
             self.shared.end(SessionError::closed_here());
         }
         let linger = self.linger;
+        let farewell = if self.linger_until.is_none() { self.shared.farewell() } else { None };
         let linger_until = *self.linger_until.get_or_insert_with(|| deadline_after(linger));
         self.end_streams();
         self.is_service_due = true;
         let mut outbox = self.shared.outbox();
+        if farewell.is_some() {
+            outbox.farewell = farewell;
+        }
         outbox.leave_session();
         if matches!(outbox.drain(), Err(NotSent::Full)) {
             if Instant::now() < linger_until || seeded_fault("no_bound_on_leaving") {
@@ -344,7 +348,7 @@ mod tests {
 
     /// Sends records until the ring or socket has no room.
     fn fill(outbox: &mut Outbox) {
-        let body = GoAwayBody { code: U32::new(1), zero: U32::new(0) };
+        let body = GoAwayBody { code: U32::new(1), flags: U32::new(0) };
         let unsent = loop {
             if let Err(unsent) = outbox.control(Kind::GoAway, SESSION, body.as_bytes()) {
                 break unsent;

@@ -20,9 +20,18 @@ pub enum SessionError {
         /// The reason that the caller gave to `close`.
         reason: Arc<str>,
     },
-    /// The peer closed the session, or its connection was lost.
+    /// The peer closed the session without a code or reason ([`Closed::Finished`]), or its
+    /// connection was lost ([`Closed::Disconnected`]).
     #[error(transparent)]
     Closed(Closed),
+    /// The peer closed the session, and said why.
+    #[error("the peer closed the session{}", Reason(*code, reason))]
+    ClosedByPeer {
+        /// The code that the peer gave to `close`.
+        code: u32,
+        /// The reason that the peer gave to `close`. Control characters are replaced.
+        reason: Arc<str>,
+    },
     /// The session is broken: the peer violated the protocol, or a system call failed.
     #[error(transparent)]
     Fault(Arc<Fault>),
@@ -43,7 +52,10 @@ impl SessionError {
     /// Whether one of the two sides closed the session, as opposed to a fault or a lost connection.
     #[must_use]
     pub const fn is_good_end(&self) -> bool {
-        matches!(self, Self::ClosedHere { .. } | Self::Closed(Closed::Finished))
+        matches!(
+            self,
+            Self::ClosedHere { .. } | Self::ClosedByPeer { .. } | Self::Closed(Closed::Finished)
+        )
     }
 }
 
@@ -129,14 +141,14 @@ pub enum StreamSendError {
     /// The peer has stopped receiving from this stream.
     #[error("the peer receives no more of this stream (code {code:#x}{})", code_name(*code))]
     Stopped {
-        /// The code that the peer gave; [`DROPPED`](super::DROPPED) if it dropped its end of the
+        /// The code that the peer gave; [`DROPPED`] if it dropped its end of the
         /// stream.
         code: u32,
     },
     /// This side has already finished or reset its sending direction.
     #[error("this side has finished or reset the stream")]
     ClosedHere,
-    /// Credit or room is lacking, and the policy is
+    /// Credit or room is lacking. Only `try_send` returns this error, and `send` under the policy
     /// [`BackPressure::Error`](crate::BackPressure::Error).
     #[error("no credit or room now")]
     Full,
@@ -158,7 +170,7 @@ pub enum StreamRecvError {
     /// The peer reset its sending direction. Messages that it had sent before were received.
     #[error("the peer has reset the stream (code {code:#x}{})", code_name(*code))]
     Reset {
-        /// The code that the peer gave; [`DROPPED`](super::DROPPED) if a panic dropped its end of
+        /// The code that the peer gave; [`DROPPED`] if a panic dropped its end of
         /// the stream.
         code: u32,
     },
@@ -187,7 +199,9 @@ impl From<SessionError> for io::Error {
     fn from(error: SessionError) -> Self {
         let kind = match &error {
             SessionError::ClosedHere { .. } => io::ErrorKind::NotConnected,
-            SessionError::Closed(Closed::Finished) => io::ErrorKind::ConnectionAborted,
+            SessionError::ClosedByPeer { .. } | SessionError::Closed(Closed::Finished) => {
+                io::ErrorKind::ConnectionAborted
+            }
             SessionError::Closed(Closed::Disconnected) => io::ErrorKind::ConnectionReset,
             SessionError::Fault(_) => io::ErrorKind::InvalidData,
             SessionError::Unsupported { .. } => io::ErrorKind::Unsupported,

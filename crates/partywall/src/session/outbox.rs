@@ -16,7 +16,9 @@ use crate::error::{Closed, Fault};
 use crate::transport::{NotSent, ProgressSnapshot, SpaceWaiter};
 use partywall_layout::Kind;
 use partywall_layout::seeded_fault;
-use partywall_layout::stream::{ANSWER, ASK, CreditBody, GoAwayBody, PingBody, ResetBody, SESSION};
+use partywall_layout::stream::{
+    ANSWER, ASK, CLOSING, CreditBody, GoAwayBody, PingBody, REASON_BYTES_MAX, ResetBody, SESSION,
+};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::task::{Context, Waker};
@@ -39,6 +41,8 @@ pub(crate) struct Outbox {
     /// The token of the newest PING that was asked for.
     asked: u64,
     pub(super) go_away: Option<u32>,
+    /// Code and reason with which this side closes the session, until they are written.
+    pub(super) farewell: Option<(u32, Arc<str>)>,
     waiters: Vec<(u64, Waker)>,
     last_ticket: u64,
     /// The progress snapshot before the last attempt that found no room.
@@ -64,6 +68,7 @@ impl Outbox {
             ping: None,
             asked: 0,
             go_away: None,
+            farewell: None,
             waiters: Vec::new(),
             last_ticket: 0,
             ended: 0,
@@ -253,6 +258,7 @@ impl Outbox {
             || self.pong.is_some()
             || self.ping.is_some()
             || self.go_away.is_some()
+            || self.farewell.is_some()
     }
 
     /// Notes an error after which nothing more can be sent.
@@ -292,9 +298,15 @@ impl Outbox {
             self.ping = None;
         }
         if let Some(code) = self.go_away {
-            let body = GoAwayBody { code: U32::new(code), zero: U32::new(0) };
+            let body = GoAwayBody { code: U32::new(code), flags: U32::new(0) };
             self.wire.control(Kind::GoAway, SESSION, body.as_bytes())?;
             self.go_away = None;
+        }
+        if let Some((code, reason)) = &self.farewell {
+            let body = GoAwayBody { code: U32::new(*code), flags: U32::new(CLOSING) };
+            let body = [body.as_bytes(), cut(reason).as_bytes()].concat();
+            self.wire.control(Kind::GoAway, SESSION, &body)?;
+            self.farewell = None;
         }
         while let Some(stream) = self.pending.front() {
             let mut state = stream.lock();
@@ -315,6 +327,13 @@ impl Outbox {
         let body = PingBody { answer: U64::new(answer), token: U64::new(token) };
         self.wire.control(Kind::Ping, SESSION, body.as_bytes())
     }
+}
+
+/// The reason as far as a record has room for it, without half a character.
+fn cut(reason: &str) -> &str {
+    let fits = |end: &usize| reason.is_char_boundary(*end);
+    let end = (0..=reason.len().min(REASON_BYTES_MAX)).rev().find(fits);
+    &reason[..end.unwrap_or_default()]
 }
 
 fn write_record(wire: &mut AnySender, number: u32, record: PendingRecord) -> Result<(), NotSent> {

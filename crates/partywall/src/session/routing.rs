@@ -12,8 +12,8 @@ use super::stream::{StreamShared, StreamState};
 use crate::message::Message;
 use crate::transport::Assembly;
 use partywall_layout::stream::{
-    ANSWER, BODY_BYTES_MAX, CreditBody, GoAwayBody, METADATA_BYTES_MAX, PingBody, ResetBody,
-    SESSION, index,
+    ANSWER, BODY_BYTES_MAX, CreditBody, GoAwayBody, OpenHead, PingBody, REASON_BYTES_MAX,
+    ResetBody, SESSION, index,
 };
 use partywall_layout::{Kind, RecordHeader, Violation};
 use std::sync::Arc;
@@ -230,13 +230,16 @@ impl Driver {
         {
             return Err(self.violated(bad("is opened twice")));
         }
-        if record.len as usize > METADATA_BYTES_MAX {
-            let (position, found) = (record.position.0, record.len.into());
-            let what = "length of metadata";
-            return Err(self.violated(Violation::Body { position, what, found }));
-        }
-        let mut metadata = vec![0; record.len as usize].into_boxed_slice();
-        self.wire.body(record, 0, &mut metadata);
+        let metadata = if self.shared.is_foreign {
+            // Another protocol has no OPEN, and no metadata.
+            Box::default()
+        } else {
+            let len = OpenHead::metadata_len(record);
+            let len = len.map_err(|violation| self.violated(violation))?;
+            let mut metadata = vec![0; len].into_boxed_slice();
+            self.wire.body(record, size_of::<OpenHead>(), &mut metadata);
+            metadata
+        };
         let stream = Arc::new(self.shared.stream(number, false, metadata));
         if at >= self.theirs.len() {
             self.theirs.resize(at + 1, Slot::Never);
@@ -248,20 +251,43 @@ impl Driver {
 
     /// Handles a record of the session itself: PING or GO_AWAY.
     fn act_on_session(&self, record: &RecordHeader) -> Result<(), SessionError> {
+        if matches!(
+            record.kind,
+            Kind::FragmentFirst | Kind::FragmentMid | Kind::FragmentLast | Kind::FragmentAbort
+        ) {
+            let what = "is the session's own and carries a message";
+            return Err(self.violated(Violation::Stream { stream: SESSION, what }));
+        }
         if !matches!(record.kind, Kind::GoAway | Kind::Ping) {
             let (position, kind) = (record.position.0, record.kind as u8);
             return Err(self.violated(Violation::Unexpected { position, kind }));
         }
-        let received = self.body(record).and_then(|body| {
-            let body = &body[..record.len as usize];
-            if record.kind == Kind::GoAway {
-                self.shared.received_go_away(GoAwayBody::read(record, body)?.code.get());
-            } else {
-                self.received_ping(&PingBody::read(record, body)?);
-            }
-            Ok(())
-        });
+        let received = if record.kind == Kind::GoAway {
+            self.received_go_away(record)
+        } else {
+            self.body(record).and_then(|body| {
+                let ping = PingBody::read(record, &body[..record.len as usize])?;
+                self.received_ping(&ping);
+                Ok(())
+            })
+        };
         received.map_err(|violation| self.violated(violation))
+    }
+
+    fn received_go_away(&self, record: &RecordHeader) -> Result<(), Violation> {
+        let mut body = [0; size_of::<GoAwayBody>() + REASON_BYTES_MAX];
+        let Some(body) = body.get_mut(..record.len as usize) else {
+            let (position, found) = (record.position.0, record.len.into());
+            return Err(Violation::Body { position, what: "body length", found });
+        };
+        self.wire.body(record, 0, body);
+        let (go_away, reason) = GoAwayBody::read(record, body)?;
+        if go_away.is_closing() {
+            self.shared.received_farewell(go_away.code.get(), reason);
+        } else {
+            self.shared.received_go_away(go_away.code.get());
+        }
+        Ok(())
     }
 
     fn received_ping(&self, ping: &PingBody) {

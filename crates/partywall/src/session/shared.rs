@@ -25,12 +25,13 @@ use crate::transport::protocol::WINDOW;
 use crate::transport::{NotSent, STREAM_INLINE_MAX, Transport};
 use partywall_layout::Kind;
 use partywall_layout::seeded_fault;
-use partywall_layout::stream::{REFUSED, number};
+use partywall_layout::stream::{OpenHead, REFUSED, number};
 use partywall_sys::ForkGuard;
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
+use zerocopy::IntoBytes;
 
 /// A session without its driver: the outbox, the state, and the limits that both sides agreed on.
 pub(crate) struct SessionShared {
@@ -159,7 +160,7 @@ impl SessionShared {
         let fresh = state.fresh.clone();
         // If the peer closed the session, the streams that it opened before can still be accepted
         // and read.
-        let is_kept = matches!(error, SessionError::Closed(_));
+        let is_kept = matches!(error, SessionError::Closed(_) | SessionError::ClosedByPeer { .. });
         let refused = if is_kept { VecDeque::new() } else { std::mem::take(&mut state.waiting) };
         let waiting: Vec<_> = state.waiting.iter().chain(&refused).map(Arc::clone).collect();
         let mut wakers = state.openers.take();
@@ -193,7 +194,7 @@ impl SessionShared {
                 let waiters = self.outbox().take_waiters();
                 wake(waiters);
                 self.wake_driver();
-                return self.end.get().cloned().unwrap_or(SessionError::Closed(closed));
+                return self.end.get().cloned().unwrap_or_else(|| self.ended_by_peer(closed));
             }
             // These errors end no session, and every caller handles them itself.
             NotSent::Full | NotSent::TooLarge(_) => {}
@@ -294,7 +295,10 @@ impl SessionShared {
     ) -> Poll<Result<(), SessionError>> {
         self.check()?;
         let mut outbox = self.outbox();
-        match outbox.control(Kind::Open, stream.number, metadata) {
+        // Another protocol has no OPEN, and no metadata.
+        let head: &[u8] = if self.is_foreign { &[] } else { OpenHead::APPLICATION.as_bytes() };
+        let payload = [head, metadata].concat();
+        match outbox.control(Kind::Open, stream.number, &payload) {
             Ok(()) => {
                 // The stream is added to `fresh` before the outbox is unlocked. `take_fresh` locks
                 // the outbox, so the driver knows the stream before it handles an answer to it.
@@ -527,6 +531,34 @@ impl SessionShared {
         wakers.extend(state.others.take());
         drop(state);
         wake(wakers);
+    }
+
+    /// Handles a GO_AWAY with which the peer closes the session: the end that follows has this code
+    /// and reason.
+    pub(super) fn received_farewell(&self, code: u32, reason: &[u8]) {
+        let replaced = |c: char| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c };
+        let reason: String = String::from_utf8_lossy(reason).chars().map(replaced).collect();
+        self.state().farewell.get_or_insert((code, reason.into()));
+        self.received_go_away(code);
+    }
+
+    /// The end of a session whose peer has ended its direction, with the code that the peer gave.
+    pub(super) fn ended_by_peer(&self, closed: Closed) -> SessionError {
+        match (closed, self.state().farewell.clone()) {
+            (Closed::Finished, Some((code, reason))) => SessionError::ClosedByPeer { code, reason },
+            (closed, _) => SessionError::Closed(closed),
+        }
+    }
+
+    /// Code and reason with which this side closed the session, if the peer is to learn them.
+    pub(super) fn farewell(&self) -> Option<(u32, Arc<str>)> {
+        match self.end.get() {
+            Some(SessionError::ClosedHere { code, reason }) => {
+                let is_said = *code != 0 || !reason.is_empty();
+                (is_said && !self.is_foreign).then(|| (*code, Arc::clone(reason)))
+            }
+            _ => None,
+        }
     }
 
     /// Handles the peer's answer to a PING.

@@ -26,6 +26,8 @@ pub(crate) struct SessionState {
     pub(super) users: usize,
     /// The code of the peer's GO_AWAY, once received.
     pub(super) going_away: Option<u32>,
+    /// Code and reason with which the peer closes the session, once received.
+    pub(super) farewell: Option<(u32, Arc<str>)>,
     /// Whether this side has sent GO_AWAY.
     pub(super) has_gone_away: bool,
     pub(super) pings: Pings,
@@ -57,6 +59,7 @@ impl SessionState {
             sessions: 1,
             users: 1,
             going_away: None,
+            farewell: None,
             has_gone_away: false,
             pings: Pings::default(),
             openers: WakerSet::default(),

@@ -7,7 +7,7 @@ use super::task;
 use crate::address::{Address, AddressError};
 use crate::config::Config;
 use crate::error::{AcceptError, BindError, ConnectError, HandshakeError};
-use crate::handshake::establish;
+use crate::handshake::{establish, passed_socket};
 use crate::protocol::Protocol;
 use partywall_layout::hello::SERVICE_SESSION;
 use std::os::fd::AsFd;
@@ -60,7 +60,34 @@ impl Listener {
         AddressError: From<A::Error>,
     {
         let address = address.try_into().map_err(AddressError::from)?;
-        let listener = crate::Listener::bind_service(address, config, SERVICE_SESSION)?;
+        Self::over(crate::Listener::bind_service(address, config, SERVICE_SESSION)?, config)
+    }
+
+    /// Listens on a socket that another process made; see
+    /// [`Listener::from_descriptor`](crate::Listener::from_descriptor).
+    ///
+    /// # Errors
+    /// Returns [`BindError`] if the descriptor is no listening socket.
+    ///
+    /// # Panics
+    /// Panics outside a tokio runtime with I/O enabled.
+    pub fn from_descriptor(descriptor: OwnedFd, config: &Config) -> Result<Self, BindError> {
+        Self::over(crate::Listener::adopt_service(descriptor, config, SERVICE_SESSION)?, config)
+    }
+
+    /// As [`from_descriptor`](Self::from_descriptor), with the socket that a service manager passed
+    /// under this name; see [`Listener::activated`](crate::Listener::activated).
+    ///
+    /// # Errors
+    /// Returns [`BindError`] if no such socket was passed.
+    ///
+    /// # Panics
+    /// Panics outside a tokio runtime with I/O enabled.
+    pub fn activated(name: &str, config: &Config) -> Result<Self, BindError> {
+        Self::from_descriptor(passed_socket(name)?, config)
+    }
+
+    fn over(listener: crate::Listener, config: &Config) -> Result<Self, BindError> {
         let ready = watch_readable(listener.as_fd()).map_err(BindError::Setup)?;
         let (address, config) = (listener.local_address().clone(), config.clone());
         Ok(Self { listener: Mutex::new(listener), address, config, ready })

@@ -77,7 +77,8 @@ impl Session {
     /// the session.
     ///
     /// # Errors
-    /// Returns [`SessionError`], the reason why the session is over.
+    /// Returns [`SessionError`] if the session ended without a close: the peer died, or a fault
+    /// ended the session.
     pub async fn accept(&self) -> Result<Option<Stream>, SessionError> {
         let accept = |context: &mut Context<'_>| {
             within_budget(context, |context| self.handle.poll_accept(context))
@@ -136,7 +137,8 @@ impl Session {
     /// peer receives them within [`Config::linger`](crate::Config::linger).
     ///
     /// Later operations of this side report `code` and `reason`, in [`SessionError::ClosedHere`].
-    /// Neither is transmitted: the peer learns only that the session ended in good order.
+    /// The peer reports them in [`SessionError::ClosedByPeer`], unless they found no room within
+    /// the linger time. A reason longer than 255 bytes is cut. Other protocols transmit neither.
     ///
     /// # Panics
     /// Panics if the code is reserved for the protocol: 0xffffff00 or greater.

@@ -186,7 +186,9 @@ impl SendStream {
     /// for credit of this stream and for room in the session's connection.
     ///
     /// When the call returns `Ok`, the message is committed. If the future is dropped before, the
-    /// peer receives nothing of the message.
+    /// peer receives nothing of the message. Over shared memory, a living peer receives a committed
+    /// message even if this process dies. Over a socket, that holds only for bytes that the kernel
+    /// has accepted.
     ///
     /// # Errors
     /// Returns [`StreamSendError`] if the message was not sent.

@@ -243,7 +243,7 @@ fn another_version_in_either_direction() {
     wire.send_hello(&later);
     let (code, text) = home.reason();
     assert_eq!(code, 204);
-    says(&text, &["7 to 9", "1 to 1", "upgrade the older one"]);
+    says(&text, &["7 to 9", "2 to 2", "upgrade the older one"]);
     let (rejection, _) = wire.receive();
     assert!(rejection.starts_with(&REJECT_TAG) && rejection[16] == 1);
 
@@ -271,7 +271,7 @@ fn another_version_in_either_direction() {
             ConnectError::Handshake(HandshakeError::Refused {
                 refusal: Refusal::Version, ..
             }) => {
-                says(&error, &["no protocol version in common", "speaks versions 1 to 1"]);
+                says(&error, &["no protocol version in common", "speaks versions 2 to 2"]);
             }
             other => panic!("{other:?}"),
         }

@@ -266,7 +266,7 @@ fn stalled_handshakes_hold_up_no_loop() {
 /// and must be notified again. A sender that detects this notifies only once per record for a
 /// while.
 #[test]
-fn an_early_ring_in_vain_is_not_repeated_at_once() {
+fn an_early_notification_in_vain_is_not_repeated_at_once() {
     let (client, server) = Kind::SharedMemory.pair(|config| config);
     let (mut sender, _back) = client.split();
     let (_reply, mut receiver) = server.split();

@@ -78,21 +78,22 @@ fn nobody_finishes_the_hello_of_another() {
 fn a_hello_in_pieces_of_one_process_is_fine() {
     let mut home = Home::new(Config::default());
     let wire = foe::Wire::connect(&home.path);
-    for piece in foe::hello(FEATURE_SOCKET).as_bytes().chunks(7) {
+    let frames = [foe::hello(FEATURE_SOCKET).as_bytes(), Offer::socket(1).as_bytes()].concat();
+    for piece in frames.chunks(7) {
         assert!(wire.send(piece, &[]));
         foe::drive(&mut home.listener);
     }
     assert_eq!(wire.receive().0.len(), 128);
 }
 
-/// Performs a handshake until both sides know the other's offer, and offers `transport`. Returns
+/// Performs a handshake until both sides know the other's offer, and offers the socket. Returns
 /// `None` if the time-out came first.
-fn offering(home: &mut Home, transport: u32) -> Option<foe::Wire> {
+fn offering(home: &mut Home) -> Option<foe::Wire> {
     let wire = foe::Wire::connect(&home.path);
     assert!(wire.send_hello(&foe::hello(FEATURE_SOCKET | FEATURE_SHM)));
+    let is_offer_sent = wire.send(Offer::socket(1).as_bytes(), &[]);
     foe::drive(&mut home.listener);
     let frames = [wire.receive().0.len(), wire.receive().0.len()];
-    let is_offer_sent = wire.send(Offer::new(transport, 1, 0, 0).as_bytes(), &[]);
     (frames == [128, 64] && is_offer_sent).then_some(wire)
 }
 
@@ -100,7 +101,7 @@ fn offering(home: &mut Home, transport: u32) -> Option<foe::Wire> {
 fn ready_for_a_shm_that_nobody_offered_breaks_a_rule() {
     for policy in [TransportPolicy::Auto, TransportPolicy::Socket] {
         let mut home = Home::new(Config::default().transport(policy));
-        let wire = offering(&mut home, TRANSPORT_SOCKET).unwrap();
+        let wire = offering(&mut home).unwrap();
         assert!(wire.send(Ready::new(TRANSPORT_SHM, 0).as_bytes(), &[]));
         let why = home.refusal();
         assert!(why.contains("transport of READY"), "{why}");
@@ -117,7 +118,7 @@ fn after_ready_a_deadline_hangs_up_without_a_word() {
     let ready = [200, 2000, 20_000].into_iter().find_map(|timeout_ms| {
         let timeout = Duration::from_millis(timeout_ms);
         let mut home = Home::new(Config::default().handshake_timeout(timeout));
-        let wire = offering(&mut home, TRANSPORT_SOCKET)?;
+        let wire = offering(&mut home)?;
         foe::drive(&mut home.listener);
         let is_refused = !home.refused.lock().unwrap().is_empty();
         (!is_refused).then_some((home, wire))

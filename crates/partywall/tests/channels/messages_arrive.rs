@@ -25,14 +25,14 @@ fn each(mut test: impl FnMut(&str, Channel, Channel)) {
     let config = Config::default();
     let kinds = [
         ("shm", &path[..], config.clone().transport(TransportPolicy::SharedMemory)),
-        ("isolated", &path, config.clone().trust(TrustPolicy::Untrusted)),
+        ("untrusted", &path, config.clone().trust(TrustPolicy::Untrusted)),
         ("unix", &path, config.clone().transport(TransportPolicy::Socket)),
         ("tcp", "tcp:127.0.0.1:0", config),
     ];
     for (name, address, config) in kinds {
         let (client, server) = pair(address, &config);
         let is_shared_memory = matches!(server.transport(), Transport::SharedMemory);
-        assert_eq!(is_shared_memory, name == "shm" || name == "isolated", "{name}");
+        assert_eq!(is_shared_memory, name == "shm" || name == "untrusted", "{name}");
         assert_eq!(client.transport(), server.transport());
         test(name, client, server);
     }

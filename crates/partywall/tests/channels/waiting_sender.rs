@@ -70,7 +70,7 @@ fn an_event_loop_that_only_tries_learns_of_it() {
                 }
                 assert!(
                     Instant::now() < deadline,
-                    "{policy:?}: it is never outcomes, whole: {is_whole}"
+                    "{policy:?}: the message is never whole: {is_whole}"
                 );
             }
         }

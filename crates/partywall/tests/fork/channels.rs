@@ -52,7 +52,7 @@ fn a_child_gets_a_clear_error_and_harms_nobody() {
 /// the peer's memory.
 #[cfg(feature = "zerocopy")]
 #[test]
-fn a_child_looks_at_plain_structs_that_its_parent_received() {
+fn a_child_reads_plain_structs_that_its_parent_received() {
     for kind in Kind::ALL {
         let (mut client, mut server) = kind.pair(|config| config);
         let lens = [1_usize, 10, 100, 9000];

@@ -4,11 +4,11 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 #![allow(clippy::cast_possible_truncation, reason = "numbers of tests are small")]
 
-use partywall::Config;
+use partywall::{Config, FallbackReason, Transport};
 use partywall_layout::RegionHeader;
 use partywall_layout::hello::{
-    Hello, Offer, REJECT_TAG, ROLE_ACCEPTOR, ROLE_CONNECTOR, Ready, RejectHead, TRANSPORT_SHM,
-    TRANSPORT_SOCKET,
+    DESCRIPTOR_PIDFD, DESCRIPTOR_REGION, Descriptors, Hello, Offer, REGION_ALONE, REJECT_TAG,
+    ROLE_ACCEPTOR, ROLE_CONNECTOR, Ready, RejectHead, TRANSPORT_SHM, TRANSPORT_SOCKET,
 };
 use partywall_sys::{Doorbell, OwnMap, PidFd, SIZE_GRANULE};
 use partywall_testkit::hostile::channel::{BOTH, hello, region_with, small_geometry};
@@ -50,7 +50,6 @@ fn a_hello_that_cannot_be_is_named() {
         ("no version", with(|h| h.version_min.set(0)), VIOLATION, "version range"),
         ("versions upside down", with(|h| h.version_min.set(9)), VIOLATION, "version range"),
         ("service 0", with(|h| h.service = U32::new(0)), VIOLATION, "service"),
-        ("service of all bits", with(|h| h.service = U32::new(u32::MAX)), VIOLATION, "service"),
         ("a session", with(|h| h.service = U32::new(2)), 207, "asks for sessions"),
         ("entries 0", with(|h| h.peer_blocks_max = U64::new(0)), VIOLATION, "release entries"),
         ("entries 9", with(|h| h.peer_blocks_max = U64::new(9)), VIOLATION, "release entries"),
@@ -70,12 +69,7 @@ fn a_hello_that_cannot_be_is_named() {
             "7 to 9",
         ),
         ("a refusal", reject, 205, "99"),
-        (
-            "an OFFER first",
-            Offer::new(TRANSPORT_SOCKET, 1, 0, 0).as_bytes().to_vec(),
-            NOT_PARTYWALL,
-            "PWOFFER",
-        ),
+        ("an OFFER first", Offer::socket(1).as_bytes().to_vec(), NOT_PARTYWALL, "PWOFFER"),
     ];
     for (what, bytes, code, text) in cases {
         let wire = home.wire();
@@ -87,17 +81,58 @@ fn a_hello_that_cannot_be_is_named() {
 }
 
 #[test]
+fn service_version_and_descriptors_of_a_hello_are_named() {
+    let _together = partywall_testkit::together();
+    let mut home = Home::new(Config::default());
+    let cases: &[(&str, Vec<u8>, u32, &str)] = &[
+        ("an unknown service", with(|h| h.service = U32::new(9)), 207, "service 9"),
+        ("service of all bits", with(|h| h.service = U32::new(u32::MAX)), 207, "service"),
+        (
+            "more descriptors than a list can have",
+            with(|h| h.descriptors.count = 8),
+            VIOLATION,
+            "descriptor count",
+        ),
+        (
+            "two processes",
+            with(|h| h.descriptors = Descriptors::of(&[DESCRIPTOR_PIDFD, DESCRIPTOR_PIDFD])),
+            VIOLATION,
+            "kinds of descriptors",
+        ),
+        (
+            "the handshake of version 1",
+            with(|h| {
+                h.version_min.set(1);
+                h.version_max.set(1);
+            }),
+            204,
+            "2 to 2",
+        ),
+    ];
+    for (what, bytes, code, text) in cases {
+        let wire = home.wire();
+        wire.send(bytes, &[]);
+        let reason = home.reason();
+        assert!(reason.0 == *code && reason.1.contains(text), "{what}: {reason:?}");
+        let (frame, _) = wire.receive();
+        assert!(frame.starts_with(&REJECT_TAG), "{what}: {frame:?}");
+        assert_eq!(frame[16] == 5, *code == 207, "{what}: REJECT is for the service or is not");
+    }
+    home.serves();
+}
+
+#[test]
 fn frames_out_of_order_short_huge_and_repeated_are_named() {
     let _together = partywall_testkit::together();
     let _watchdog = Watchdog::new("order of frames", Duration::from_secs(60));
     let mut home = Home::new(Config::default());
     let ready = Ready::new(TRANSPORT_SOCKET, 1);
     let shm = Ready::new(TRANSPORT_SHM, 0);
-    let offer = Offer::new(TRANSPORT_SOCKET, 1, 0, 0);
+    let offer = Offer::socket(1);
     let mut odd_offer = offer;
     odd_offer.transport = U32::new(3);
-    let mut long_offer = offer;
-    long_offer.length = U32::new(65);
+    let mut short_offer = offer;
+    short_offer.length = U32::new(63);
     let mut odd_ready = ready;
     odd_ready.transport = U32::new(0);
     let mut reject = RejectHead::new(1, 100).as_bytes().to_vec();
@@ -111,16 +146,15 @@ fn frames_out_of_order_short_huge_and_repeated_are_named() {
         ("HELLO for READY", vec![offer.as_bytes(), hello.as_bytes()], VIOLATION),
         ("an unknown transport", vec![odd_offer.as_bytes()], VIOLATION),
         ("an unknown answer", vec![offer.as_bytes(), odd_ready.as_bytes()], VIOLATION),
-        ("OFFER too long", vec![long_offer.as_bytes(), b"x"], VIOLATION),
+        ("OFFER too short", vec![short_offer.as_bytes()], VIOLATION),
+        ("READY at once", vec![offer.as_bytes(), ready.as_bytes()], VIOLATION),
         ("no tag", vec![&[0; 64]], VIOLATION),
         ("a refusal with a lying length", vec![&reject], VIOLATION),
         ("READY for shared memory without any", vec![offer.as_bytes(), shm.as_bytes()], VIOLATION),
     ];
     for (what, frames, code) in cases {
         let (wire, _) = home.greeted(&hello);
-        for frame in frames {
-            wire.send(frame, &[]);
-        }
+        wire.send(&frames.concat(), &[]);
         let reason = home.reason();
         assert_eq!(reason.0, *code, "{what}: {reason:?}");
     }
@@ -135,16 +169,18 @@ fn a_pidfd_of_somebody_else_is_named() {
     let others = PidFd::of_pid(other.pid()).unwrap();
     let own = PidFd::of_self().unwrap();
     let pipe = pipe();
-    let bytes = with(|_| ());
-    let cases: [(&str, Vec<BorrowedFd<'_>>, u32); 4] = [
+    let bytes = with(|h| h.descriptors = Descriptors::of(&[DESCRIPTOR_PIDFD]));
+    let offer = Offer::socket(1);
+    let cases: [(&str, Vec<BorrowedFd<'_>>, u32); 5] = [
         ("another process", vec![others.as_fd()], DESCRIPTOR),
         ("no process", vec![pipe.as_fd()], DESCRIPTOR),
+        ("none", vec![], VIOLATION),
         ("twice", vec![own.as_fd(), own.as_fd()], VIOLATION),
         ("eight", vec![own.as_fd(); 8], VIOLATION),
     ];
     for (what, descriptors, code) in cases {
         let wire = home.wire();
-        wire.send(&bytes, &descriptors);
+        wire.send(&[&bytes[..], offer.as_bytes()].concat(), &descriptors);
         let reason = home.reason();
         assert_eq!(reason.0, code, "{what}: {reason:?}");
     }
@@ -159,7 +195,7 @@ fn a_pidfd_of_somebody_else_is_named() {
 /// Offers `region` to the listener. Returns code and text of the refusal.
 fn offered(home: &mut Home, region: BorrowedFd<'_>, size: u64) -> (u32, String) {
     let (wire, _) = home.greeted(&hello(BOTH));
-    let offer = Offer::new(TRANSPORT_SHM, 0, 0, size);
+    let offer = Offer::shm(size, REGION_ALONE);
     wire.send(offer.as_bytes(), &[region]);
     home.reason()
 }
@@ -177,10 +213,9 @@ fn memory_that_is_not_as_it_must_be_is_named() {
     let pipe = pipe();
     let doorbell = Doorbell::new().unwrap();
     let directory = File::open("/").unwrap();
-    let cases: [(&str, BorrowedFd<'_>, u64, &str); 9] = [
+    let cases: [(&str, BorrowedFd<'_>, u64, &str); 8] = [
         ("smaller than announced", sealed.as_fd(), 2 * grain, "131072"),
         ("larger than announced", large.as_fd(), grain, "65536"),
-        ("larger than agreed", large.as_fd(), 5 * grain, "327680"),
         ("of no size", sealed.as_fd(), 0, "0"),
         ("of an odd size", sealed.as_fd(), grain + 1, "65537"),
         ("a regular file", file.as_fd(), grain, ""),
@@ -234,6 +269,70 @@ wire.sendmsg([b'x'], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array('i', [f
     ours.receive(&mut [0; 8], true).ok()?.fds.pop()
 }
 
+#[test]
+fn region_beyond_the_limit_of_the_acceptor_leads_to_the_socket() {
+    let _together = partywall_testkit::together();
+    let mut home = Home::new(Config::default().map_max(4 * SIZE_GRANULE as u64));
+    let large = OwnMap::create("foe", 5 * SIZE_GRANULE).unwrap();
+    let (wire, _) = home.greeted(&hello(BOTH));
+    // A connector makes its region before it knows that limit.
+    let offer = Offer::shm(5 * SIZE_GRANULE as u64, REGION_ALONE);
+    wire.send(offer.as_bytes(), &[large.as_fd()]);
+    assert!(home.go_on().is_none());
+    wire.send(Ready::new(TRANSPORT_SOCKET, 6).as_bytes(), &[]);
+    let channel = home.listener.accept_deadline(within(Duration::from_secs(10))).unwrap();
+    assert_eq!(channel.transport(), Transport::Socket(FallbackReason::Limits));
+}
+
+/// A frame that a later version made longer.
+fn longer(frame: &[u8]) -> Vec<u8> {
+    let mut frame = frame.to_vec();
+    frame.extend_from_slice(&[0xee; 24]);
+    let length = u32::try_from(frame.len()).unwrap();
+    frame[12..16].copy_from_slice(&length.to_le_bytes());
+    frame
+}
+
+#[test]
+fn longer_frames_and_descriptors_of_unknown_kinds_are_passed_over() {
+    let _together = partywall_testkit::together();
+    let mut home = Home::new(Config::default());
+    let geometry = small_geometry();
+    let mut own = hello(BOTH);
+    own.descriptors = Descriptors::of(&[200]);
+    let region = region_with(
+        geometry.region_bytes,
+        &geometry.header(own.nonce, std::process::id(), ROLE_CONNECTOR),
+    );
+    let offer = Offer::shm(geometry.region_bytes, &[99, DESCRIPTOR_REGION]);
+    let pipe = pipe();
+    let wire = home.wire();
+    let frames = [longer(own.as_bytes()), longer(offer.as_bytes())].concat();
+    wire.send(&frames, &[pipe.as_fd(), pipe.as_fd(), region.as_fd()]);
+    assert!(home.go_on().is_none());
+    let mut ready = Ready::new(TRANSPORT_SHM, 0);
+    ready.descriptors = Descriptors::of(&[77]);
+    wire.send(&longer(ready.as_bytes()), &[pipe.as_fd()]);
+    let channel = home.listener.accept_deadline(within(Duration::from_secs(10))).unwrap();
+    assert_eq!(channel.transport(), Transport::SharedMemory);
+}
+
+#[test]
+fn doorbells_that_nobody_offered_are_named() {
+    let _together = partywall_testkit::together();
+    let mut home = Home::new(Config::default());
+    let geometry = small_geometry();
+    let (wire, session_id) = home.greeted(&hello(BOTH));
+    let header = geometry.header(session_id, std::process::id(), ROLE_CONNECTOR);
+    let region = region_with(geometry.region_bytes, &header);
+    let offer = Offer::shm(geometry.region_bytes, REGION_ALONE);
+    wire.send(offer.as_bytes(), &[region.as_fd()]);
+    assert!(home.go_on().is_none());
+    wire.send(Ready::new(TRANSPORT_SHM, 0).with_doorbells().as_bytes(), &[]);
+    let reason = home.reason();
+    assert!(reason.0 == VIOLATION && reason.1.contains("doorbells of READY"), "{reason:?}");
+}
+
 type Tamper = fn(&mut RegionHeader);
 
 #[test]
@@ -268,7 +367,7 @@ fn each_wrong_field_of_a_header_is_named() {
         let mut header = geometry.header(session_id, 1, ROLE_CONNECTOR);
         tamper(&mut header);
         let region = region_with(geometry.region_bytes, &header);
-        let offer = Offer::new(TRANSPORT_SHM, 0, 0, geometry.region_bytes);
+        let offer = Offer::shm(geometry.region_bytes, REGION_ALONE);
         wire.send(offer.as_bytes(), &[region.as_fd()]);
         let reason = home.reason();
         assert!(reason.0 == VIOLATION && reason.1.contains(field), "{field}: {reason:?}");
@@ -296,8 +395,9 @@ fn random_headers_never_panic() {
             header.as_mut_bytes()[at..at + 8].copy_from_slice(&word.to_le_bytes());
         }
         let region = region_with(geometry.region_bytes, &header);
-        let offer = Offer::new(TRANSPORT_SHM, 0, 0, geometry.region_bytes);
+        let offer = Offer::shm(geometry.region_bytes, REGION_ALONE);
         wire.send(offer.as_bytes(), &[region.as_fd()]);
+        assert!(home.go_on().is_none());
         wire.send(Ready::new(TRANSPORT_SHM, 0).as_bytes(), &[]);
         if let Some(mut channel) = home.go_on() {
             // The random change hit an unused field, or moved a part to another valid place.

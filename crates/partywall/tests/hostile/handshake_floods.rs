@@ -11,8 +11,8 @@ use partywall::{
 };
 use partywall_layout::Geometry;
 use partywall_layout::hello::{
-    FEATURE_SHM, FEATURE_SOCKET, Hello, OFFER_DOORBELLS, Offer, REJECT_TAG, ROLE_CONNECTOR, Ready,
-    TRANSPORT_SHM, TRANSPORT_SOCKET,
+    FEATURE_SHM, FEATURE_SOCKET, Hello, Offer, REGION_ALONE, REGION_AND_DOORBELLS, REJECT_TAG,
+    ROLE_CONNECTOR, Ready, TRANSPORT_SOCKET,
 };
 use partywall_sys::poll::{self, PollFd, PollFlags};
 use partywall_sys::{Doorbell, PidFd, connect_unix_path};
@@ -38,23 +38,24 @@ fn a_stall_at_any_byte_holds_up_nobody_and_ends_in_time() {
     let _watchdog = Watchdog::new("stalls", Duration::from_secs(120));
     let mut home = Home::new(Config::default().handshake_timeout(millis(300)));
     let hello = hello(BOTH);
-    let offer = Offer::new(TRANSPORT_SOCKET, 1, 0, 0);
+    let offer = Offer::socket(1);
     let ready = Ready::new(TRANSPORT_SOCKET, 1);
-    let stalls: [(&str, &[&[u8]]); 7] = [
+    let stalls: [(&str, &[&[u8]]); 8] = [
         ("at the first byte", &[]),
         ("within the tag", &[&hello.as_bytes()[..3]]),
         ("within the preamble", &[&hello.as_bytes()[..15]]),
         ("within HELLO", &[&hello.as_bytes()[..127]]),
         ("before OFFER", &[hello.as_bytes()]),
         ("within OFFER", &[hello.as_bytes(), &offer.as_bytes()[..63]]),
-        ("within READY", &[hello.as_bytes(), offer.as_bytes(), &ready.as_bytes()[..31]]),
+        ("before READY", &[hello.as_bytes(), offer.as_bytes()]),
+        ("within READY", &[hello.as_bytes(), offer.as_bytes(), &ready.as_bytes()[..39]]),
     ];
     for (what, frames) in stalls {
         let wire = home.wire();
         for frame in frames {
             assert!(wire.send(frame, &[]));
+            assert!(home.go_on().is_none());
         }
-        assert!(home.go_on().is_none());
         // Another peer connects while the first one stalls.
         home.serves();
         let started = Instant::now();
@@ -95,6 +96,7 @@ fn whoever_has_sent_a_byte_keeps_its_place() {
     assert!(slow.send(b"P", &[]));
     let next = home.wire();
     assert!(next.send_hello(&hello(BOTH)));
+    assert!(next.send(Offer::socket(1).as_bytes(), &[]));
     let result = home.listener.accept_deadline(within(millis(250)));
     assert!(matches!(result, Err(AcceptError::TimedOut)), "{result:?}");
     assert_eq!(home.listener.refused(), 0);
@@ -208,29 +210,34 @@ fn too_many_too_few_and_wrong_descriptors_are_named() {
     let alias = UnixStream::from(blocking.as_fd().try_clone_to_owned().unwrap());
     alias.set_nonblocking(false).unwrap();
     let (doorbell, pipe, blocking) = (doorbell.as_fd(), pipe.as_fd(), blocking.as_fd());
-    let cases: [(&str, u32, Vec<BorrowedFd<'_>>, u32); 6] = [
-        ("no doorbells", OFFER_DOORBELLS, vec![], VIOLATION),
-        ("one doorbell", OFFER_DOORBELLS, vec![doorbell], VIOLATION),
-        ("doorbells without the flag", 0, vec![doorbell, doorbell], VIOLATION),
-        ("three doorbells", OFFER_DOORBELLS, vec![doorbell, doorbell, doorbell], VIOLATION),
-        ("pipes for doorbells", OFFER_DOORBELLS, vec![pipe, pipe], DESCRIPTOR),
-        ("blocking doorbells", OFFER_DOORBELLS, vec![blocking, doorbell], DESCRIPTOR),
+    let cases: [(&str, &[u8], Vec<BorrowedFd<'_>>, u32); 6] = [
+        ("no doorbells", REGION_AND_DOORBELLS, vec![], VIOLATION),
+        ("one doorbell", REGION_AND_DOORBELLS, vec![doorbell], VIOLATION),
+        ("doorbells that are not listed", REGION_ALONE, vec![doorbell, doorbell], VIOLATION),
+        ("three doorbells", REGION_AND_DOORBELLS, vec![doorbell, doorbell, doorbell], VIOLATION),
+        ("pipes for doorbells", REGION_AND_DOORBELLS, vec![pipe, pipe], DESCRIPTOR),
+        ("blocking doorbells", REGION_AND_DOORBELLS, vec![blocking, doorbell], DESCRIPTOR),
     ];
-    for (what, flags, doorbells, code) in cases {
+    for (what, kinds, doorbells, code) in cases {
         let (wire, session_id) = home.greeted(&hello(BOTH));
         let region = region(&geometry, session_id, ROLE_CONNECTOR);
-        let offer = Offer::new(TRANSPORT_SHM, 0, flags, geometry.region_bytes);
+        let offer = Offer::shm(geometry.region_bytes, kinds);
         let mut descriptors = vec![region.as_fd()];
         descriptors.extend(doorbells);
         wire.send(offer.as_bytes(), &descriptors);
         let reason = home.reason();
         assert_eq!(reason.0, code, "{what}: {reason:?}");
     }
+    let (wire, session_id) = home.greeted(&hello(BOTH));
+    let region = region(&geometry, session_id, ROLE_CONNECTOR);
+    wire.send(Offer::shm(geometry.region_bytes, &[]).as_bytes(), &[]);
+    assert_eq!(home.reason().0, VIOLATION, "no region in the list");
+    drop(region);
     let (wire, _) = home.greeted(&hello(BOTH));
-    wire.send(Offer::new(TRANSPORT_SHM, 0, 0, geometry.region_bytes).as_bytes(), &[]);
-    assert_eq!(home.reason().0, VIOLATION, "no half");
+    wire.send(Offer::shm(geometry.region_bytes, REGION_ALONE).as_bytes(), &[]);
+    assert_eq!(home.reason().0, VIOLATION, "no region");
     let (wire, _) = home.greeted(&hello(BOTH));
-    wire.send(Offer::new(TRANSPORT_SOCKET, 1, 0, 0).as_bytes(), &[doorbell]);
+    wire.send(Offer::socket(1).as_bytes(), &[doorbell]);
     assert_eq!(home.reason().0, VIOLATION, "a descriptor for the socket");
     home.serves();
 }
@@ -271,8 +278,8 @@ fn odd_limits_in_hello_lead_to_small_channels() {
         own.map_max = U64::new(map_max);
         let wire = home.wire();
         assert!(wire.send_hello(&own));
+        wire.send(Offer::socket(1).as_bytes(), &[]);
         assert!(home.go_on().is_none());
-        wire.send(Offer::new(TRANSPORT_SOCKET, 1, 0, 0).as_bytes(), &[]);
         wire.send(Ready::new(TRANSPORT_SOCKET, 1).as_bytes(), &[]);
         let mut channel = home.listener.accept_deadline(within(Duration::from_secs(5))).unwrap();
         assert_eq!(channel.transport(), Transport::Socket(FallbackReason::Limits));
@@ -321,8 +328,10 @@ fn one_that_gives_up_after_its_ready_only_hangs_up() {
     let _together = partywall_testkit::together();
     let mut home = Home::new(Config::default().handshake_timeout(millis(50)));
     let (wire, _) = home.greeted(&hello(FEATURE_SOCKET));
-    wire.send(Offer::new(TRANSPORT_SOCKET, 1, 0, 0).as_bytes(), &[]);
+    wire.send(Offer::socket(1).as_bytes(), &[]);
     assert!(home.go_on().is_none());
+    wire.receive();
+    wire.receive();
     let (frame, _) = wire.receive();
     assert!(Ready::read_from_bytes(&frame).is_ok());
     assert_eq!(home.reason().0, TIMED_OUT);
@@ -342,7 +351,7 @@ fn a_shm_that_one_side_demands_is_not_replaced() {
     let reason = home.reason();
     assert_eq!(reason.0, NO_TRANSPORT, "{reason:?}");
     let (wire, _) = home.greeted(&hello(FEATURE_SHM | FEATURE_SOCKET));
-    wire.send(Offer::new(TRANSPORT_SOCKET, 4, 0, 0).as_bytes(), &[]);
+    wire.send(Offer::socket(4).as_bytes(), &[]);
     let reason = home.reason();
     assert!(reason.0 == NO_TRANSPORT && reason.1.contains("memory"), "{reason:?}");
 }
@@ -358,17 +367,20 @@ fn a_socket_that_one_side_has_ruled_out_is_refused_even_if_that_side_names_it() 
     // The peer names the socket in its OFFER. The listener has not sent READY, so it can still send
     // REJECT.
     let (wire, _) = home.greeted(&hello(FEATURE_SHM));
-    wire.send(Offer::new(TRANSPORT_SOCKET, 4, 0, 0).as_bytes(), &[]);
+    wire.send(Offer::socket(4).as_bytes(), &[]);
     assert_eq!(home.reason().0, NO_TRANSPORT);
     assert!(refused(&wire));
     // The peer names the socket in its READY. The listener has sent READY, so it can only hang up.
     let (wire, session_id) = home.greeted(&hello(FEATURE_SHM));
     let geometry = small_geometry();
     let region = region(&geometry, session_id, ROLE_CONNECTOR);
-    let offer = Offer::new(TRANSPORT_SHM, 0, 0, geometry.region_bytes);
+    let offer = Offer::shm(geometry.region_bytes, REGION_ALONE);
     wire.send(offer.as_bytes(), &[region.as_fd()]);
+    assert!(home.go_on().is_none());
     wire.send(Ready::new(TRANSPORT_SOCKET, 7).as_bytes(), &[]);
     assert_eq!(home.reason().0, NO_TRANSPORT);
+    wire.receive();
+    wire.receive();
     assert!(Ready::read_from_bytes(&wire.receive().0).is_ok());
     assert_eq!(wire.receive().0, b"", "nothing follows READY");
     home.serves();

@@ -15,7 +15,7 @@
 use partywall::{
     Channel, Config, ConnectError, Fault, HandshakeError, Listener, RecvError, TrustPolicy,
 };
-use partywall_layout::hello::{FEATURE_SOCKET, Hello, Offer, TRANSPORT_SHM};
+use partywall_layout::hello::{FEATURE_SOCKET, Hello, Offer, REGION_ALONE, Ready, TRANSPORT_SHM};
 use partywall_layout::record_ring::Kind;
 use partywall_layout::{Geometry, RegionHeader};
 use partywall_sys::OwnMap;
@@ -26,8 +26,8 @@ use std::fs;
 use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::time::Duration;
-use zerocopy::IntoBytes;
 use zerocopy::little_endian::U64;
+use zerocopy::{FromBytes, IntoBytes};
 
 /// The region, the session and the reader that SPEC 10 prescribes for the images.
 const RING_BYTES: u64 = 4096;
@@ -164,13 +164,18 @@ fn regions() {
 fn offer(listener: &partywall_sys::Listener, header: &[u8]) {
     let mut events = [PollFd::new(listener, PollFlags::IN)];
     poll::wait(&mut events, Some(within(Duration::from_secs(30)))).unwrap();
-    let wire = Wire { socket: listener.accept().unwrap().expect("somebody connects") };
-    wire.receive();
-    // The nonce in the acceptor's HELLO is the session id.
+    let wire = Wire::new(listener.accept().unwrap().expect("somebody connects"));
+    let (theirs, _) = wire.receive();
+    let mut header = RegionHeader::read_from_bytes(header).unwrap();
+    if header.session_id == SESSION {
+        // The nonce in the connector's HELLO is the session id.
+        header.session_id = Hello::read_from_bytes(&theirs).unwrap().nonce;
+    }
     let peer_blocks_max = U64::new(PEER_BLOCKS_MAX);
-    assert!(wire.send_hello(&Hello { nonce: SESSION, peer_blocks_max, ..hello(BOTH) }));
-    let mut region = OwnMap::create("foe-half", REGION_BYTES as usize).unwrap();
-    region.as_mut_slice()[..header.len()].copy_from_slice(header);
-    wire.send(Offer::new(TRANSPORT_SHM, 0, 0, REGION_BYTES).as_bytes(), &[region.as_fd()]);
+    assert!(wire.send_hello(&Hello { peer_blocks_max, ..hello(BOTH) }));
+    let mut region = OwnMap::create("hostile-region", REGION_BYTES as usize).unwrap();
+    region.as_mut_slice()[..size_of_val(&header)].copy_from_slice(header.as_bytes());
+    wire.send(Offer::shm(REGION_BYTES, REGION_ALONE).as_bytes(), &[region.as_fd()]);
+    wire.send(Ready::new(TRANSPORT_SHM, 0).as_bytes(), &[]);
     while !wire.receive().0.is_empty() {}
 }

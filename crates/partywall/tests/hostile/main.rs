@@ -11,4 +11,5 @@ mod peer;
 mod session;
 mod session_blob_credit;
 mod session_floods;
+mod session_images;
 mod socket;

@@ -382,7 +382,7 @@ fn random_words_and_records_never_make_us_panic_hang_or_grow() {
 }
 
 #[test]
-fn no_single_word_of_a_half_does_harm() {
+fn no_single_word_of_a_region_does_harm() {
     let _together = partywall_testkit::together();
     let _watchdog = Watchdog::new("every word", Duration::from_secs(240));
     let mut home = Home::new(TrustPolicy::Trusted);

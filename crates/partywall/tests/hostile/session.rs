@@ -16,14 +16,15 @@ type Act = fn(&mut SessionFoe);
 
 /// Actions of the peer that must end the session: name, code of the violation, action.
 const CASES: &[(&str, u32, Act)] = &[
-    ("our number is opened", 16, |foe| _ = foe.send(Kind::Open, 4, b"")),
-    ("an index beyond streams max", 16, |foe| _ = foe.send(Kind::Open, 9, b"")),
-    ("the last number there is", 16, |foe| _ = foe.send(Kind::Open, u32::MAX, b"")),
+    ("our number is opened", 16, |foe| _ = foe.open(4, b"")),
+    ("an index beyond streams max", 16, |foe| _ = foe.open(9, b"")),
+    ("the last number there is", 16, |foe| _ = foe.open(u32::MAX, b"")),
     ("opened twice", 16, |foe| {
-        foe.send(Kind::Open, 1, b"");
-        foe.send(Kind::Open, 1, b"");
+        foe.open(1, b"");
+        foe.open(1, b"");
     }),
-    ("metadata too long", 7, |foe| _ = foe.send(Kind::Open, 1, &[0; 1009])),
+    ("OPEN without its head", 7, |foe| _ = foe.send(Kind::Open, 1, &[0; 7])),
+    ("metadata too long", 7, |foe| _ = foe.open(1, &[0; 1001])),
     ("a message never opened", 16, |foe| _ = foe.send(Kind::Data, 3, b"x")),
     ("a message of our number never opened", 16, |foe| _ = foe.send(Kind::Data, 4, b"x")),
     ("an end never opened", 16, |foe| _ = foe.send(Kind::CloseWrite, 3, b"")),
@@ -31,15 +32,16 @@ const CASES: &[(&str, u32, Act)] = &[
     ("credit never opened", 16, |foe| _ = foe.credit(3, 0)),
     ("a fragment never opened", 16, |foe| _ = foe.first(3, 9, b"x")),
     ("a message of the session", 16, |foe| _ = foe.send(Kind::Data, 0, b"x")),
-    ("OPEN of the session", 4, |foe| _ = foe.send(Kind::Open, 0, b"")),
-    ("OPEN of the session with metadata", 4, |foe| _ = foe.send(Kind::Open, 0, &[0; 100])),
+    ("OPEN of the session", 4, |foe| _ = foe.open(0, b"")),
+    ("OPEN of the session with metadata", 4, |foe| _ = foe.open(0, &[0; 100])),
     ("RESET of the session", 4, |foe| _ = foe.reset(0, 3)),
     ("CREDIT of the session", 4, |foe| _ = foe.credit(0, 0)),
     ("END of the session", 4, |foe| _ = foe.send(Kind::End, 0, b"")),
-    ("a fragment of the session", 4, |foe| _ = foe.first(0, 9, b"x")),
+    ("a fragment of the session", 16, |foe| _ = foe.first(0, 9, b"x")),
     ("GO_AWAY of a stream", 4, |foe| _ = foe.send(Kind::GoAway, 2, &[0; 8])),
     ("PING of a stream", 4, |foe| _ = foe.send(Kind::Ping, 2, &[0; 16])),
     ("a short GO_AWAY", 7, |foe| _ = foe.send(Kind::GoAway, 0, &[0; 7])),
+    ("a reason without CLOSING", 7, |foe| _ = foe.send(Kind::GoAway, 0, &[0; 9])),
     ("a long PING", 7, |foe| _ = foe.send(Kind::Ping, 0, &[0; 17])),
     ("a PING that neither asks nor answers", 7, |foe| _ = foe.send(Kind::Ping, 0, &[2; 16])),
     ("a message after the end", 16, |foe| {
@@ -61,7 +63,7 @@ const CASES: &[(&str, u32, Act)] = &[
     ("CLOSE_WRITE with a body", 7, |foe| _ = foe.send(Kind::CloseWrite, 2, b"x")),
     ("END with a body", 7, |foe| _ = foe.send(Kind::End, 2, b"x")),
     ("END of its own stream", 16, |foe| {
-        foe.send(Kind::Open, 1, b"");
+        foe.open(1, b"");
         // The message stays unread. Otherwise this side would send its own END first, after which
         // it ignores records of the stream.
         foe.send(Kind::Data, 1, b"x");
@@ -132,7 +134,7 @@ const CASES: &[(&str, u32, Act)] = &[
         foe.send(Kind::Data, 2, b"x");
     }),
     ("parts of another stream", 14, |foe| {
-        foe.send(Kind::Open, 1, b"");
+        foe.open(1, b"");
         foe.first(2, 9, b"x");
         foe.send(Kind::FragmentMid, 1, b"x");
     }),
@@ -194,16 +196,16 @@ const HARMLESS: &[(&str, Act)] = &[
         }
         foe.send(Kind::FragmentLast, 2, b"1234");
     }),
-    ("the highest index first", |foe| _ = foe.send(Kind::Open, 7, &[0; 1008])),
+    ("the highest index first", |foe| _ = foe.open(7, &[0; 1000])),
     ("what was under way when its stream ended", |foe| {
-        foe.send(Kind::Open, 1, b"");
+        foe.open(1, b"");
         foe.reset(1, 3);
         assert!(foe.receive_until(Kind::End, 1).is_some());
         foe.send(Kind::Data, 1, &[0; 60_000]);
         foe.send(Kind::Data, 1, &[0; 60_000]);
         foe.credit(1, 1 << 40);
         foe.send(Kind::CloseWrite, 1, b"");
-        foe.send(Kind::Open, 1, b"again");
+        foe.open(1, b"again");
     }),
 ];
 
@@ -229,11 +231,11 @@ fn a_stream_that_was_never_accepted_is_not_opened_again() {
     for role in Role::ALL {
         let home = SessionHome::new(role);
         let (mut foe, session) = home.meet();
-        foe.send(Kind::Open, 1, b"");
+        foe.open(1, b"");
         foe.reset(1, 3);
         assert!(foe.ping(1) && foe.receive_answer(1));
         assert_eq!(session.streams(), 1, "it ends when it was accepted");
-        foe.send(Kind::Open, 1, b"");
+        foe.open(1, b"");
         assert_eq!(home.code(&session), 16);
     }
 }
@@ -294,7 +296,7 @@ fn records_at_random_end_in_a_violation_or_in_nothing() {
         let home = &homes[seed as usize % homes.len()];
         let (mut foe, session, _ours) = home.in_use();
         keep_all(home, &session);
-        foe.send(Kind::Open, 1, b"");
+        foe.open(1, b"");
         for _ in 0..random.below(12) {
             let kind = kinds[random.below(kinds.len() as u64) as usize];
             let stream = random.below(4) as u32;
@@ -309,7 +311,7 @@ fn records_at_random_end_in_a_violation_or_in_nothing() {
         } else {
             match home.wait(session.closed()) {
                 // A random record was CLOSE_WRITE of stream 0, and ended the session.
-                SessionError::Closed(_) => {}
+                SessionError::Closed(_) | SessionError::ClosedByPeer { .. } => {}
                 _ => assert!((1..=17).contains(&home.code(&session)), "seed {seed}"),
             }
             violations += 1;

@@ -38,7 +38,7 @@ fn flood(role: Role) {
     drop_all(&home, &session);
     let mut before = None;
     for round in 0..5000u64 {
-        foe.send(Kind::Open, 1, &[0; 1008]);
+        foe.open(1, &[0; 1000]);
         foe.send(Kind::Data, 1, &[0; 900]);
         foe.reset(1, 3);
         assert!(foe.receive_until(Kind::End, 1).is_some(), "{:?}", session.close_reason());
@@ -47,12 +47,8 @@ fn flood(role: Role) {
         }
     }
     // The peer does not read the answers, so this side keeps only the newest one.
-    for token in 0..200_000 {
-        assert!(foe.ping(token));
-    }
-    for _ in 0..50_000 {
-        assert!(foe.send(Kind::GoAway, 0, &[0; 8]));
-    }
+    assert!(foe.flood_of_pings(0..200_000));
+    assert!(foe.flood(Kind::GoAway, 0, (0..50_000).map(|_| vec![0; 8])));
     assert!(foe.receive_answer(199_999));
     let (before, after) = (before.unwrap(), Footprint::now());
     assert!(after.resident_bytes < before.resident_bytes + GROWTH_MAX, "{before:?} {after:?}");
@@ -71,11 +67,11 @@ fn a_flood_of_opens_ends_at_the_number_agreed() {
         for _ in 0..4 {
             let (mut foe, session) = home.meet();
             for index in 0..MANY {
-                assert!(foe.send(Kind::Open, 2 * index + 1, &[9; 1008]), "index {index}");
+                assert!(foe.open(2 * index + 1, &[9; 1000]), "index {index}");
             }
             assert!(foe.ping(1) && foe.receive_answer(1), "{:?}", session.close_reason());
             assert_eq!(session.streams(), MANY as usize);
-            foe.send(Kind::Open, 2 * MANY + 1, b"");
+            foe.open(2 * MANY + 1, b"");
             assert_eq!(home.code(&session), STREAM, "{role:?}");
             drop(session);
             let held = Footprint::now().resident_bytes;
@@ -96,12 +92,12 @@ fn opens_and_resets_without_pause_end_at_the_number_agreed_while_nobody_accepts(
         for _ in 0..50 {
             let (mut foe, session) = home.meet();
             for number in 0..STREAMS_MAX {
-                foe.send(Kind::Open, 2 * number + 1, &[9; 1008]);
+                foe.open(2 * number + 1, &[9; 1000]);
                 foe.reset(2 * number + 1, 3);
             }
             assert!(foe.ping(1) && foe.receive_answer(1), "{:?}", session.close_reason());
             assert_eq!(session.streams(), STREAMS_MAX as usize);
-            foe.send(Kind::Open, 1, b"");
+            foe.open(1, b"");
             assert_eq!(home.code(&session), STREAM, "{role:?}");
         }
     }
@@ -123,7 +119,7 @@ fn opens_and_resets_without_pause_take_bounded_memory_while_all_are_accepted() {
             let mut is_open = true;
             for round in 0..ROUNDS {
                 let number = 2 * (round % STREAMS_MAX) + 1;
-                is_open = foe.send(Kind::Open, number, &[9; 1008]) && foe.reset(number, 3);
+                is_open = foe.open(number, &[9; 1000]) && foe.reset(number, 3);
                 // A stream that has ended may be counted for a moment longer.
                 assert!(session.streams() <= 2 * STREAMS_MAX as usize, "{role:?}");
                 if !is_open || session.close_reason().is_some() {

@@ -5,7 +5,7 @@
 #![allow(clippy::cast_possible_truncation, reason = "numbers of tests are small")]
 
 use partywall::{Channel, Config, Fault, Listener, RecvError, Transport, Trust, TrustPolicy, Wait};
-use partywall_layout::hello::FEATURE_SOCKET;
+use partywall_layout::hello::{FEATURE_SOCKET, Ready, TRANSPORT_SHM};
 use partywall_layout::record_ring::{self, Kind, WireHeader};
 use partywall_layout::segment::{ASLEEP_RECORDS, ASLEEP_ROOM, CONSUMED};
 use partywall_layout::{Position, RecordHeader};
@@ -51,6 +51,10 @@ fn code(channel: &mut Channel) -> u32 {
 
 type Act = fn(&mut Foe);
 
+fn stray_descriptor(foe: &mut Foe) {
+    foe.wire.send(&[200, 0, 4, 0], &[pipe().as_fd()]);
+}
+
 #[test]
 fn invalid_bytes_on_control_socket_are_named() {
     let _together = partywall_testkit::together();
@@ -69,10 +73,20 @@ fn invalid_bytes_on_control_socket_are_named() {
             foe.wire.send(&[1], &[pipe().as_fd()]);
         }),
         ("descriptors with a segment", 15, |foe| {
-            foe.wire.send(&[2, 1, 0, 0, 0], &[pipe().as_fd(), pipe().as_fd()]);
+            foe.wire.send(&[2, 1, 8, 0, 1, 0, 0, 0], &[pipe().as_fd(), pipe().as_fd()]);
         }),
+        ("a segment that says two descriptors", 15, |foe| {
+            foe.wire.send(&[2, 2, 8, 0, 1, 0, 0, 0], &[pipe().as_fd(), pipe().as_fd()]);
+        }),
+        ("a segment's frame of the old layout", 15, |foe| {
+            foe.wire.send(&[2, 1, 0, 0, 0], &[pipe().as_fd()]);
+        }),
+        ("a frame of a reserved type", 15, |foe| {
+            foe.wire.send(&[3, 1, 8, 0, 1, 0, 0, 0], &[pipe().as_fd()]);
+        }),
+        ("descriptors with a frame that has none", 15, stray_descriptor),
         ("a segment without descriptor", 13, |foe| {
-            foe.wire.send(&[2, 1, 0, 0, 0], &[]);
+            foe.wire.send(&[2, 1, 8, 0, 1, 0, 0, 0], &[]);
         }),
         ("a flood of segments", 12, |foe| {
             for number in 1..10 {
@@ -131,6 +145,11 @@ fn a_flood_of_doorbells_only_wakes() {
         let (mut foe, mut channel) = meet(&config().trust(trust).wait(Wait::Park), BOTH);
         let over = AtomicBool::new(false);
         let flooding = foe.wire.socket.try_clone().unwrap();
+        // At its fifth sleep the receiver makes the set on which it sleeps from then on.
+        for _ in 0..5 {
+            let result = channel.recv_deadline(within(millis(1)));
+            assert!(matches!(result, Err(RecvError::TimedOut)), "{trust:?} {result:?}");
+        }
         let before = Footprint::now();
         std::thread::scope(|scope| {
             scope.spawn(|| {
@@ -180,7 +199,7 @@ fn fill_and_block(doorbell: &Doorbell) {
 }
 
 #[test]
-fn full_blocking_doorbells_of_an_isolated_peer_never_block_us() {
+fn full_blocking_doorbells_of_an_untrusted_peer_never_block_us() {
     let _alone = partywall_testkit::alone();
     let _watchdog = Watchdog::new("blocking doorbells", Duration::from_secs(60));
     let (mut foe, mut channel) = meet(&config(), BOTH);
@@ -209,10 +228,12 @@ fn doorbells_that_were_handed_out_in_vain_are_not_used() {
     let place = Directory::new();
     let config = Config::default().trust(TrustPolicy::Trusted).wait(Wait::Park);
     let mut listener = Listener::bind_with(place.address("home"), &config).unwrap();
-    // This side trusts the peer and sends its doorbells. The peer sends none, so doorbell bytes are
+    // Both sides send doorbells, but the peer's READY does not confirm them, so doorbell bytes are
     // used.
     let (path, hello, geometry) = (place.path("home"), hello(BOTH), small_geometry());
-    let (mut foe, mut channel) = Foe::meet_as(&mut listener, &path, &hello, geometry, 0);
+    let unconfirmed = Ready::new(TRANSPORT_SHM, 0);
+    let (mut foe, mut channel) =
+        Foe::meet_as(&mut listener, &path, &hello, geometry, Some(unconfirmed));
     assert_eq!(foe.doorbells.len(), 2);
     for doorbell in &foe.doorbells {
         fill_and_block(doorbell);
@@ -227,7 +248,7 @@ fn doorbells_that_were_handed_out_in_vain_are_not_used() {
 }
 
 #[test]
-fn what_an_isolated_peer_changes_afterwards_changes_no_message() {
+fn what_an_untrusted_peer_changes_afterwards_changes_no_message() {
     let _together = partywall_testkit::together();
     let (mut foe, mut channel) = meet(&config(), BOTH);
     let ring = foe.geometry.ring_offset as usize;

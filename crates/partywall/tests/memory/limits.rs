@@ -371,7 +371,7 @@ fn a_batch_refuses_what_fits_neither_memory_nor_ring() {
 }
 
 /// Returns the resident bytes of mapped regions, separately for writable and read-only mappings.
-fn resident_of_halves() -> (u64, u64) {
+fn resident_of_regions() -> (u64, u64) {
     let text = std::fs::read_to_string("/proc/self/smaps").unwrap();
     let (mut written, mut read, mut current) = (0, 0, None);
     for line in text.lines() {
@@ -393,9 +393,9 @@ fn an_idle_channel_takes_little() {
     let (mut client, mut server) = Kind::SharedMemory.pair(|config| config);
     client.send(b"hello").unwrap();
     assert_eq!(server.recv_deadline(soon()).unwrap().unwrap(), b"hello");
-    let (written, read) = resident_of_halves();
+    let (written, read) = resident_of_regions();
     println!("resident per side: {} KiB written, {} KiB read", written >> 11, read >> 11);
-    assert!(written > 0, "no half found");
+    assert!(written > 0, "no region found");
     // This process is both sides of the channel, so half of the sum belongs to each side.
     assert!((written + read) / 2 <= 256 << 10, "{written} written, {read} read");
 }

@@ -3,4 +3,5 @@
 //! time.
 
 mod limits;
+mod many_openings;
 mod many_streams;

@@ -35,6 +35,47 @@ fn one_who_never_sleeps_finds_room_and_a_dead_peer() {
 }
 
 #[test]
+fn code_and_reason_of_closing_reach_the_peer() {
+    run("closing says why", TIMEOUT, async {
+        // A reason is cut at 255 bytes, before a character that does not fit.
+        let long = "é".repeat(200);
+        let cases = [
+            (42, "maintenance", "maintenance"),
+            (0, "done", "done"),
+            (7, "", ""),
+            (9, &long, &long[..254]),
+        ];
+        for kind in KINDS {
+            for (sent, reason, expected) in cases {
+                let (client, server) = session_pair(kind, |config| config).await;
+                let mut stream = client.open(b"").await.unwrap();
+                stream.send(b"last").await.unwrap();
+                let mut theirs = server.accept().await.unwrap().unwrap();
+                client.close(sent, reason);
+                assert_eq!(theirs.recv().await.unwrap().unwrap(), b"last");
+                let end = server.closed().await;
+                assert!(end.is_good_end());
+                let SessionError::ClosedByPeer { code, reason } = end else {
+                    panic!("{kind:?}: {end}")
+                };
+                assert_eq!((code, &*reason), (sent, expected), "{kind:?}");
+                assert!(matches!(server.accept().await, Ok(None)), "{kind:?}");
+            }
+        }
+    });
+}
+
+#[test]
+fn control_characters_of_a_reason_are_replaced() {
+    run("reason", TIMEOUT, async {
+        let (client, server) = session_pair(Kind::Unix, |config| config).await;
+        client.close(1, "a\u{1b}[2Jb\n");
+        let SessionError::ClosedByPeer { reason, .. } = server.closed().await else { panic!() };
+        assert_eq!(&*reason, "a\u{fffd}[2Jb\u{fffd}");
+    });
+}
+
+#[test]
 fn more_pending_records_than_a_small_ring_holds_are_all_written() {
     run("pending records", TIMEOUT, async {
         for kind in KINDS {

@@ -418,7 +418,7 @@ fn streams_over_a_shm_are_queues() {
 }
 
 #[test]
-fn streams_over_an_isolated_shm_are_queues() {
+fn streams_over_an_untrusted_shm_are_queues() {
     runs(Kind::Untrusted);
 }
 

@@ -16,7 +16,7 @@ fn kinds(path: &str) -> Vec<(&'static str, String, Config)> {
     let config = Config::default();
     vec![
         ("shm", path.into(), config.clone().transport(TransportPolicy::SharedMemory)),
-        ("isolated", path.into(), config.clone().trust(TrustPolicy::Untrusted)),
+        ("untrusted", path.into(), config.clone().trust(TrustPolicy::Untrusted)),
         ("unix", path.into(), config.clone().transport(TransportPolicy::Socket)),
         ("tcp", "tcp:127.0.0.1:0".into(), config),
     ]

@@ -18,7 +18,7 @@ pub struct Bounds {
     pub window: u64,
     /// Number of connections that the client makes.
     pub connections: u8,
-    /// Number of those connections that are made while another one is active.
+    /// Number of connections that the client makes while another one is active.
     pub switches: u8,
     /// Whether every second connection uses shared memory, where the receiver reads records in the
     /// sender's memory.
@@ -75,9 +75,9 @@ pub enum Fault {
     NoNonce,
     /// The server accepts a CONFIRM of an older connection after that of a newer one.
     OlderConnection,
-    /// The server replaces its connection when it answers ATTACH.
+    /// The server replaces its present connection when it answers ATTACH, before CONFIRM.
     ReplacedAtAttach,
-    /// A receiver acknowledges what it received.
+    /// A receiver acknowledges messages that it has received but not consumed.
     AckReceived,
     /// A receiver acknowledges a request when the reply is prepared, before the reply commits the
     /// acknowledgement.

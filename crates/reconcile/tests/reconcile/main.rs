@@ -4,3 +4,4 @@
 mod admission;
 mod any_moves;
 mod any_views;
+mod decision_vectors;

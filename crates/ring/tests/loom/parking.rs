@@ -34,7 +34,7 @@ use partywall_ring::{
     AppendError, Consumer, Producer, Reclaimer, Releaser, Slab, Sleeper, Wake, Waker, mem,
 };
 
-/// A model of an eventfd.
+/// A model of an eventfd: a flag that one thread sets and another waits for.
 struct Doorbell {
     is_notified: Mutex<bool>,
     changed: Condvar,

@@ -27,7 +27,7 @@ use partywall_ring::{Consumer, PeerMem, Producer, Reclaimer, Releaser, Slab, mem
 
 const BLOCK_WORDS: usize = 2;
 
-/// The owner of the slab.
+/// The side that owns the slab, and sends messages in its blocks.
 struct Owner {
     producer: Producer,
     slab: Slab,
@@ -55,7 +55,7 @@ impl Owner {
     }
 }
 
-/// The reader of the blocks.
+/// The side that reads the blocks, and returns them.
 struct Reader {
     consumer: Consumer,
     slab: PeerMem,

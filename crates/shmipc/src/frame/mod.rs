@@ -56,7 +56,7 @@ impl Header {
         Ok(Self { length, version, kind })
     }
 
-    /// The header as bytes.
+    /// The header as the eight bytes that begin a message.
     #[must_use]
     pub const fn to_bytes(self) -> [u8; HEADER_BYTES] {
         let [l0, l1, l2, l3] = self.length.to_be_bytes();

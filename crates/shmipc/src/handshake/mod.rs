@@ -51,7 +51,7 @@ pub enum Step {
     /// Write this one byte, with the descriptors of the buffers and of the queue, in this order, in
     /// one control message. Other implementations expect exactly that.
     SendDescriptors {
-        /// The byte: 0.
+        /// The byte to write: 0.
         byte: u8,
     },
     /// Map the received descriptors, first that of the buffers, then that of the queue, and then
@@ -127,7 +127,7 @@ pub enum NegotiationError {
     Name {
         /// The name or path that is impossible.
         what: &'static str,
-        /// What is wrong with the name or path.
+        /// The fault of the name or path.
         fault: &'static str,
     },
     /// The client sent a number of descriptors other than two.

@@ -349,7 +349,7 @@ pub enum BackingError {
     /// The peer's memory can be truncated, and this process cannot guard a further mapping.
     #[error(transparent)]
     Unguarded(#[from] TableFull),
-    /// A system call failed.
+    /// A system call on the memory failed.
     #[error("{what} failed on shared memory: {source}")]
     System {
         /// The system call that failed.

@@ -296,7 +296,7 @@ impl Producer {
     }
 }
 
-/// Reads how full a ring is.
+/// A handle that reads how full a ring is.
 #[derive(Clone, Debug)]
 pub struct FillWatch {
     ring: Ring,

@@ -36,7 +36,7 @@ impl SliceCache {
         self.is_keeping.store(is_keeping, Ordering::Relaxed);
     }
 
-    /// Whether slices are cached.
+    /// Whether the session caches slices at the moment.
     pub(super) fn is_keeping(&self) -> bool {
         // ORDER: Relaxed, as in `keep`: a stale value does no harm.
         self.is_keeping.load(Ordering::Relaxed)
@@ -48,7 +48,7 @@ impl SliceCache {
     }
 
     /// Caches `piece` if fewer than `pieces_max` slices of the list are cached; otherwise returns
-    /// it.
+    /// `piece` to the caller.
     pub(super) fn give(&self, list: usize, piece: Piece, pieces_max: usize) -> Option<Piece> {
         let mut pieces = self.pieces(list);
         if pieces.len() >= pieces_max {

@@ -43,7 +43,7 @@ pub(crate) struct Control {
     is_ended: AtomicBool,
 }
 
-/// Observes connections.
+/// An observer of connections, which acts on hot restarts and ends.
 pub(crate) trait Observer: fmt::Debug + Send + Sync {
     /// Returns a number for the next connection.
     fn number(&self) -> u64;

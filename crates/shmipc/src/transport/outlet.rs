@@ -208,5 +208,5 @@ impl Outlet {
     }
 }
 
-/// Capacity in bytes beyond which the buffer is freed when it is empty.
+/// Capacity in bytes to which the buffer shrinks when it is empty.
 const REST_KEPT_MAX: usize = 64 << 10;

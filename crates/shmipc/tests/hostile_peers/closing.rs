@@ -39,7 +39,7 @@ fn pair_with(transport: Transport, linger: Duration) -> (Session, Session) {
         .mem_map_type(mem_map_type)
         .share_memory_path_prefix(directory.path().join("shm").to_str().unwrap())
         .directory(directory.path())
-        .files_of_strangers(matches!(transport, Transport::TcpFile));
+        .files_without_credentials(matches!(transport, Transport::TcpFile));
     let protocol = Arc::new(Shmipc::new(settings).unwrap());
     let config = Config::default().linger(linger);
     let place = match transport {

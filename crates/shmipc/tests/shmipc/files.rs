@@ -144,10 +144,11 @@ fn a_buffer_stays_until_the_second_of_two_sessions_ends() {
 }
 
 #[test]
-fn files_of_strangers_are_left_to_them() {
+fn files_without_credentials_are_left_to_them() {
     let directory = tempfile::tempdir().unwrap();
-    let protocol =
-        partywall_shmipc::Config::default().directory(directory.path()).files_of_strangers(true);
+    let protocol = partywall_shmipc::Config::default()
+        .directory(directory.path())
+        .files_without_credentials(true);
     let protocol = Arc::new(Shmipc::new(protocol).unwrap());
     let mut listener =
         partywall::blocking::Listener::bind("tcp:127.0.0.1:0").unwrap().with_protocol(protocol);

@@ -275,9 +275,9 @@ fn our_server_agrees_to_nothing_else() {
         };
         for (index, at) in bytes_of(&recording, is_received).filter(|(_, at)| *at < 8) {
             let mut other = recording.clone();
-            // A small change of the length or of the version would be legal, so these bytes get
-            // another change: a slightly greater length is awaited, and newer versions are
-            // accepted.
+            // The highest bit of each byte is changed, but of the length's last byte and of the
+            // version the lowest. With the highest, the server would wait for the rest of a longer
+            // message, and accept a newer version.
             other.lines[index].bytes[at] ^= if at == 3 || at == 6 { 1 } else { 0x80 };
             let passed = replay_to_our_server(&other);
             assert_eq!(passed, None, "{name}: line {index}, byte {at}");

@@ -28,7 +28,7 @@ impl Server {
     }
 
     fn bind(address: &str) -> Result<(Shmipc, Listener), partywall::BindError> {
-        let config = Config::default().files_of_strangers(address.starts_with("tcp:"));
+        let config = Config::default().files_without_credentials(address.starts_with("tcp:"));
         let shmipc = Shmipc::new(config).unwrap();
         let listener = Listener::bind(address)?.with_protocol(Arc::new(shmipc.clone()));
         Ok((shmipc, listener))

@@ -160,8 +160,8 @@ fn wake_ups_without_anything_and_anything_without_wake_ups() {
     foe.say(2, b"hello");
     let mut ours = session.accept_deadline(soon()).unwrap().unwrap();
     assert_eq!(ours.recv_deadline(soon()).unwrap().unwrap(), b"hello");
-    // The element is added after another thread has set the flag; that thread sends the wake-up a
-    // little later.
+    // The element is added after another thread has set the ring's flag; that thread sends the
+    // wake-up a little later.
     foe.memory.producer.mark_working();
     let offset = foe.memory.message(b"unnotified");
     foe.memory.producer.put(Element { stream: 2, offset, status: 0 }).unwrap();

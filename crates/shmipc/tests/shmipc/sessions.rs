@@ -19,7 +19,7 @@ struct Kind {
 fn kinds(directory: &tempfile::TempDir) -> Vec<Kind> {
     let unix = format!("unix:{}/s.sock", directory.path().display());
     let memfd = partywall_shmipc::Config::default();
-    let files = memfd.clone().mem_map_type(MemMapType::DevShmFile).files_of_strangers(true);
+    let files = memfd.clone().mem_map_type(MemMapType::DevShmFile).files_without_credentials(true);
     let config = Config::default();
     let untrusted = config.clone().trust(TrustPolicy::Untrusted);
     let kind = |name, address: &str, protocol: &partywall_shmipc::Config, config: &Config| Kind {
@@ -143,7 +143,7 @@ async fn messages_without_memory_use_the_socket_in_order() {
     let directory = tempfile::tempdir().unwrap();
     for mut kind in kinds(&directory) {
         kind.protocol =
-            small().files_of_strangers(true).mem_map_type(if kind.name.contains("memfd") {
+            small().files_without_credentials(true).mem_map_type(if kind.name.contains("memfd") {
                 MemMapType::MemFd
             } else {
                 MemMapType::DevShmFile
@@ -278,6 +278,6 @@ async fn files_of_clients_that_nobody_vouches_for_are_not_opened() {
     let protocol = Arc::new(Shmipc::new(files).unwrap());
     let _session = connect_with_protocol(address, &Config::default(), protocol).await;
     let why = within("refusing", refused.recv()).await.unwrap();
-    assert!(why.contains("files_of_strangers"), "{why}");
+    assert!(why.contains("files_without_credentials"), "{why}");
     accepting.abort();
 }

@@ -7,7 +7,7 @@ use crate::support;
 
 use std::process::{Child, Command, Stdio};
 
-use partywall_sys::peer::same_namespaces;
+use partywall_sys::peer::{Namespaces, namespaces};
 use partywall_sys::poll::{PollFd, PollFlags, wait};
 use partywall_sys::signal::{Signal, kill};
 use partywall_sys::{Credentials, Doorbell, PidFd, PidFdError};
@@ -68,11 +68,12 @@ fn pidfd_is_readable_after_death() {
 #[test]
 fn child_shares_namespaces_with_parent() {
     let (mut child, pid) = start_peer();
-    assert!(same_namespaces(pid));
-    assert!(!same_namespaces(0) && !same_namespaces(-1) && !same_namespaces(i32::MAX));
+    assert_eq!(namespaces(pid), Namespaces::Same);
+    assert_eq!(namespaces(0), Namespaces::OtherPid);
+    assert_eq!([namespaces(-1), namespaces(i32::MAX)], [Namespaces::Unknown; 2]);
     child.kill().unwrap();
     child.wait().unwrap();
-    assert!(!same_namespaces(pid));
+    assert_eq!(namespaces(pid), Namespaces::Unknown);
 }
 
 #[test]

@@ -4,16 +4,19 @@
 
 use crate::deadline::within;
 use partywall::{Channel, Listener};
+use partywall_layout::control::ControlSegment;
 use partywall_layout::hello::{
-    FEATURE_SHM, FEATURE_SOCKET, Hello, OFFER_DOORBELLS, Offer, PREAMBLE_BYTES, ROLE_ACCEPTOR,
-    ROLE_CONNECTOR, Ready, TRANSPORT_SHM, TRANSPORT_SOCKET, frame_length,
+    DESCRIPTOR_PIDFD, Descriptors, FEATURE_SHM, FEATURE_SOCKET, Frame, Hello, Offer,
+    PREAMBLE_BYTES, REGION_AND_DOORBELLS, ROLE_ACCEPTOR, ROLE_CONNECTOR, Ready, TRANSPORT_SHM,
+    TRANSPORT_SOCKET, frame_length, parse,
 };
 use partywall_layout::record_ring::{self, BlobBody, Kind, SegmentBody};
 use partywall_layout::segment::CONTROL_OFFSET;
 use partywall_layout::{Geometry, Position, RegionHeader};
 use partywall_ring::{PeerMem, Readable};
 use partywall_sys::{Doorbell, OwnMap, PeerMap, PidFd, Socket, connect_unix_path};
-use std::cell::UnsafeCell;
+use std::cell::{RefCell, UnsafeCell};
+use std::collections::VecDeque;
 use std::io::IoSlice;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
@@ -48,13 +51,19 @@ pub fn small_geometry() -> Geometry {
 pub struct Wire {
     /// The socket of the connection.
     pub socket: Socket,
+    /// Descriptors that came with frames which are not read yet.
+    early: RefCell<VecDeque<OwnedFd>>,
 }
 
 impl Wire {
+    /// A connection that exists already.
+    pub fn new(socket: Socket) -> Self {
+        Self { socket, early: RefCell::default() }
+    }
+
     /// Connects to the listener at `path`.
     pub fn connect(path: &Path) -> Self {
-        let socket = connect_unix_path(path, Some(within(Duration::from_secs(10)))).unwrap();
-        Self { socket }
+        Self::new(connect_unix_path(path, Some(within(Duration::from_secs(10)))).unwrap())
     }
 
     /// Sends bytes and descriptors in one message; `false` if the peer has closed the connection.
@@ -66,26 +75,36 @@ impl Wire {
     /// Sends HELLO with the pidfd of this process.
     pub fn send_hello(&self, hello: &Hello) -> bool {
         let process = PidFd::of_self().unwrap();
-        self.send(hello.as_bytes(), &[process.as_fd()])
+        let descriptors = Descriptors::of(&[DESCRIPTOR_PIDFD]);
+        self.send(Hello { descriptors, ..*hello }.as_bytes(), &[process.as_fd()])
     }
 
     /// Receives the next frame and its descriptors; empty if the peer has closed the connection.
     pub fn receive(&self) -> (Vec<u8>, Vec<OwnedFd>) {
-        let (mut frame, mut descriptors) = (Vec::new(), Vec::new());
+        let mut frame = Vec::new();
+        let mut early = self.early.borrow_mut();
         let mut wanted = PREAMBLE_BYTES;
         while frame.len() < wanted {
             let mut buffer = [0; 1024];
             let read = self.socket.receive(&mut buffer[..wanted - frame.len()], false);
-            let Ok(received) = read else { return (Vec::new(), descriptors) };
+            let Ok(received) = read else { return (Vec::new(), Vec::new()) };
             if received.bytes == 0 {
-                return (Vec::new(), descriptors);
+                return (Vec::new(), Vec::new());
             }
             frame.extend_from_slice(&buffer[..received.bytes]);
-            descriptors.extend(received.fds);
+            early.extend(received.fds);
             if frame.len() == PREAMBLE_BYTES {
                 wanted = frame_length(frame.first_chunk().unwrap()).unwrap();
             }
         }
+        // The descriptors of all frames of a message arrive with its first byte.
+        let listed = match parse(&frame) {
+            Ok(Frame::Hello(hello)) => hello.descriptors.kinds().len(),
+            Ok(Frame::Offer(offer)) => offer.descriptors.kinds().len(),
+            Ok(Frame::Ready(ready)) => ready.descriptors.kinds().len(),
+            _ => 0,
+        };
+        let descriptors = early.drain(..listed).collect();
         (frame, descriptors)
     }
 }
@@ -137,47 +156,49 @@ impl Foe {
         hello: &Hello,
         geometry: Geometry,
     ) -> (Self, Channel) {
-        Self::meet_as(listener, path, hello, geometry, OFFER_DOORBELLS)
+        Self::meet_as(listener, path, hello, geometry, None)
     }
 
-    /// Connects like [`meet_with`](Self::meet_with), with these flags in OFFER, which say whether
-    /// it has doorbells.
+    /// Connects like [`meet_with`](Self::meet_with), with this READY in place of the fitting one.
     pub fn meet_as(
         listener: &mut Listener,
         path: &Path,
         hello: &Hello,
         geometry: Geometry,
-        flags: u32,
+        ready: Option<Ready>,
     ) -> (Self, Channel) {
         let wire = Wire::connect(path);
+        let region = region(&geometry, hello.nonce, ROLE_CONNECTOR);
+        let own_doorbells = [Doorbell::new().unwrap(), Doorbell::new().unwrap()];
+        let is_shared_memory = hello.features.get() & FEATURE_SHM != 0;
         assert!(wire.send_hello(hello));
+        if is_shared_memory {
+            let descriptors = [region.as_fd(), own_doorbells[0].as_fd(), own_doorbells[1].as_fd()];
+            let offer = Offer::shm(geometry.region_bytes, REGION_AND_DOORBELLS);
+            assert!(wire.send(offer.as_bytes(), &descriptors));
+        } else {
+            assert!(wire.send(Offer::socket(1).as_bytes(), &[]));
+        }
         drive(listener);
-        let (theirs, _pidfd) = wire.receive();
-        let session_id = Hello::read_from_bytes(&theirs).unwrap().nonce;
+        wire.receive();
         let (offer, mut descriptors) = wire.receive();
         let offer = Offer::read_from_bytes(&offer).unwrap();
+        wire.receive();
         let doorbells = descriptors.split_off(descriptors.len().min(1)).into_iter();
-        let doorbells = doorbells.map(|doorbell| Doorbell::from_peer(doorbell).unwrap()).collect();
+        let doorbells: Vec<_> =
+            doorbells.map(|doorbell| Doorbell::from_peer(doorbell).unwrap()).collect();
         let theirs = descriptors.first().map(|descriptor| {
             let size = offer.region_size.get();
             let map = PeerMap::map(descriptor.as_fd(), size, u64::MAX).unwrap();
             PeerMem::new(Arc::new(Pages(map)))
         });
-        let region = region(&geometry, session_id, ROLE_CONNECTOR);
-        let own_doorbells = [Doorbell::new().unwrap(), Doorbell::new().unwrap()];
-        let is_shared_memory = hello.features.get() & FEATURE_SHM != 0;
-        let transport = if is_shared_memory { TRANSPORT_SHM } else { TRANSPORT_SOCKET };
-        if is_shared_memory {
-            let offer = Offer::new(TRANSPORT_SHM, 0, flags, geometry.region_bytes);
-            let descriptors = [region.as_fd(), own_doorbells[0].as_fd(), own_doorbells[1].as_fd()];
-            let count = if flags & OFFER_DOORBELLS == 0 { 1 } else { 3 };
-            assert!(wire.send(offer.as_bytes(), &descriptors[..count]));
-        } else {
-            assert!(wire.send(Offer::new(transport, 1, 0, 0).as_bytes(), &[]));
-        }
-        assert!(wire.send(Ready::new(transport, u32::from(!is_shared_memory)).as_bytes(), &[]));
+        let fitting = match (is_shared_memory, doorbells.is_empty()) {
+            (true, false) => Ready::new(TRANSPORT_SHM, 0).with_doorbells(),
+            (true, true) => Ready::new(TRANSPORT_SHM, 0),
+            (false, _) => Ready::new(TRANSPORT_SOCKET, 1),
+        };
+        assert!(wire.send(ready.unwrap_or(fitting).as_bytes(), &[]));
         let channel = listener.accept_deadline(within(Duration::from_secs(10))).unwrap();
-        wire.receive();
         (
             Self {
                 wire,
@@ -251,9 +272,8 @@ impl Foe {
 
     /// Sends the frame that announces a segment, with any descriptor.
     pub fn send_segment(&self, number: u32, descriptor: BorrowedFd<'_>) -> bool {
-        let mut frame = [partywall_layout::hello::CONTROL_SEGMENT; 5];
-        frame[1..].copy_from_slice(&number.to_le_bytes());
-        self.wire.send(&frame, &[descriptor])
+        let frame = ControlSegment::new(number);
+        self.wire.send(frame.as_bytes(), &[descriptor])
     }
 
     /// Adds a valid segment of `size` bytes; returns its number.

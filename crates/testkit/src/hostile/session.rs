@@ -12,11 +12,12 @@
 
 use super::channel::{BOTH, Pages, Wire, hello};
 use partywall_layout::hello::{
-    FEATURE_SOCKET, Hello, OFFER_DOORBELLS, Offer, ROLE_ACCEPTOR, ROLE_CONNECTOR, Ready,
+    FEATURE_SOCKET, Hello, Offer, REGION_AND_DOORBELLS, ROLE_ACCEPTOR, ROLE_CONNECTOR, Ready,
     SERVICE_SESSION, TRANSPORT_SHM, TRANSPORT_SOCKET,
 };
 use partywall_layout::record_ring::{Kind, WireHeader, footprint};
 use partywall_layout::segment::{CONTROL_OFFSET, LINE_BYTES, PAGE_BYTES};
+use partywall_layout::stream::OpenHead;
 use partywall_layout::{Geometry, Position, RecordHeader, RegionHeader};
 use partywall_ring::{AppendError, Consumer, OwnMem, PeerMem, Producer, Writable};
 use partywall_sys::poll::{self, PollFd, PollFlags};
@@ -81,7 +82,7 @@ impl SessionFoe {
         let mut ready = [PollFd::new(listener, PollFlags::IN)];
         assert_ne!(poll::wait(&mut ready, deadline).unwrap(), 0, "no connection");
         let socket = listener.accept().unwrap().unwrap();
-        Self::handshake(Wire { socket }, Role { is_acceptor: true, is_shared_memory })
+        Self::handshake(Wire::new(socket), Role { is_acceptor: true, is_shared_memory })
     }
 
     fn handshake(wire: Wire, role: Role) -> Self {
@@ -89,36 +90,48 @@ impl SessionFoe {
         own.service = U32::new(SERVICE_SESSION);
         own.stream_window = U64::new(1 << 20);
         own.streams_max = U32::new(100);
-        if !role.is_acceptor {
-            assert!(wire.send_hello(&own));
-        }
-        let theirs = Hello::read_from_bytes(&wire.receive().0).unwrap();
+        let mut theirs = None;
         if role.is_acceptor {
-            assert!(wire.send_hello(&own));
+            theirs = Some(Hello::read_from_bytes(&wire.receive().0).unwrap());
         }
+        assert!(wire.send_hello(&own));
+        let session_id = theirs.map_or(own.nonce, |theirs| theirs.nonce);
         let shm = if role.is_shared_memory {
-            let session_id = if role.is_acceptor { own.nonce } else { theirs.nonce };
             Some(SharedMemory::agree(&wire, role, session_id))
         } else {
-            assert!(wire.send(Offer::new(TRANSPORT_SOCKET, 1, 0, 0).as_bytes(), &[]));
-            assert!(!wire.receive().0.is_empty(), "OFFER");
-            assert!(wire.send(Ready::new(TRANSPORT_SOCKET, 1).as_bytes(), &[]));
+            agree_on_socket(&wire, role);
             None
         };
-        assert!(!wire.receive().0.is_empty(), "READY");
         Self { role, wire, position: Position(0), shm }
     }
 
     /// Sends a record; `false` if the victim has closed the connection.
     pub fn send(&mut self, kind: Kind, stream: u32, body: &[u8]) -> bool {
-        let stream = self.shifted(stream);
         if let Some(shm) = &mut self.shm {
+            let stream = shifted(self.role, stream);
             return shm.send(&self.wire, kind, stream, body);
         }
+        self.send_with(kind, stream, body, &[])
+    }
+
+    /// Sends a record over a socket, and bytes that follow it; `false` if the victim has closed the
+    /// connection.
+    pub fn send_with(&mut self, kind: Kind, stream: u32, body: &[u8], following: &[u8]) -> bool {
+        let bytes = self.on_socket(kind, stream, body, following);
+        self.send_bytes(&bytes)
+    }
+
+    /// The bytes of the next record on a socket, and of what follows it.
+    pub fn on_socket(&mut self, kind: Kind, stream: u32, body: &[u8], following: &[u8]) -> Vec<u8> {
+        let stream = shifted(self.role, stream);
         let len = u32::try_from(body.len()).unwrap();
         let header = RecordHeader { position: self.position, kind, len, stream };
         self.position = self.position.plus(footprint(len.into()));
-        let bytes = [header.to_wire().as_bytes(), body].concat();
+        [header.to_wire().as_bytes(), body, following].concat()
+    }
+
+    /// Sends bytes on the socket; `false` if the victim has closed the connection.
+    pub fn send_bytes(&self, bytes: &[u8]) -> bool {
         let mut sent = 0;
         while sent < bytes.len() {
             match self.wire.socket.write(&[IoSlice::new(&bytes[sent..])], false) {
@@ -129,9 +142,54 @@ impl SessionFoe {
         true
     }
 
+    /// Sends a record for each of `bodies`, many with one system call or one doorbell. `false` if
+    /// the victim has closed the connection.
+    pub fn flood(
+        &mut self,
+        kind: Kind,
+        stream: u32,
+        bodies: impl IntoIterator<Item = Vec<u8>>,
+    ) -> bool {
+        let mut bytes = Vec::new();
+        for (index, body) in bodies.into_iter().enumerate() {
+            let is_batch_full = index % FLOOD_RECORDS == FLOOD_RECORDS - 1;
+            if let Some(shm) = &mut self.shm {
+                if !shm.append(&self.wire, kind, shifted(self.role, stream), &body) {
+                    return false;
+                }
+                if is_batch_full {
+                    shm.publish();
+                }
+                continue;
+            }
+            bytes.extend(self.on_socket(kind, stream, &body, &[]));
+            if is_batch_full && !self.send_bytes(&std::mem::take(&mut bytes)) {
+                return false;
+            }
+        }
+        match &mut self.shm {
+            Some(shm) => {
+                shm.publish();
+                true
+            }
+            None => self.send_bytes(&bytes),
+        }
+    }
+
+    /// Sends OPEN with this metadata.
+    pub fn open(&mut self, stream: u32, metadata: &[u8]) -> bool {
+        let payload = [OpenHead::APPLICATION.as_bytes(), metadata].concat();
+        self.send(Kind::Open, stream, &payload)
+    }
+
     /// Sends PING with this token.
     pub fn ping(&mut self, token: u64) -> bool {
-        self.send(Kind::Ping, 0, &[0u64.to_le_bytes(), token.to_le_bytes()].concat())
+        self.send(Kind::Ping, 0, &ping_body(token))
+    }
+
+    /// Sends PING with each of these tokens, many at once.
+    pub fn flood_of_pings(&mut self, tokens: std::ops::Range<u64>) -> bool {
+        self.flood(Kind::Ping, 0, tokens.map(ping_body))
     }
 
     /// Sends RESET for these directions of a stream.
@@ -155,7 +213,7 @@ impl SessionFoe {
             Some(shm) => shm.receive(&self.wire)?,
             None => self.receive_from_socket()?,
         };
-        received.stream = self.shifted(received.stream);
+        received.stream = shifted(self.role, received.stream);
         Some(received)
     }
 
@@ -191,19 +249,6 @@ impl SessionFoe {
         false
     }
 
-    /// Translates a stream's number between the two sides' counts; the translation is its own
-    /// inverse.
-    fn shifted(&self, stream: u32) -> u32 {
-        match stream {
-            0 => 0,
-            _ if !self.role.is_acceptor => stream,
-            // The number keeps its side and its index as far as such a number exists.
-            u32::MAX => u32::MAX - 1,
-            odd if odd % 2 == 1 => odd + 1,
-            even => even - 1,
-        }
-    }
-
     fn read(&self, into: &mut [u8]) -> Option<()> {
         let mut filled = 0;
         while filled < into.len() {
@@ -213,6 +258,19 @@ impl SessionFoe {
             }
         }
         Some(())
+    }
+}
+
+/// Translates a stream's number between the two sides' counts; the translation is its own inverse.
+fn shifted(role: Role, stream: u32) -> u32 {
+    match stream {
+        0 => 0,
+        _ if !role.is_acceptor => stream,
+        // The translated number belongs to the same side and has the same index, except that the
+        // highest number has no counterpart.
+        u32::MAX => u32::MAX - 1,
+        odd if odd % 2 == 1 => odd + 1,
+        even => even - 1,
     }
 }
 
@@ -235,16 +293,29 @@ impl Writable for OwnPages {
 }
 
 impl SharedMemory {
-    /// Exchanges OFFER with the victim, and sends the foe's READY.
+    /// Completes the handshake, from the OFFERs on.
     fn agree(wire: &Wire, role: Role, session_id: [u8; 16]) -> Self {
         let geometry = Geometry::new(RING_BYTES, 1024, 16 << 10).unwrap();
         let own_role = if role.is_acceptor { ROLE_ACCEPTOR } else { ROLE_CONNECTOR };
         let (descriptor, consumed, ring) = own_region(&geometry, session_id, own_role);
         let own_doorbells = [Doorbell::new().unwrap(), Doorbell::new().unwrap()];
-        let offer = Offer::new(TRANSPORT_SHM, 0, OFFER_DOORBELLS, geometry.region_bytes);
-        let descriptors = [descriptor.as_fd(), own_doorbells[0].as_fd(), own_doorbells[1].as_fd()];
-        assert!(wire.send(offer.as_bytes(), &descriptors));
-        let (offer, descriptors) = wire.receive();
+        let own = [descriptor.as_fd(), own_doorbells[0].as_fd(), own_doorbells[1].as_fd()];
+        let own_offer = Offer::shm(geometry.region_bytes, REGION_AND_DOORBELLS);
+        let ready = Ready::new(TRANSPORT_SHM, 0);
+        let (offer, descriptors) = if role.is_acceptor {
+            let theirs = wire.receive();
+            assert!(wire.send(own_offer.as_bytes(), &own));
+            assert!(wire.send(ready.as_bytes(), &[]));
+            assert!(!wire.receive().0.is_empty(), "READY");
+            theirs
+        } else {
+            assert!(wire.send(own_offer.as_bytes(), &own));
+            assert!(!wire.receive().0.is_empty(), "HELLO");
+            let theirs = wire.receive();
+            assert!(!wire.receive().0.is_empty(), "READY");
+            assert!(wire.send(ready.with_doorbells().as_bytes(), &[]));
+            theirs
+        };
         let offer = Offer::read_from_bytes(&offer).unwrap();
         let [region, records, room] = <[OwnedFd; 3]>::try_from(descriptors).unwrap();
         let map = PeerMap::map(region.as_fd(), offer.region_size.get(), u64::MAX).unwrap();
@@ -256,7 +327,6 @@ impl SharedMemory {
         let size = partywall_layout::record_ring::RingSize::new(size).unwrap();
         let their_ring = theirs.part(offset, size.bytes()).unwrap();
         let control = theirs.part(CONTROL_OFFSET, PAGE_BYTES).unwrap();
-        assert!(wire.send(Ready::new(TRANSPORT_SHM, 0).as_bytes(), &[]));
         Self {
             producer: Producer::new(ring, geometry.ring, control),
             consumer: Consumer::new(their_ring, size, consumed),
@@ -266,20 +336,35 @@ impl SharedMemory {
     }
 
     fn send(&mut self, wire: &Wire, kind: Kind, stream: u32, body: &[u8]) -> bool {
+        if !self.append(wire, kind, stream, body) {
+            return false;
+        }
+        self.publish();
+        true
+    }
+
+    /// Appends a record without publishing it. While the ring is full, what it holds is published.
+    fn append(&mut self, wire: &Wire, kind: Kind, stream: u32, body: &[u8]) -> bool {
         loop {
             match self.producer.append(kind, stream, body) {
-                Ok(()) => break,
-                Err(AppendError::Full) if has_hung_up(wire) => return false,
-                Err(AppendError::Full) => {}
+                Ok(()) => return true,
+                Err(AppendError::Full) => {
+                    self.publish();
+                    if has_hung_up(wire) {
+                        return false;
+                    }
+                }
                 Err(AppendError::Violation(violation)) => {
                     panic!("the victim breaks a rule: {violation}")
                 }
             }
         }
+    }
+
+    fn publish(&mut self) {
         self.producer.publish();
         // The foe notifies the victim whether it sleeps or not.
         self.doorbells[0].notify().unwrap();
-        true
     }
 
     fn receive(&mut self, wire: &Wire) -> Option<Received> {
@@ -300,6 +385,28 @@ impl SharedMemory {
             is_over = has_hung_up(wire);
         }
     }
+}
+
+/// The body of PING with this token.
+fn ping_body(token: u64) -> Vec<u8> {
+    [0u64.to_le_bytes(), token.to_le_bytes()].concat()
+}
+
+/// Completes the handshake, from the OFFERs on, for a socket.
+fn agree_on_socket(wire: &Wire, role: Role) {
+    let (offer, ready) = (Offer::socket(1), Ready::new(TRANSPORT_SOCKET, 1));
+    if role.is_acceptor {
+        assert!(!wire.receive().0.is_empty(), "OFFER");
+        assert!(wire.send(offer.as_bytes(), &[]));
+        assert!(wire.send(ready.as_bytes(), &[]));
+        assert!(!wire.receive().0.is_empty(), "READY");
+        return;
+    }
+    assert!(wire.send(offer.as_bytes(), &[]));
+    for frame in ["HELLO", "OFFER", "READY"] {
+        assert!(!wire.receive().0.is_empty(), "{frame}");
+    }
+    assert!(wire.send(ready.as_bytes(), &[]));
 }
 
 /// Waits for [`POLL_PERIOD`]; returns whether the victim has closed the connection by then.
@@ -327,6 +434,9 @@ fn own_region(geometry: &Geometry, session_id: [u8; 16], role: u32) -> (OwnedFd,
 
 /// The longest time that a foe waits for its victim to connect.
 const TIMEOUT: Duration = Duration::from_secs(60);
+
+/// Records that a flood sends with one system call or one doorbell.
+const FLOOD_RECORDS: usize = 64;
 
 /// The pause between two polls.
 const POLL_PERIOD: Duration = Duration::from_micros(20);

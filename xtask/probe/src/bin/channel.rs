@@ -3,7 +3,7 @@
 //!
 //! `cargo xtask path` runs it under callgrind, which counts instructions only inside the functions
 //! `measured_send` and `measured_receive`. Both ends are in this process and in one thread, so each
-//! message is there when it is received: neither end sleeps or wakes the other.
+//! message has arrived before it is received: neither end sleeps or wakes the other.
 #![forbid(unsafe_code)]
 
 use std::error::Error;
@@ -56,7 +56,7 @@ fn measured_receive(receiver: &mut Receiver) -> Result<(), Box<dyn Error>> {
 }
 
 const PAYLOAD: [u8; 48] = [0x5a; 48];
-/// Messages after which both ends have grown to their steady state.
+/// Number of messages after which both ends have grown to their steady state.
 const WARM_UP: u32 = 1_000;
-/// Messages that are measured.
+/// Number of messages that are measured.
 const MESSAGES: u32 = 64;

@@ -3,7 +3,7 @@
 //!
 //! `cargo xtask path --link` runs it under callgrind, which counts instructions only inside the
 //! functions `measured_send` and `measured_receive`. Both ends are in this process and in one
-//! thread, so each message is there when it is received.
+//! thread, so each message has arrived before it is received.
 #![forbid(unsafe_code)]
 
 use std::error::Error;
@@ -46,7 +46,11 @@ fn exchange(directory: &Path) -> Result<(), Box<dyn Error>> {
         sender.send(&PAYLOAD)?;
         receiver.recv_with(|message| black_box(message.len()))?;
     }
-    for _ in 0..MESSAGES {
+    for message in 0..MESSAGES {
+        for _ in 0..BETWEEN + message % PHASES {
+            sender.send(&PAYLOAD)?;
+            receiver.recv_with(|message| black_box(message.len()))?;
+        }
         measured_send(&mut sender)?;
         measured_receive(&mut receiver)?;
     }
@@ -60,7 +64,7 @@ fn measured_send(sender: &mut Sender) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Receives a message and acknowledges it after the closure has read it.
+/// Receives a message, and acknowledges the message after the closure has read it.
 #[inline(never)]
 fn measured_receive(receiver: &mut Receiver) -> Result<(), Box<dyn Error>> {
     receiver.recv_with(|message| black_box(message.len()))?;
@@ -68,8 +72,14 @@ fn measured_receive(receiver: &mut Receiver) -> Result<(), Box<dyn Error>> {
 }
 
 const PAYLOAD: [u8; 48] = [0x5a; 48];
-/// Messages after which both ends have grown to their steady state.
+/// Number of messages after which both ends have grown to their steady state.
 const WARM_UP: u32 = 1_000;
-/// Messages that are measured.
+/// Number of unmeasured messages before each measured one. Callgrind takes milliseconds to write a
+/// dump, and a link polls its socket more often after a pause than within a stream of messages.
+const BETWEEN: u32 = 64;
+/// The measured messages follow at distances of `BETWEEN` and up to `PHASES` more. So work that is
+/// done once in eight messages is measured with every eighth.
+const PHASES: u32 = 16;
+/// Number of messages that are measured.
 const MESSAGES: u32 = 64;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);

@@ -19,7 +19,7 @@ use crate::link::state::IMPOSSIBLE_MAX;
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// How one direction resumes.
+/// A decision how one direction resumes.
 ///
 /// ```text
 ///  0  kind    4  digest   8  of    16  from    24  to    32  at    40

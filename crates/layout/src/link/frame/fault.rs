@@ -24,10 +24,10 @@ pub enum FrameFault {
     },
     /// The peer uses another protocol.
     Foreign {
-        /// The first bytes of the body.
+        /// The first eight bytes of the body, in place of the magic.
         magic: [u8; 8],
     },
-    /// The checksum is wrong.
+    /// The checksum of the frame is wrong.
     Crc,
     /// The peer supports no version that this crate supports.
     Version {

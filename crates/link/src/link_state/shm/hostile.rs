@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A peer does anything to its memory: the result is its messages, nothing, or the end of the
+//! The peer writes anything into its memory: the result is its messages, nothing, or the end of the
 //! connection.
 
 use std::fs::File;
@@ -41,8 +41,9 @@ fn changed_bytes_are_never_a_message() {
         server.core.poll_acked();
         assert!(server.core.acked() <= tail);
         server.core.is_doorbell_due();
-        // Messages of the fast path are checked as well; it leaves all others to the second path.
-        let fast_path = if round % 2 == 0 { server.core.next_by_fast_path() } else { None };
+        // Messages of the fast path are checked, too; the fast path leaves all other records to the
+        // second path.
+        let fast_path = if round % 2 == 0 { server.core.next_short() } else { None };
         short += usize::from(fast_path.is_some());
         let pulled = match fast_path {
             Some(_) => Ok(true),
@@ -73,7 +74,8 @@ fn changed_bytes_are_never_a_message() {
     assert!(short > 50, "{short} by the short way");
 }
 
-/// Where to change how many bytes: mostly where the server reads next, or in the control page.
+/// The offset and number of bytes to change: mostly where the server reads next, or in the control
+/// page.
 fn target(pair: &Pair, random: &mut u64) -> (usize, usize) {
     let next = usize::try_from(pair.sides[SERVER].core.inbox.received().0).unwrap();
     let (start, room) = match below(random, 5) {
@@ -105,7 +107,8 @@ fn peer_that_claims_too_much_consumed_ends_the_connection() {
     assert_eq!(server.core.acked().0, 0);
 }
 
-/// The ack of a valid record ends the connection; its message arrived before, and stays what it is.
+/// The acknowledgement in a valid record ends the connection. The record's message arrived before,
+/// and stays unchanged.
 #[test]
 fn message_whose_record_acknowledges_too_much_is_kept_whole() {
     let (mut pair, _kept) = Pair::of_files();
@@ -114,7 +117,7 @@ fn message_whose_record_acknowledges_too_much_is_kept_whole() {
     let client = &mut pair.sides[CLIENT].core;
     let (position, digest) = (Position(1 << 30), RecordDigest(7));
     client.store.durable.acked_offset = Some(AckedOffset { stream, position, digest });
-    // The first record of a ring is no compact record, and so carries the ack.
+    // The first record of a ring is not compact, and so carries the acknowledgement.
     client.send(&[b"kept whole"]).unwrap();
     let server = &mut pair.sides[SERVER];
     let pulled = server.core.pull(server.conn.as_mut().unwrap());
@@ -185,7 +188,7 @@ fn consumed_offset_of_another_stream_acknowledges_nothing() {
     assert!(pair.sides[SERVER].core.poll_acked());
 }
 
-/// A word behind a valid record claims more than was sent, or is impossible.
+/// A forged `consumed` word behind a valid slot claims more than was sent, or is impossible.
 #[test]
 fn false_word_ends_the_connection_or_is_ignored() {
     for (word, is_left) in [
@@ -209,7 +212,7 @@ fn false_word_ends_the_connection_or_is_ignored() {
     }
 }
 
-/// Writes both slots so that they claim this, and changes the word `consumed`.
+/// Writes both slots so that they claim the position `consumed`, and changes the word `consumed`.
 fn claim(file: &File, stream: u64, consumed: u64) {
     let last = ConsumedRecord::new(1 << 40 | 1, stream, consumed, 7);
     let before = ConsumedRecord::new(1 << 40, stream, 0, 0);
@@ -224,7 +227,7 @@ fn truncated_peer_file_ends_the_connection_only() {
     for left in [0, 4096, 16384, 32768] {
         let (mut pair, kept) = Pair::of_files();
         pair.attach(true);
-        // Two of them, so that the slab is used up to its second half.
+        // Two long messages, so that the slab is used up to its second half.
         for number in 0..2 {
             pair.sides[CLIENT].core.send(&[&message(number, 8000)]).unwrap();
         }
@@ -232,16 +235,16 @@ fn truncated_peer_file_ends_the_connection_only() {
         let server = &mut pair.sides[SERVER];
         let conn = server.conn.as_mut().unwrap();
         let pulled = [server.core.pull(conn), server.core.pull(conn)];
-        assert!(server.core.next_by_fast_path().is_none());
+        assert!(server.core.next_short().is_none());
         let is_returned = pulled.iter().any(|pulled| matches!(pulled, Err(End::Broken(_))));
         assert!(is_returned, "{left} bytes left: {pulled:?}");
         assert!(!server.core.is_active());
-        // The process of the peer would die of it, too.
+        // Truncating the file ends the peer's own process, too, when it touches the missing pages.
         kept[CLIENT].file().set_len(FILE_BYTES as u64).unwrap();
     }
 }
 
-/// A pair that shares memory, and `count` messages of the client.
+/// A pair of ends that share memory, of which the client has sent `count` messages.
 fn with_sent(count: usize) -> (Pair, [TestStore; 2]) {
     let (mut pair, kept) = Pair::of_files();
     pair.attach(true);
@@ -253,7 +256,8 @@ fn with_sent(count: usize) -> (Pair, [TestStore; 2]) {
 
 #[test]
 fn record_refused_repeatedly_takes_no_memory() {
-    // One message that stays, so that the inbox is never empty; then a DATA and a compact record.
+    // One message stays unacknowledged, so that the inbox is never empty; then come a DATA and a
+    // compact record.
     let (mut pair, kept) = with_sent(3);
     let server = &mut pair.sides[SERVER];
     assert!(server.core.pull(server.conn.as_mut().unwrap()).unwrap());
@@ -278,7 +282,7 @@ fn invalid_record_on_the_fast_path_takes_no_memory() {
     let next = server.inbox.received().0;
     kept[CLIENT].file().write_all_at(b"other", 16384 + next + 60).unwrap();
     for _ in 0..50 {
-        assert!(server.next_by_fast_path().is_none());
+        assert!(server.next_short().is_none());
         assert!(server.inbox.log().room().is_empty());
     }
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Messages arrive through the memory, and no byte of them goes over the socket.
+//! Messages arrive through shared memory, and no byte of them goes over the socket.
 
 use super::{CLIENT, INLINE_MAX, Pair, SERVER, SLAB, message};
 use crate::link_state::Event;
@@ -11,7 +11,7 @@ fn messages_of_every_size_are_echoed_through_files() {
     let mut pair = Pair::of_link(directory.path());
     pair.attach(true);
     echo_all_sizes(&mut pair);
-    // Other owners continue with the same files.
+    // New owners continue with the same files.
     drop(pair);
     let mut pair = Pair::of_link(directory.path());
     pair.attach(true);
@@ -45,7 +45,8 @@ fn echo_all_sizes(pair: &mut Pair) {
     assert_eq!(pair.socket_bytes, 0);
 }
 
-/// A receiver that acknowledges the last message and leaves says so in its memory alone.
+/// A receiver that acknowledges the last message and leaves writes that acknowledgement only into
+/// its memory.
 #[test]
 fn acknowledgement_before_the_end_is_known_after_it() {
     for end in [End::Left, End::Broken("a test".to_owned())] {
@@ -91,7 +92,7 @@ fn records_of_a_killed_peer_arrive_before_the_end() {
     for message in &sent {
         pair.sides[CLIENT].core.send(&[message]).unwrap();
     }
-    // This batch is never published.
+    // This batch is never published, so the peer must not receive it.
     pair.sides[CLIENT].core.append_to_batch(&[b"never"]).unwrap();
     let [client, mut server] = pair.sides;
     drop(client);

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Two ends that read each other's memory, in one process.
+//! Tests with two ends in one process, each of which reads the other's memory.
 //!
 //! ```text
 //!   sides[0] client  core, conn ── control bytes, counted ──▶ sides[1] server  core, conn
 //!        ▲ file or memfd ◀──────────── maps ────────────────────▶ file or memfd ▲
 //! ```
 //!
-//! Random orders, with deaths, are in `simulation`; each test here has one order of events.
+//! `simulation` has random orders of events, with deaths; each test of this folder has one order of
+//! events.
 
 mod compact;
 mod hostile;
@@ -36,7 +37,7 @@ const SIZES: Sizes = Sizes { ring: RING, entries: 8, slab: SLAB };
 
 struct Pair {
     sides: [Side; 2],
-    /// Bytes over the socket since the present connection was made.
+    /// Number of bytes over the socket since the present connection was made.
     socket_bytes: usize,
 }
 
@@ -55,14 +56,14 @@ impl Pair {
         Self { sides, socket_bytes: 0 }
     }
 
-    /// A pair with files, which are returned.
+    /// A pair of ends with files, which are returned.
     fn of_files() -> (Self, [TestStore; 2]) {
         let mut kept = [TestStore::new(1), TestStore::new(2)];
         let pair = Self::of(kept.each_mut().map(TestStore::open));
         (pair, kept)
     }
 
-    /// A pair with the files of a link in a directory.
+    /// A pair of ends with the files of a link in a directory.
     fn of_link(directory: &Path) -> Self {
         let directory = Directory::open(directory).unwrap();
         let parts = [("a", "b"), ("b", "a")].map(|(local, remote)| {
@@ -77,8 +78,8 @@ impl Pair {
         Self::of(names.map(|names| StoreParts::in_memfd(SIZES, names, INLINE_MAX).unwrap()))
     }
 
-    /// Makes a new connection, which replaces the present one. `mapping`: what the server and the
-    /// client map.
+    /// Makes a new connection, which replaces the present one. `mapping` has the memories that the
+    /// server and the client map.
     fn connect(&mut self, mapping: [Option<PeerMapping>; 2]) {
         self.begin(mapping);
         self.pump();
@@ -87,7 +88,8 @@ impl Pair {
         self.socket_bytes = 0;
     }
 
-    /// As [`connect`](Self::connect), up to ATTACHED, which the client has not read.
+    /// Makes a connection like [`connect`](Self::connect), but only up to ATTACHED, which the
+    /// client has not read.
     fn begin(&mut self, [of_client, of_server]: [Option<PeerMapping>; 2]) {
         let names = Names { client: "a".into(), server: "b".into(), link: "l".into() };
         let [client, server] = &mut self.sides;
@@ -140,7 +142,7 @@ impl Pair {
         shared[CLIENT]
     }
 
-    /// Carries bytes over the socket, until there are no more.
+    /// Transfers bytes over the socket in both directions, until neither end has more.
     fn pump(&mut self) {
         loop {
             let moved = self.carry(CLIENT) + self.carry(SERVER);
@@ -151,7 +153,7 @@ impl Pair {
         }
     }
 
-    /// Carries the bytes that one side has to write; returns their number.
+    /// Transfers the bytes that one end has to write; returns their number.
     fn carry(&mut self, from: usize) -> usize {
         let side = &mut self.sides[from];
         let bytes = outgoing(&side.core, side.conn.as_mut().unwrap());
@@ -161,15 +163,15 @@ impl Pair {
         bytes.len()
     }
 
-    /// Receives and acknowledges the next message of a side, on any transport.
+    /// Receives and acknowledges the next message of an end, on any transport.
     fn recv(&mut self, at: usize) -> Option<Bytes> {
         if self.sides[at].core.inbox.is_drained() && !self.is_shared() {
             self.pump();
         }
         let side = &mut self.sides[at];
-        // By one of the two paths.
+        // The message is taken by one of the two receive paths; the position decides which.
         let tries_fast_path = side.core.inbox.received().0 / 64 % 2 == 0;
-        let delivery = match tries_fast_path.then(|| side.core.next_by_fast_path()).flatten() {
+        let delivery = match tries_fast_path.then(|| side.core.next_short()).flatten() {
             Some(delivery) => delivery,
             None => {
                 if side.core.inbox.is_drained() {
@@ -183,7 +185,7 @@ impl Pair {
     }
 }
 
-/// All bytes that the side has to write.
+/// All bytes that an end has to write.
 fn outgoing(core: &LinkState, conn: &mut Conn) -> Vec<u8> {
     let mut all = Vec::new();
     while core.has_outgoing(conn) {
@@ -201,7 +203,7 @@ fn message(number: usize, len: usize) -> Vec<u8> {
     (0..len).map(|index| (number * 31 + index * 7 + 1).to_le_bytes()[0]).collect()
 }
 
-/// xorshift64
+/// A random number below `bound` (xorshift64).
 fn below(random: &mut u64, bound: usize) -> usize {
     *random ^= *random << 13;
     *random ^= *random >> 7;

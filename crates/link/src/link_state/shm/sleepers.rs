@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A sleeping side is notified once, and one that is awake is not.
+//! A sleeping end is notified once, and an end that is awake is not notified.
 
 use super::{CLIENT, Pair, SERVER, message};
 use crate::link_state::SendFault;
@@ -45,7 +45,7 @@ fn sleeper_for_room_is_notified_by_an_ack() {
     assert!(pair.sides[SERVER].core.is_doorbell_due());
     assert!(pair.sides[CLIENT].core.poll_acked());
     pair.sides[CLIENT].core.cancel_sleep();
-    // The base rises by sixteenths of a ring.
+    // The base rises in steps of a sixteenth of the ring, so several acknowledgements are needed.
     while pair.sides[CLIENT].core.send(&[&message(1, 20)]) == Err(SendFault::Full) {
         assert!(pair.recv(SERVER).is_some());
     }
@@ -65,7 +65,8 @@ fn sleeper_for_records_is_not_notified_of_room() {
     assert!(!pair.sides[SERVER].core.is_doorbell_due());
 }
 
-/// Two threads, each with its end, show that no record is read that is written in part.
+/// Two threads with one end each exchange messages: no record is ever read that is only partly
+/// written.
 #[test]
 fn two_threads_pass_messages_at_full_speed() {
     const COUNT: usize = 30_000;

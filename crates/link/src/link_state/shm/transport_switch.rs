@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! From one transport to the other in the middle of traffic, and back; and mapped memory that is
-//! not used.
+//! Switches of transport in the middle of traffic, in both directions, and mapped memory that must
+//! not be used.
 
 use super::{CLIENT, Pair, SERVER, TestStore, below, message};
 use crate::link_state::{End, SendFault};
@@ -63,8 +63,8 @@ fn memory_of_another_store_is_not_used() {
     }
 }
 
-/// A pair that shares memory; the server has acknowledged `consumed` of thirty messages of the
-/// client.
+/// A pair of ends that share memory. The client has sent thirty messages, of which the server has
+/// acknowledged `consumed`.
 fn thirty_sent(consumed: usize) -> (Pair, [TestStore; 2]) {
     let (mut pair, kept) = Pair::of_files();
     pair.attach(true);
@@ -84,12 +84,13 @@ fn stream_that_ends_under_its_reader_is_no_violation() {
         let [client, server] = &mut pair.sides;
         client.core.begin_epoch(partywall_reconcile::Epoch(1)).unwrap();
         for number in 0..sent_since {
-            // Until the ring is full, because no message is acknowledged.
+            // Send until the ring is full; it fills because no message is acknowledged.
             let _ = client.core.send(&[&message(number, 20)]);
         }
-        assert!(server.core.next_by_fast_path().is_none());
+        assert!(server.core.next_short().is_none());
         let pulled = server.core.pull(server.conn.as_mut().unwrap());
-        // The slot may still be empty; but a record is never taken for one of the former stream.
+        // The slot may still be empty. But a record of the new stream must never be taken for one
+        // of the former stream.
         assert!(matches!(pulled, Ok(false) | Err(End::Moved)), "{pulled:?}");
     }
 }
@@ -101,7 +102,7 @@ fn complete_record_of_a_former_stream_is_not_delivered() {
         let [client, server] = &mut pair.sides;
         client.core.begin_epoch(partywall_reconcile::Epoch(1)).unwrap();
         assert!(server.core.is_pull_ready(), "nothing was written over it");
-        assert!(server.core.next_by_fast_path().is_none());
+        assert!(server.core.next_short().is_none());
         let pulled = server.core.pull(server.conn.as_mut().unwrap());
         assert_eq!(pulled, Err(End::Moved));
     }
@@ -113,7 +114,7 @@ fn replaced_connection_has_nothing_to_send() {
     pair.attach(false);
     let old = pair.sides[SERVER].conn.take().unwrap();
     assert!(!pair.sides[SERVER].core.is_replaced(&old));
-    // Between the two, and after: the driver still has the old one.
+    // During and after the handshake of the new connection, the driver still has the old one.
     pair.begin([None, None]);
     pair.carry(SERVER);
     assert!(!pair.sides[SERVER].core.is_replaced(&old), "the client may not come back");
@@ -132,7 +133,7 @@ fn records_are_not_read_before_begin() {
         pair.sides[side].core.send(&[b"first"]).unwrap();
         assert_eq!(pair.recv(1 - side).unwrap(), "first");
     }
-    // These are compact records, and there before the next connection begins.
+    // Both ends publish a compact record before the next connection begins.
     for side in [CLIENT, SERVER] {
         pair.sides[side].core.send(&[b"one"]).unwrap();
         pair.sides[side].core.send(&[b"two"]).unwrap();
@@ -142,7 +143,7 @@ fn records_are_not_read_before_begin() {
     pair.carry(SERVER);
     let client = &mut pair.sides[CLIENT];
     assert!(client.conn.as_ref().unwrap().is_active());
-    assert!(!client.core.is_pull_ready() && client.core.next_by_fast_path().is_none());
+    assert!(!client.core.is_pull_ready() && client.core.next_short().is_none());
     assert_eq!(client.core.pull(client.conn.as_mut().unwrap()), Ok(false));
     assert!(!client.core.poll_acked());
     pair.carry(CLIENT);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Single faults: a false number, a peer that reads nothing, a rotted word.
+//! Single faults: a false connection number, a peer that reads nothing, a corrupt word.
 
 use partywall_reconcile::{ConnectionNumber, Position, StreamId};
 
@@ -18,7 +18,7 @@ fn false_connection_number_uses_none_up() {
     let conn = asking(&mut core).unwrap();
     let end = core.on_refuse(&conn, conn.nonce, Refusal::Stale(ConnectionNumber(u64::MAX)));
     assert_eq!(end, End::NotFresh);
-    // A number that an older copy of the file may have reached is believed.
+    // A connection number that an older copy of the file may have reached is believed.
     let seen = ConnectionNumber(1000);
     core.on_refuse(&conn, conn.nonce, Refusal::Stale(seen));
     let next = asking(&mut core).expect("it attaches again");
@@ -37,12 +37,12 @@ fn unread_ack_frames_replace_each_other() {
     };
     let one = say(&mut conn, 64);
     assert!((2..1000).all(|slot| say(&mut conn, slot * 64) == one));
-    // A frame that was written in part stays as it is.
+    // A frame that was written in part is not replaced.
     conn.control_sent = before + 1;
     let begun = conn.control[before..].to_vec();
     assert_eq!(say(&mut conn, 64_000), 2 * one);
     assert_eq!(conn.control[before..before + one], begun);
-    // Frames behind it stay behind it.
+    // Frames that were queued after an ACK stay in their order after it.
     conn.push_frame(&Frame::Leave);
     let said = conn.control.len() - before;
     assert_eq!(say(&mut conn, 64_064), said + one);

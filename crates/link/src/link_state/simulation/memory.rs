@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A store that outlives its owner: a file without a name, mapped by one owner after another, and
-//! by peers.
+//! A store that outlives its owner: an unnamed file that one owner after another maps, and that
+//! peers map.
 
 use std::fs::File;
 use std::os::fd::AsFd;
+use std::sync::Arc;
 
 use partywall_layout::link::{
     CONSUMED_SLOT, ConsumedRecord, LINK_CONTROL_OFFSET, LinkGeometry, LinkHeader, PARTS_OFFSET,
@@ -27,7 +28,7 @@ pub(in crate::link_state) const SLAB: u64 = 16384;
 pub(in crate::link_state) const INLINE_MAX: usize = 200;
 const FILE_BYTES: usize = 65536;
 
-/// The file of one side.
+/// The file of one end.
 pub(in crate::link_state) struct TestStore {
     store_id: u128,
     owners: u64,
@@ -48,7 +49,7 @@ impl TestStore {
         Self { store_id, owners: 0, file }
     }
 
-    /// Opens the store for the next owner; the one before must be gone.
+    /// Opens the store for the next owner; the previous owner must have ended.
     pub(in crate::link_state) fn open(&mut self) -> StoreParts {
         self.owners += 1;
         let memory = map(&self.file);
@@ -70,24 +71,24 @@ impl TestStore {
             is_adopted: false,
             export: Some(Export {
                 control: cut.control,
-                source: ExportSource::Descriptor(descriptor),
+                source: ExportSource::Descriptor(Arc::new(descriptor)),
             }),
         }
     }
 
-    /// The mapping that a peer gets.
+    /// The mapping of the store that a peer gets.
     pub(in crate::link_state) fn mapping(&self) -> PeerMapping {
         let descriptor = reopen_read_only(self.file.as_fd()).unwrap();
         PeerMapping::map(descriptor.as_fd(), FILE_BYTES as u64).unwrap()
     }
 
-    /// The file, for a test that damages it.
+    /// The file, for a test that damages its bytes.
     pub(in crate::link_state) fn file(&self) -> &File {
         &self.file
     }
 }
 
-/// A geometry whose slab is soon full.
+/// A geometry with so small a slab that it often fills.
 fn geometry() -> LinkGeometry {
     LinkGeometry {
         file_bytes: FILE_BYTES as u64,

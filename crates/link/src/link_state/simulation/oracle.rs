@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The oracle: every message of an epoch is consumed once and in order, or reported.
+//! The oracle checks that every message of an epoch is consumed once and in order, or reported.
 
 use partywall_reconcile::{Cause, Direction, Report};
 
-/// The messages that one side sent and the other consumed, by epoch.
+/// The messages that one end sent and the other consumed, by epoch.
 #[derive(Default)]
 pub(super) struct Ledger {
     sent: Vec<Sent>,
@@ -13,7 +13,7 @@ pub(super) struct Ledger {
 struct Sent {
     epoch: u64,
     number: u64,
-    /// The end of its record.
+    /// The position at which the message's record ends.
     end: u64,
 }
 
@@ -30,7 +30,7 @@ impl Ledger {
         self.sent.len() as u64
     }
 
-    /// Checks that the consumed messages are the first ones that were sent, epoch by epoch.
+    /// Checks that the consumed messages are the first of the sent ones, epoch by epoch.
     pub(super) fn check(&self, seed: u64) {
         let mut epochs: Vec<u64> = self.consumed.iter().map(|(epoch, _)| *epoch).collect();
         epochs.dedup();
@@ -50,8 +50,8 @@ impl Ledger {
         assert_eq!(consumed.len(), sent, "seed {seed}: of epoch {last}");
     }
 
-    /// Checks that the reports of one side, which sees `direction`, name the messages of earlier
-    /// epochs that were not consumed.
+    /// Checks that the reports of one end, for which the messages have `direction`, name the
+    /// unconsumed messages of earlier epochs.
     pub(super) fn check_reported(
         &self,
         seed: u64,

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The two sides, the network between them, and the events that can happen next.
+//! The world of the simulation: two ends, the network between them, and the events that can happen
+//! next.
 
 use std::io::IoSlice;
 
@@ -9,13 +10,13 @@ use partywall_reconcile::{Direction, Epoch, Report};
 use super::memory::{INLINE_MAX, TestStore};
 use super::oracle::Ledger;
 use crate::link_state::tests::Delivery;
-use crate::link_state::{Answer, Conn, End, LinkState, ReplyFault, SendFault};
+use crate::link_state::{Answer, Conn, End, FastPath, LinkState, Opening, ReplyFault, SendFault};
 use crate::protocol::codec;
 use crate::protocol::frame::{Frame, Names};
 
 pub(super) const CLIENT: usize = 0;
 pub(super) const SERVER: usize = 1;
-/// The number of connections that exist at a time; the older ones may still deliver.
+/// Maximum number of connections that exist at a time; the older ones may still deliver bytes.
 const WIRES_MAX: usize = 4;
 
 pub(super) struct World {
@@ -24,11 +25,13 @@ pub(super) struct World {
     epochs: bool,
     sides: [Side; 2],
     wires: Vec<Wire>,
-    /// Messages that came through shared memory, and not by the fast path.
+    /// Messages that came through shared memory into the inbox.
     pub(super) pulled: u64,
-    /// Messages that came by the fast path.
-    pub(super) fast_path: u64,
-    /// The messages that each side sent.
+    /// Messages that were delivered at once, straight from shared memory.
+    pub(super) at_once: u64,
+    /// Messages that were sent and received while the fast path was open.
+    pub(super) streamed: [u64; 2],
+    /// For each end, the messages that it sent.
     ledgers: [Ledger; 2],
 }
 
@@ -40,13 +43,13 @@ struct Side {
 
 struct Wire {
     conns: [Option<Conn>; 2],
-    /// Bytes under way to each side.
+    /// For each end, the bytes in flight to that end.
     under_way: [Vec<u8>; 2],
     input: [BytesMut; 2],
     is_cut: bool,
-    /// The server has read ATTACH.
+    /// Whether the server has read ATTACH.
     is_accepted: bool,
-    /// The client shares its file.
+    /// Whether the client shares its file.
     shares: bool,
 }
 
@@ -61,7 +64,8 @@ impl World {
             sides: [side(1), side(2)],
             wires: Vec::new(),
             pulled: 0,
-            fast_path: 0,
+            at_once: 0,
+            streamed: [0; 2],
             ledgers: [Ledger::default(), Ledger::default()],
         };
         world.reopen(CLIENT);
@@ -71,7 +75,7 @@ impl World {
 
     pub(super) fn step(&mut self) {
         let side = self.below(2);
-        match self.below(100) {
+        match self.below(110) {
             0..30 => self.send(side),
             30..55 => self.consume(side),
             55..60 => self.connect(),
@@ -79,11 +83,12 @@ impl World {
             64..66 => self.reopen(side),
             66..67 if self.epochs => self.raise(side),
             67..70 => self.acknowledge(side, true),
+            100.. => self.stream(side),
             _ => self.deliver_some(),
         }
     }
 
-    /// Connects without further faults, until nothing changes.
+    /// Connects the ends and delivers bytes without further faults, until nothing changes.
     pub(super) fn settle(&mut self) {
         for wire in 0..self.wires.len() {
             self.close(wire, CLIENT);
@@ -108,7 +113,8 @@ impl World {
         }
     }
 
-    /// Connects, delivers messages without acknowledging them, and returns the attempt of each.
+    /// Connects, delivers messages without acknowledging them, and returns the delivery count of
+    /// each.
     pub(super) fn hand_out(&mut self, side: usize, count: usize) -> Vec<u32> {
         self.connect();
         for wire in (0..self.wires.len()).cycle().take(20) {
@@ -125,7 +131,7 @@ impl World {
         attempts
     }
 
-    /// Gives the client an answer to another of its connections.
+    /// Gives the client an ATTACHED that answers another of its connections.
     pub(super) fn receive_an_old_answer(&mut self) -> Result<(), End> {
         self.connect();
         self.deliver(0, SERVER, usize::MAX);
@@ -205,10 +211,10 @@ impl World {
             return true;
         }
         if let Some(second) = second {
-            // One after the other, or both at once.
+            // Both messages are acknowledged one after the other, or both at once.
             let first = if how == 2 { core.ack_to(&delivery.token) } else { Ok(()) };
             let committed = first.and(core.ack_to(&second.token));
-            // The pull of the second message may have ended the connection, and the epoch with it.
+            // Pulling the second message may have ended the connection, and with it the epoch.
             if committed.is_ok() {
                 self.ledgers[1 - side].consumed(epoch, number);
                 self.ledgers[1 - side].consumed(epoch, number_of(&second.bytes));
@@ -232,13 +238,70 @@ impl World {
         true
     }
 
-    /// The next message, by one of the two paths.
+    /// Sends and receives by the fast path, as long as it is open and a few times.
+    fn stream(&mut self, side: usize) {
+        let epoch = self.epoch(side);
+        let opening = Opening {
+            messages: 1 + u32::try_from(self.below(7)).unwrap(),
+            may_send: self.below(4) > 0,
+            may_receive: self.below(4) > 0,
+            is_behind: self.below(2) == 0,
+        };
+        // The path opens when nothing else is left to be done.
+        (0..20).all(|_| self.consume_one(side));
+        let opens = |core: &mut LinkState| {
+            core.is_doorbell_due();
+            FastPath::open(core, opening)
+        };
+        if !self.sides[side].core.as_mut().is_some_and(opens) {
+            return;
+        }
+        for _ in 0..self.below(20) {
+            if self.below(3) == 0 {
+                self.send(1 - side);
+            }
+            let (is_sent, reads, settles) =
+                (self.below(2) == 0, self.below(8) > 0, self.below(8) == 0);
+            let (number, len) = (self.ledgers[side].count(), 8 + self.below(60));
+            let Some(core) = &mut self.sides[side].core else { return };
+            let is_open = FastPath::is_open(core);
+            if is_sent {
+                let fill = |room: &mut [u8]| {
+                    room.fill(7);
+                    room[..8].copy_from_slice(&number_bytes(number));
+                };
+                if FastPath::send(core, len, fill).is_ok() {
+                    assert!(is_open && opening.may_send, "seed {}", self.seed);
+                    self.ledgers[side].sent(epoch, number, core.tail().0);
+                    self.streamed[0] += 1;
+                }
+            } else if let Some(record) = FastPath::copy_next(core) {
+                assert!(is_open && opening.may_receive, "seed {}", self.seed);
+                // Otherwise the reader panics, and the message comes next again.
+                if reads {
+                    let (number, _) =
+                        FastPath::read(core, record, |bytes, _| number_of(bytes)).unwrap();
+                    self.ledgers[1 - side].consumed(epoch, number);
+                    self.streamed[1] += 1;
+                }
+            }
+            if settles {
+                FastPath::settle(core);
+            }
+        }
+        let Some(core) = &mut self.sides[side].core else { return };
+        FastPath::settle(core);
+        FastPath::close(core);
+        assert!(!FastPath::is_in_use(core), "seed {}", self.seed);
+    }
+
+    /// Delivers the next message, by one of the two receive paths.
     fn next(&mut self, side: usize) -> Option<Delivery> {
         if self.below(4) > 0 {
-            let fast_path = self.sides[side].core.as_mut()?.next_by_fast_path();
-            if fast_path.is_some() {
-                self.fast_path += 1;
-                return fast_path;
+            let delivery = self.sides[side].core.as_mut()?.next_short();
+            if delivery.is_some() {
+                self.at_once += 1;
+                return delivery;
             }
         }
         self.pull(side);
@@ -270,7 +333,7 @@ impl World {
         });
     }
 
-    /// One side no longer has the connection.
+    /// `side` closes its end of the connection.
     fn close(&mut self, wire: usize, side: usize) {
         let Some(mut conn) = self.wires[wire].conns[side].take() else { return };
         if let Some(core) = &mut self.sides[side].core {
@@ -290,7 +353,7 @@ impl World {
         }
     }
 
-    /// The owner dies; another one opens the store.
+    /// The owner dies, and another owner opens the store.
     pub(super) fn reopen(&mut self, side: usize) {
         self.sides[side].core = None;
         for wire in &mut self.wires {
@@ -334,7 +397,7 @@ impl World {
         self.take_reports(side);
     }
 
-    /// The peer sends what it has, and this side reads some of it.
+    /// The peer sends its pending bytes, and `side` reads some of them.
     fn deliver(&mut self, wire: usize, side: usize, bytes: usize) {
         self.transmit(wire, 1 - side, bytes);
         let this = &mut self.wires[wire];
@@ -389,14 +452,14 @@ impl World {
         }
     }
 
-    /// Handles the end of a connection, as `LinkState` returned it.
+    /// Handles the end of a connection, for the reason that `LinkState` returned.
     fn over(&mut self, wire: usize, side: usize, end: End) {
         match end {
             End::Violation(violation) => panic!("seed {}: {violation}", self.seed),
             End::Quarantined => panic!("seed {}: quarantined", self.seed),
             _ => {}
         }
-        // The remaining frames are sent before it is closed.
+        // The remaining frames are sent before the connection is closed.
         self.transmit(wire, side, usize::MAX);
         self.wires[wire].conns[side] = None;
     }
@@ -420,7 +483,7 @@ impl World {
         usize::try_from((self.random >> 11) % bound as u64).unwrap()
     }
 
-    /// The server reads the first frame, if it is complete. Sometimes a side cannot map the peer's
+    /// The server reads the first frame, if it is complete. Sometimes an end cannot map the peer's
     /// file.
     fn accept(&mut self, wire: usize) {
         let (server_maps, client_maps) = (self.below(8) > 0, self.below(8) > 0);
@@ -447,7 +510,7 @@ impl World {
         this.is_accepted = true;
     }
 
-    /// Pulls one message from the peer's file, if the present connection is over shared memory.
+    /// Takes one message from the peer's file, if the present connection uses shared memory.
     fn pull(&mut self, side: usize) {
         let is_present = |conn: &Option<Conn>| conn.as_ref().is_some_and(Conn::is_active);
         let Some(wire) = self.wires.iter().position(|wire| is_present(&wire.conns[side])) else {
@@ -467,7 +530,7 @@ impl World {
         }
     }
 
-    /// Polls how far the peer consumed.
+    /// Reads the peer's acked offset in its file.
     fn hear(&mut self, side: usize) {
         let Some(core) = &mut self.sides[side].core else { return };
         core.poll_acked();

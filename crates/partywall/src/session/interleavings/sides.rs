@@ -120,7 +120,7 @@ fn established(end: Ends, setup: Setup, is_acceptor: bool) -> Established {
     Established {
         sender: AnySender::SharedMemory(end.sender),
         receiver: AnyReceiver::SharedMemory(end.receiver),
-        peer: Peer { credentials: None, trust: Trust::Trusted, label: "model".into() },
+        peer: Peer::new(None, Trust::Trusted, "model".into()),
         transport: Transport::SharedMemory,
         is_acceptor,
         peer_streams: StreamTerms {

@@ -12,11 +12,11 @@
 //! lose them. `BlobMemory` does not write to the ring: the sender appends these announcements.
 
 use super::SharedMemory;
-use super::control_socket::segment_frame;
 use crate::config::{BackPressure, Config};
 use crate::error::{Fault, Limit, TooLarge};
 use crate::transport::SpaceWaiter;
 use partywall_layout::Violation;
+use partywall_layout::control::ControlSegment;
 use partywall_layout::record_ring::{BlobBody, Kind, Position, SegmentBody, footprint};
 use partywall_layout::segment::{GRAIN_BYTES, RELEASED};
 use partywall_ring::{Block, OwnMem, PeerMem, Reclaimer, Slab};
@@ -25,6 +25,7 @@ use std::collections::VecDeque;
 use std::io::{self, IoSlice};
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
+use zerocopy::IntoBytes;
 use zerocopy::little_endian::{U32, U64};
 
 /// The blocks and segments of a sending end.
@@ -344,10 +345,11 @@ impl BlobMemory {
             }
         };
         let number = self.next_number;
-        let frame = segment_frame(number);
-        let sent = shm.socket.send(&[IoSlice::new(&frame)], &[descriptor.as_fd()], false, true);
+        let frame = ControlSegment::new(number);
+        let sent =
+            shm.socket.send(&[IoSlice::new(frame.as_bytes())], &[descriptor.as_fd()], false, true);
         match sent {
-            Ok(count) if count == frame.len() => {}
+            Ok(count) if count == size_of::<ControlSegment>() => {}
             // Either the peer is gone, which the caller detects, or the peer does not read the
             // socket. The sender may wait only if blocks are in flight, whose release wakes it.
             _ if shm.is_peer_gone() || self.has_foreign_blocks() => return Err(AllocError::Full),

@@ -3,28 +3,31 @@
 //! segments, and doorbell bytes for a peer that has no eventfd of this side (SPEC 5.4, 6.6).
 //!
 //! ```text
-//!   01                      doorbell
-//!   02 nn nn nn nn  + fd    descriptor of segment nnnn
+//!   01                                  doorbell
+//!   02 01 08 00  nn nn nn nn   + fd     descriptor of segment nnnn
+//!   80..ff  count  length  …   + fds    skipped, and its descriptors closed
 //! ```
 //!
 //! Reading never blocks and is bounded. Data beyond the limits is a violation.
 
 use partywall_layout::Violation;
-use partywall_layout::hello::{CONTROL_DOORBELL, CONTROL_SEGMENT};
+use partywall_layout::control::{
+    CONTROL_DESCRIPTORS_MAX, CONTROL_DOORBELL, CONTROL_FRAME_MAX, CONTROL_HEAD_BYTES,
+    CONTROL_SEGMENT, ControlHead, ControlSegment,
+};
 use partywall_sys::Socket;
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::OwnedFd;
+use zerocopy::FromBytes;
 
-/// Length in bytes of the frame that carries a segment's descriptor.
-const SEGMENT_FRAME: usize = 5;
 /// Most reads in one call: a peer that sends doorbells without pause must not keep the reader busy.
 const READS_MAX: usize = 64;
 
 /// The reader of the control socket.
 #[derive(Debug)]
 pub(crate) struct ControlSocket {
-    /// The bytes of an incomplete segment frame.
+    /// The bytes of an incomplete frame.
     frame: Vec<u8>,
     /// Descriptors whose frame is incomplete.
     unclaimed: VecDeque<OwnedFd>,
@@ -47,7 +50,7 @@ pub(crate) struct ControlEvents {
 impl ControlSocket {
     pub(crate) fn new(segments_max: u32) -> Self {
         Self {
-            frame: Vec::with_capacity(SEGMENT_FRAME),
+            frame: Vec::with_capacity(CONTROL_FRAME_MAX),
             unclaimed: VecDeque::new(),
             segments: Vec::new(),
             segments_max: segments_max as usize,
@@ -98,34 +101,47 @@ impl ControlSocket {
     fn take(&mut self, bytes: &[u8]) -> Result<(), Violation> {
         for byte in bytes {
             if self.frame.is_empty() {
-                match *byte {
-                    CONTROL_DOORBELL => continue,
-                    CONTROL_SEGMENT => {}
-                    other => {
-                        let what = "byte on the control socket";
-                        return Err(Violation::Frame { what, found: other.into() });
-                    }
+                if *byte == CONTROL_DOORBELL {
+                    continue;
                 }
+                ControlHead::check_kind(*byte)?;
             }
             self.frame.push(*byte);
-            if self.frame.len() == SEGMENT_FRAME {
-                self.finish_segment()?;
+            let is_whole = |head: &ControlHead| self.frame.len() == usize::from(head.length.get());
+            if let Some(head) = self.head()?.filter(is_whole) {
+                self.finish_frame(head)?;
             }
         }
-        // At most one descriptor may wait for its frame, and only while that frame is incomplete.
-        if self.unclaimed.len() > 1 || (self.frame.is_empty() && !self.unclaimed.is_empty()) {
+        // Descriptors come with the first byte of their frame. So only an incomplete frame may have
+        // unclaimed ones, and no more than it says.
+        let expected = match self.head()? {
+            Some(head) => head.descriptors,
+            None if self.frame.is_empty() => 0,
+            None => CONTROL_DESCRIPTORS_MAX,
+        };
+        if self.unclaimed.len() > usize::from(expected) {
             let found = self.unclaimed.len() as u64;
             return Err(Violation::Frame { what: "descriptor on the control socket", found });
         }
         Ok(())
     }
 
-    fn finish_segment(&mut self) -> Result<(), Violation> {
-        let mut number = [0; 4];
-        number.copy_from_slice(&self.frame[1..]);
-        self.frame.clear();
-        let number = u32::from_le_bytes(number);
-        let descriptor = self.unclaimed.pop_front().ok_or(Violation::SegmentMissing { number })?;
+    /// The head of the incomplete frame, once its bytes are there.
+    fn head(&self) -> Result<Option<ControlHead>, Violation> {
+        self.frame.first_chunk::<CONTROL_HEAD_BYTES>().map(ControlHead::read).transpose()
+    }
+
+    fn finish_frame(&mut self, head: ControlHead) -> Result<(), Violation> {
+        let count = usize::from(head.descriptors).min(self.unclaimed.len());
+        let descriptor = self.unclaimed.drain(..count).next();
+        let frame = std::mem::take(&mut self.frame);
+        if head.kind != CONTROL_SEGMENT {
+            return Ok(());
+        }
+        // The head was checked, so the frame is long enough.
+        let Ok((segment, _)) = ControlSegment::read_from_prefix(&frame) else { return Ok(()) };
+        let number = segment.number.get();
+        let descriptor = descriptor.ok_or(Violation::SegmentMissing { number })?;
         if self.segments.len() >= self.segments_max {
             let max = self.segments_max as u64;
             return Err(Violation::Segments { wanted: max + 1, max });
@@ -135,26 +151,84 @@ impl ControlSocket {
     }
 }
 
-/// Returns the frame that carries the descriptor of segment `number`.
-pub(crate) fn segment_frame(number: u32) -> [u8; SEGMENT_FRAME] {
-    let mut frame = [CONTROL_SEGMENT; SEGMENT_FRAME];
-    frame[1..].copy_from_slice(&number.to_le_bytes());
-    frame
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::io::IoSlice;
     use std::os::fd::AsFd;
+    use zerocopy::IntoBytes;
+
+    fn segment(number: u32) -> Vec<u8> {
+        ControlSegment::new(number).as_bytes().to_vec()
+    }
+
+    /// What the reader makes of an image: numbers of segments, or the code of the violation.
+    fn read_image(image: &[u8]) -> Result<Vec<u32>, u32> {
+        let (ours, theirs) = Socket::pair().unwrap();
+        let mut control_socket = ControlSocket::new(4);
+        let mut rest = image;
+        while let [kind, ..] = *rest {
+            let head = rest.first_chunk().and_then(|head| ControlHead::read(head).ok());
+            let is_frame = kind != CONTROL_DOORBELL;
+            // A frame that cannot be read is sent whole, with one descriptor.
+            let (len, descriptors) = match head.filter(|_| is_frame) {
+                Some(head) => (usize::from(head.length.get()), usize::from(head.descriptors)),
+                None if is_frame => (rest.len(), 1),
+                None => (1, 0),
+            };
+            let (frame, behind) = rest.split_at(len.min(rest.len()));
+            let descriptors = vec![theirs.as_fd(); descriptors];
+            theirs.send(&[IoSlice::new(frame)], &descriptors, false, true).unwrap();
+            rest = behind;
+        }
+        control_socket.read(&ours).map_err(|violation| violation.code())?;
+        assert!(control_socket.unclaimed.is_empty(), "descriptors of skipped frames are closed");
+        Ok(control_socket.segments.iter().map(|(number, _)| *number).collect())
+    }
+
+    #[test]
+    fn images_of_the_specification_are_read_as_they_say() {
+        let directory = concat!(env!("CARGO_MANIFEST_DIR"), "/../../spec");
+        let images = |kind: &str| -> Vec<(String, Vec<u8>)> {
+            let entries = std::fs::read_dir(format!("{directory}/{kind}")).unwrap();
+            let paths = entries.map(|entry| entry.unwrap().path());
+            let name = |path: &std::path::Path| path.file_name().unwrap().display().to_string();
+            let images = paths.map(|path| (name(&path), path));
+            let images = images.filter(|(name, _)| name.starts_with("control-"));
+            images.map(|(name, path)| (name, std::fs::read(path).unwrap())).collect()
+        };
+        let good = images("vectors");
+        assert_eq!(good.len(), 2);
+        for (name, image) in good {
+            assert_eq!(read_image(&image), Ok(vec![1, 2]), "{name}");
+        }
+        let hostile = images("hostile");
+        assert!(hostile.len() >= 10, "{hostile:?}");
+        for (name, image) in hostile {
+            assert_eq!(read_image(&image), Err(15), "{name}");
+        }
+    }
+
+    #[test]
+    fn frame_that_arrives_byte_by_byte_is_read() {
+        let (ours, theirs) = Socket::pair().unwrap();
+        let mut control_socket = ControlSocket::new(4);
+        for (index, byte) in segment(3).into_iter().enumerate() {
+            let descriptors = [theirs.as_fd()];
+            let descriptors = if index == 0 { &descriptors[..] } else { &[] };
+            theirs.send(&[IoSlice::new(&[byte])], descriptors, false, true).unwrap();
+            control_socket.read(&ours).unwrap();
+        }
+        assert!(control_socket.take_segment(&ours, 3).is_ok());
+    }
 
     #[test]
     fn doorbells_and_segments_mixed_are_separated() {
         let (ours, theirs) = Socket::pair().unwrap();
         let mut control_socket = ControlSocket::new(4);
         theirs.write(&[IoSlice::new(&[1, 1])], true).unwrap();
-        theirs.send(&[IoSlice::new(&segment_frame(7))], &[theirs.as_fd()], false, true).unwrap();
-        theirs.send(&[IoSlice::new(&segment_frame(8))], &[theirs.as_fd()], false, true).unwrap();
+        theirs.send(&[IoSlice::new(&segment(7))], &[theirs.as_fd()], false, true).unwrap();
+        theirs.send(&[IoSlice::new(&segment(8))], &[theirs.as_fd()], false, true).unwrap();
         theirs.write(&[IoSlice::new(&[1])], true).unwrap();
         assert!(control_socket.take_segment(&ours, 8).is_ok());
         assert!(control_socket.take_segment(&ours, 7).is_ok());
@@ -168,7 +242,7 @@ mod tests {
 
     #[test]
     fn unknown_bytes_and_stray_descriptors_are_refused() {
-        for bytes in [&[9][..], &[2, 1, 0, 0, 0]] {
+        for bytes in [&[9][..], &[2, 1, 0, 0, 0], &segment(1)] {
             let (ours, theirs) = Socket::pair().unwrap();
             theirs.write(&[IoSlice::new(bytes)], true).unwrap();
             assert!(ControlSocket::new(4).read(&ours).is_err(), "{bytes:?}");
@@ -183,7 +257,7 @@ mod tests {
         let (ours, theirs) = Socket::pair().unwrap();
         let mut control_socket = ControlSocket::new(2);
         for number in 0..3 {
-            let frame = segment_frame(number);
+            let frame = segment(number);
             theirs.send(&[IoSlice::new(&frame)], &[theirs.as_fd()], false, true).unwrap();
         }
         assert!(control_socket.read(&ours).is_err());

@@ -41,17 +41,17 @@ use crate::peer::{Peer, Trust};
 use crate::transport::{ConnectionState, ProgressSnapshot, SpaceWaiter};
 use control_socket::{ControlEvents, ControlSocket};
 use partywall_layout::Violation;
-use partywall_layout::hello::CONTROL_DOORBELL;
+use partywall_layout::control::CONTROL_DOORBELL;
 use partywall_layout::segment::{ASLEEP_RECORDS, ASLEEP_ROOM, CONSUMED, GONE, RELEASED};
 use partywall_ring::{PeerMem, Releaser, Wake, Waker};
 use partywall_sys::poll::{self, PollFd, PollFlags};
 use partywall_sys::{Doorbell, ForkGuard, PidFd, Socket};
 use std::io::{self, IoSlice};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
-use wait_point::{WaitPoint, Woken};
+use wait_point::{EventSources, WaitPoint, Woken};
 
 /// State that the sender, the receiver and the views of one side share.
 #[derive(Debug)]
@@ -62,7 +62,7 @@ pub(crate) struct SharedMemory {
     /// word in every call.
     owner: AtomicU64,
     limits: Limits,
-    socket: Socket,
+    socket: Arc<Socket>,
     /// The pidfd of the peer's process. If the kernel or the namespace provides none, only the
     /// socket reports the peer's death.
     process: Option<PidFd>,
@@ -123,7 +123,7 @@ pub(crate) enum Doorbells {
 
 /// The parts of a connection over shared memory, after its handshake.
 pub(crate) struct ShmParts {
-    pub socket: Socket,
+    pub socket: Arc<Socket>,
     pub peer: Peer,
     pub process: Option<PidFd>,
     pub guard: ForkGuard,
@@ -145,7 +145,7 @@ pub(crate) enum Sleeping {
 }
 
 /// Makes the sender and the receiver of a connection.
-pub(crate) fn assemble(parts: ShmParts, config: &Config) -> io::Result<(ShmSender, ShmReceiver)> {
+pub(crate) fn assemble(parts: ShmParts, config: &Config) -> (ShmSender, ShmReceiver) {
     let ShmParts {
         socket,
         peer,
@@ -158,8 +158,8 @@ pub(crate) fn assemble(parts: ShmParts, config: &Config) -> io::Result<(ShmSende
         doorbells,
     } = parts;
     let is_byte = matches!(doorbells, Doorbells::Byte);
-    let records = WaitPoint::new(own_doorbells.0, &socket, process.as_ref(), is_byte)?;
-    let space = WaitPoint::new(own_doorbells.1, &socket, process.as_ref(), is_byte)?;
+    let records = WaitPoint::new(own_doorbells.0, is_byte);
+    let space = WaitPoint::new(own_doorbells.1, is_byte);
     let sender = sender::ShmSenderParts {
         ring: own.ring,
         ring_size: own.geometry.ring,
@@ -196,12 +196,16 @@ pub(crate) fn assemble(parts: ShmParts, config: &Config) -> io::Result<(ShmSende
         reserved: std::sync::atomic::AtomicI64::new(0),
     });
     let sender = ShmSender::new(Arc::clone(&shm), sender, config);
-    Ok((sender, ShmReceiver::new(shm, receiver)))
+    (sender, ShmReceiver::new(shm, receiver))
 }
 
 impl SharedMemory {
+    fn sources(&self) -> EventSources<'_> {
+        EventSources { socket: &self.socket, process: self.process.as_ref() }
+    }
+
     fn records_descriptor(&self) -> BorrowedFd<'_> {
-        self.records.as_fd()
+        self.records.descriptor(self.sources())
     }
 
     /// Fails in a forked child, or if the peer has broken a rule. Sender and receiver call it only
@@ -280,7 +284,7 @@ impl SharedMemory {
 
     /// Sleeps until there may be records. Returns whether the peer is gone.
     fn sleep_for_records(&self, deadline: Option<Instant>) -> io::Result<bool> {
-        let woken = self.records.sleep(deadline)?;
+        let woken = self.records.sleep(deadline, self.sources())?;
         // A receiver that is woken by a message often answers at once, and sending reads this word.
         self.peer_region.prefetch(word(ASLEEP_RECORDS));
         Ok(self.handle_events(woken, &self.space))
@@ -364,7 +368,7 @@ impl SpaceWaiter for SharedMemory {
     }
 
     fn sleep(&self, deadline: Option<Instant>) -> io::Result<bool> {
-        let woken = self.space.sleep(deadline)?;
+        let woken = self.space.sleep(deadline, self.sources())?;
         Ok(self.handle_events(woken, &self.records))
     }
 
@@ -373,7 +377,7 @@ impl SpaceWaiter for SharedMemory {
     }
 
     fn descriptor(&self) -> BorrowedFd<'_> {
-        self.space.as_fd()
+        self.space.descriptor(self.sources())
     }
 }
 

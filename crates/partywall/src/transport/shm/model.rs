@@ -105,7 +105,7 @@ pub(crate) fn pair(limits: ModelLimits, config: &Config) -> [Ends; 2] {
         let shm = Arc::new(SharedMemory {
             owner: AtomicU64::new(guard.value()),
             connection_state: ConnectionState::new(guard, peer),
-            socket: sockets[index].take().expect("taken once"),
+            socket: Arc::new(sockets[index].take().expect("taken once")),
             process: None,
             doorbells: Doorbells::Model(Arc::clone(&sides[1 - index])),
             records: WaitPoint::of_side(side, Sleeping::ForRecords),

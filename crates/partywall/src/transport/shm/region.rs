@@ -12,15 +12,17 @@ use partywall_layout::segment::{
 };
 use partywall_layout::{Geometry, RegionHeader, Violation};
 use partywall_ring::{OwnMem, PeerMem};
+use partywall_sys::fork::own_pid;
 use partywall_sys::memory::{create_memory, map_memory};
 use partywall_sys::{MapError, MemfdError};
 use std::os::fd::{BorrowedFd, OwnedFd};
+use std::sync::Arc;
 use zerocopy::{FromBytes, IntoBytes};
 
 /// The region of this side, cut into parts that each have one owner.
 pub(crate) struct OwnRegion {
-    /// The memfd, whose duplicate the peer gets. It is closed after the handshake.
-    pub descriptor: OwnedFd,
+    /// Sent to the peer. It stays open with the memory, for tools that examine the process.
+    pub descriptor: Arc<OwnedFd>,
     pub geometry: Geometry,
     pub consumed: OwnMem,
     pub asleep_records: OwnMem,
@@ -41,7 +43,7 @@ impl OwnRegion {
         role: u32,
     ) -> Result<Self, MemfdError> {
         let (mut memory, descriptor) = create_memory("partywall-region", geometry.region_bytes)?;
-        let header = geometry.header(session_id, std::process::id(), role);
+        let header = geometry.header(session_id, own_pid(), role);
         memory.write(0, header.as_bytes());
         let (_header_page, rest) = memory.split_at(size(CONTROL_OFFSET));
         let (control, rest) = rest.split_at(size(PAGE_BYTES));

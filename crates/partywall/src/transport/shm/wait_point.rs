@@ -1,78 +1,190 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Where the sender or the receiver sleeps: one descriptor that becomes readable by a doorbell, by
-//! a hang-up, or by the death of the peer.
+//! Where one end of a side sleeps: the doorbell, a hang-up and the death of the peer wake it.
 //!
 //! ```text
-//!   epoll set ◀── own doorbell (eventfd), edge-triggered: waking up needs no read of it
-//!             ◀── socket: hang-up; bytes as well if doorbells come on the control socket
-//!             ◀── pidfd of the peer: a forked child of it may keep the socket open
+//!   doorbell (eventfd)     ──┐                 first sleeps: ppoll, then the doorbell is drained
+//!   socket: hang-up, bytes ──┼─▶ WaitPoint ─┤
+//!   pidfd of the peer      ──┘                 later sleeps: an epoll set, edge-triggered
 //! ```
 //!
-//! The doorbell is edge-triggered, so a wait is one system call, and the counter of the eventfd is
-//! never read. A notification for which no thread waited ends the next sleep early, once. Before an
-//! external event loop polls, a sleep with a deadline in the past consumes such a notification
-//! (SPEC 6.2).
+//! The pidfd is polled because a forked child of the peer may keep the socket open. Bytes wake the
+//! end only if doorbells come on the control socket.
+//!
+//! A set costs four system calls to make and one descriptor to keep, which a connection that is
+//! soon closed would never earn. In the set the doorbell is edge-triggered: a wait is one system
+//! call, and the counter of the eventfd is not read. An edge that no thread waited for ends the
+//! next sleep early, once. Before an external event loop polls, a sleep with a deadline in the past
+//! consumes it (SPEC 6.2).
 
+use super::lock;
 use partywall_sys::epoll::EventFlags;
+use partywall_sys::poll::{self, PollFd, PollFlags};
 use partywall_sys::{Doorbell, EpollSet, PidFd, Socket};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::{Mutex, OnceLock};
 use std::time::Instant;
 
 const DOORBELL: u64 = 0;
 const SOCKET: u64 = 1;
 const PROCESS: u64 = 2;
 
-/// The object on which the sender or the receiver sleeps.
+/// Where one end sleeps.
 #[derive(Debug)]
 pub(crate) struct WaitPoint {
-    set: EpollSet,
     doorbell: Doorbell,
+    /// Whether doorbells come as bytes on the socket.
+    wakes_on_bytes: bool,
+    /// Sleeps so far, as long as there is no set.
+    sleeps: Mutex<u32>,
+    /// `None` inside if it could not be made although an event loop asked for it.
+    set: OnceLock<Option<EpollSet>>,
 }
 
-/// The events that ended a sleep; none if the deadline passed.
+/// What a wait point watches besides its doorbell.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct EventSources<'a> {
+    pub socket: &'a Socket,
+    pub process: Option<&'a PidFd>,
+}
+
+/// Events that woke an end; none at the deadline.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Woken {
-    /// Whether bytes arrived on the socket, or the peer hung up.
+    /// Bytes came on the socket, or the peer hung up.
     pub socket: bool,
-    /// Whether the peer's process died.
+    /// The process of the peer died.
     pub died: bool,
 }
 
 impl WaitPoint {
-    /// Makes a wait point. `wakes_on_bytes` is whether doorbells are bytes on the socket.
-    pub(crate) fn new(
-        doorbell: Doorbell,
-        socket: &Socket,
-        process: Option<&PidFd>,
-        wakes_on_bytes: bool,
-    ) -> io::Result<Self> {
-        let set = EpollSet::new()?;
-        set.add(&doorbell, EventFlags::IN | EventFlags::ET, DOORBELL)?;
-        let mut interest = EventFlags::RDHUP;
-        interest.set(EventFlags::IN, wakes_on_bytes);
-        set.add(socket, interest, SOCKET)?;
-        if let Some(process) = process {
-            set.add(process, EventFlags::IN, PROCESS)?;
-        }
-        Ok(Self { set, doorbell })
+    /// Makes a wait point that opens no descriptor of its own yet.
+    pub(crate) fn new(doorbell: Doorbell, wakes_on_bytes: bool) -> Self {
+        let (sleeps, set) = (Mutex::new(0), OnceLock::new());
+        Self { doorbell, wakes_on_bytes, sleeps, set }
     }
 
-    /// Sleeps until an event or the deadline. Returns the events.
-    pub(crate) fn sleep(&self, deadline: Option<Instant>) -> io::Result<Woken> {
-        let tokens = self.set.wait_tokens(deadline)?;
+    /// Sleeps until an event or the deadline.
+    pub(crate) fn sleep(
+        &self,
+        deadline: Option<Instant>,
+        sources: EventSources<'_>,
+    ) -> io::Result<Woken> {
+        if self.set.get().is_none() {
+            let mut sleeps = lock(&self.sleeps);
+            *sleeps += 1;
+            let is_due = *sleeps > POLLED_SLEEPS;
+            drop(sleeps);
+            // Without a set, this end goes on as before.
+            if let Some(set) = is_due.then(|| self.make_set(sources)).and_then(Result::ok) {
+                let _ = self.set.set(Some(set));
+            }
+        }
+        let Some(Some(set)) = self.set.get() else { return self.poll(deadline, sources) };
+        let tokens = set.wait_tokens(deadline)?;
         Ok(Woken { socket: tokens & 1 << SOCKET != 0, died: tokens & 1 << PROCESS != 0 })
     }
 
-    /// Wakes the sleeping thread from another thread of this process.
+    /// As [`sleep`](Self::sleep), without a set.
+    fn poll(&self, deadline: Option<Instant>, sources: EventSources<'_>) -> io::Result<Woken> {
+        let mut interest = PollFlags::RDHUP;
+        interest.set(PollFlags::IN, self.wakes_on_bytes);
+        let doorbell = PollFd::new(&self.doorbell, PollFlags::IN);
+        let socket = PollFd::new(sources.socket, interest);
+        let Some(process) = sources.process else {
+            let mut events = [doorbell, socket];
+            poll::wait(&mut events, deadline)?;
+            return self.woken(&events);
+        };
+        let mut events = [doorbell, socket, PollFd::new(process, PollFlags::IN)];
+        poll::wait(&mut events, deadline)?;
+        self.woken(&events)
+    }
+
+    /// The events, with the doorbell drained: the caller checks its words after that.
+    fn woken(&self, events: &[PollFd<'_>]) -> io::Result<Woken> {
+        let is_ready = |index: usize| events.get(index).is_some_and(|e| !e.revents().is_empty());
+        if is_ready(0) {
+            self.doorbell.drain()?;
+        }
+        Ok(Woken { socket: is_ready(1), died: is_ready(2) })
+    }
+
+    fn make_set(&self, sources: EventSources<'_>) -> io::Result<EpollSet> {
+        let set = EpollSet::new()?;
+        set.add(&self.doorbell, EventFlags::IN | EventFlags::ET, DOORBELL)?;
+        let mut interest = EventFlags::RDHUP;
+        interest.set(EventFlags::IN, self.wakes_on_bytes);
+        set.add(sources.socket, interest, SOCKET)?;
+        if let Some(process) = sources.process {
+            set.add(process, EventFlags::IN, PROCESS)?;
+        }
+        Ok(set)
+    }
+
+    /// The descriptor that an event loop polls. If it cannot be made, this is the doorbell alone,
+    /// and [`check_descriptor`](Self::check_descriptor) fails.
+    pub(crate) fn descriptor(&self, sources: EventSources<'_>) -> BorrowedFd<'_> {
+        let set = self.set.get_or_init(|| self.make_set(sources).ok());
+        set.as_ref().map_or(self.doorbell.as_fd(), AsFd::as_fd)
+    }
+
+    /// Fails if an event loop polls a descriptor that does not show the end of the peer.
+    pub(crate) fn check_descriptor(&self) -> io::Result<()> {
+        match self.set.get() {
+            Some(None) => Err(io::Error::other("no descriptor left for a set to poll")),
+            _ => Ok(()),
+        }
+    }
+
+    /// Wakes the end from within this process.
     pub(crate) fn notify_self(&self) {
-        // Only this process holds the eventfd, so a notification never fails for lack of space.
+        // Notifying an eventfd of this process cannot fail.
         let _ = self.doorbell.notify();
     }
 }
 
-impl AsFd for WaitPoint {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.set.as_fd()
+/// Sleeps of an end before it makes a set.
+const POLLED_SLEEPS: u32 = 4;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    fn soon() -> Option<Instant> {
+        Some(Instant::now() + Duration::from_secs(60))
+    }
+
+    #[test]
+    fn notification_and_hang_up_wake_before_and_after_the_set_is_made() {
+        for sleeps_before in [0, POLLED_SLEEPS] {
+            let (socket, peer) = Socket::pair().unwrap();
+            let point = WaitPoint::new(Doorbell::new().unwrap(), false);
+            let sources = EventSources { socket: &socket, process: None };
+            for _ in 0..sleeps_before {
+                assert!(!point.sleep(Some(Instant::now()), sources).unwrap().socket);
+            }
+            point.notify_self();
+            let woken = point.sleep(soon(), sources).unwrap();
+            assert!(!woken.socket && !woken.died);
+            assert_eq!(point.set.get().is_some(), sleeps_before > 0);
+            // The notification is consumed.
+            assert!(!point.sleep(Some(Instant::now()), sources).unwrap().socket);
+            drop(peer);
+            assert!(point.sleep(soon(), sources).unwrap().socket);
+        }
+    }
+
+    #[test]
+    fn notification_before_the_descriptor_is_asked_for_makes_it_readable() {
+        let (socket, _peer) = Socket::pair().unwrap();
+        let point = WaitPoint::new(Doorbell::new().unwrap(), false);
+        let sources = EventSources { socket: &socket, process: None };
+        point.notify_self();
+        let descriptor = point.descriptor(sources);
+        let mut events = [PollFd::from_borrowed_fd(descriptor, PollFlags::IN)];
+        assert_eq!(poll::wait(&mut events, soon()).unwrap(), 1);
+        point.check_descriptor().unwrap();
     }
 }

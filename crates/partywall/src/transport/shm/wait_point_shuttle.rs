@@ -14,7 +14,7 @@ use super::Sleeping;
 use partywall_sys::{Doorbell, PidFd, Socket};
 use shuttle::sync::{Condvar, Mutex, MutexGuard};
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::BorrowedFd;
 use std::sync::{Arc, PoisonError};
 use std::time::Instant;
 
@@ -23,6 +23,14 @@ use std::time::Instant;
 pub(crate) struct WaitPoint {
     side: Arc<Side>,
     sleeping: Sleeping,
+}
+
+/// What a wait point watches besides its doorbell.
+#[derive(Clone, Copy, Debug)]
+#[expect(dead_code, reason = "in a model, nothing watches a descriptor")]
+pub(crate) struct EventSources<'a> {
+    pub socket: &'a Socket,
+    pub process: Option<&'a PidFd>,
 }
 
 /// The events that ended a sleep.
@@ -36,13 +44,8 @@ pub(crate) struct Woken {
 
 impl WaitPoint {
     /// Makes a wait point for a connection outside a model, which nothing ever notifies.
-    pub(crate) fn new(
-        _: Doorbell,
-        _: &Socket,
-        _: Option<&PidFd>,
-        _wakes_on_bytes: bool,
-    ) -> io::Result<Self> {
-        Ok(Self::of_side(&Arc::default(), Sleeping::ForRecords))
+    pub(crate) fn new(_: Doorbell, _wakes_on_bytes: bool) -> Self {
+        Self::of_side(&Arc::default(), Sleeping::ForRecords)
     }
 
     pub(crate) fn of_side(side: &Arc<Side>, sleeping: Sleeping) -> Self {
@@ -51,7 +54,11 @@ impl WaitPoint {
 
     /// Consumes the events of one end. The call never blocks: the driver of a session sleeps on the
     /// `Side`, which covers both ends.
-    pub(crate) fn sleep(&self, deadline: Option<Instant>) -> io::Result<Woken> {
+    pub(crate) fn sleep(
+        &self,
+        deadline: Option<Instant>,
+        _: EventSources<'_>,
+    ) -> io::Result<Woken> {
         assert!(deadline.is_some(), "in a model, a driver sleeps on its side");
         let mut events = self.side.lock();
         match self.sleeping {
@@ -61,15 +68,18 @@ impl WaitPoint {
         Ok(Woken { socket: events.hung_up, died: false })
     }
 
+    pub(crate) fn descriptor(&self, _: EventSources<'_>) -> BorrowedFd<'_> {
+        unreachable!("a driver in a model polls its side")
+    }
+
+    /// In a model, every descriptor is there.
+    pub(crate) fn check_descriptor(&self) -> io::Result<()> {
+        Ok(())
+    }
+
     /// Notifies the end from another thread of its own side.
     pub(crate) fn notify_self(&self) {
         self.side.notify(self.sleeping);
-    }
-}
-
-impl AsFd for WaitPoint {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        unreachable!("a driver in a model polls its side")
     }
 }
 

@@ -49,7 +49,7 @@ const PROCESS: u64 = 1;
 #[derive(Debug)]
 pub(crate) struct SocketShared {
     connection_state: ConnectionState,
-    socket: Socket,
+    socket: Arc<Socket>,
     /// The pidfd of the peer's process, on Unix sockets only. A forked child of a dead peer may
     /// keep the socket open.
     process: Option<PidFd>,
@@ -68,7 +68,7 @@ pub(crate) struct SocketShared {
 
 /// The parts of a connection over a socket, after its handshake.
 pub(crate) struct SocketParts {
-    pub socket: Socket,
+    pub socket: Arc<Socket>,
     pub peer: Peer,
     pub process: Option<PidFd>,
     pub guard: ForkGuard,
@@ -214,7 +214,8 @@ mod tests {
     #[test]
     fn sent_bytes_of_a_socket_that_is_never_empty_are_freed() {
         let (socket, other) = Socket::pair().unwrap();
-        let peer = Peer { credentials: None, trust: Trust::Untrusted, label: "other".into() };
+        let socket = Arc::new(socket);
+        let peer = Peer::new(None, Trust::Untrusted, "other".into());
         let guard = ForkGuard::current();
         let (message_max, peer_message_max) = (64 << 20, 64 << 20);
         let parts =
@@ -236,7 +237,8 @@ mod tests {
     #[test]
     fn message_after_one_that_broke_off_is_refused() {
         let (socket, other) = Socket::pair().unwrap();
-        let peer = Peer { credentials: None, trust: Trust::Untrusted, label: "other".into() };
+        let socket = Arc::new(socket);
+        let peer = Peer::new(None, Trust::Untrusted, "other".into());
         let guard = ForkGuard::current();
         let (message_max, peer_message_max) = (64 << 20, 64 << 20);
         let parts =

@@ -46,7 +46,7 @@ pub(crate) struct SocketReceiver {
     died: bool,
     ended: Option<Closed>,
     /// Number of calls of `try_recv` that found no message.
-    looks_in_vain: u32,
+    empty_polls: u32,
     stats: ReceiverStats,
 }
 
@@ -91,7 +91,7 @@ const BUFFER_BYTES: usize = HEADER + DATA_BYTES_MAX as usize;
 /// time.
 const LARGE_STEP: usize = 1 << 20;
 /// A receiver that never blocks checks for the peer's death once per this many empty polls.
-const LOOKS_IN_VAIN_MAX: u32 = 256;
+const EMPTY_POLLS_MAX: u32 = 256;
 /// Most reads in one call, so that `try_recv` returns even if the sender never stops.
 const READS_MAX: usize = 64;
 
@@ -118,7 +118,7 @@ impl SocketReceiver {
             is_drained: false,
             died: false,
             ended: None,
-            looks_in_vain: 0,
+            empty_polls: 0,
             stats: ReceiverStats::default(),
         }
     }
@@ -451,8 +451,8 @@ impl TransportReceiver for SocketReceiver {
     }
 
     fn notice_end(&mut self) -> Result<bool, Fault> {
-        self.looks_in_vain = (self.looks_in_vain + 1) % LOOKS_IN_VAIN_MAX;
-        if self.looks_in_vain == 0 && self.shared.process.is_some() {
+        self.empty_polls = (self.empty_polls + 1) % EMPTY_POLLS_MAX;
+        if self.empty_polls == 0 && self.shared.process.is_some() {
             self.died |=
                 self.shared.sleep_for_records(Some(Instant::now())).map_err(waiting_failed)?;
         }

@@ -318,6 +318,7 @@ impl TransportReceiver for ShmReceiver {
         if self.end.is_some() || self.hung_up {
             return Ok(true);
         }
+        self.shm.records.check_descriptor().map_err(waiting_failed)?;
         self.report();
         self.check_peer(Some(Instant::now()))?;
         self.sleeper.arm(quiet);

@@ -582,6 +582,7 @@ impl TransportSender for ShmSender {
 
     fn arm(&mut self, quiet: bool) -> Result<(), Fault> {
         self.shm.check()?;
+        self.shm.space.check_descriptor().map_err(waiting_failed)?;
         // The sender is about to wait for the peer, so it also notifies a peer that polls at
         // intervals.
         if self.records_waker.check_before_wait() == Wake::Notify {

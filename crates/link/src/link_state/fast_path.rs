@@ -1,0 +1,234 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The fast path of a link over shared memory: short messages, while no other work is pending.
+//!
+//! ```text
+//!   closed ── open: no work but messages is pending, and the path allows N messages ──▶ open
+//!     ▲                                                                                  │
+//!     └── close: the link's monitor locks the link for other work, or N messages passed ─┘
+//!
+//!   send      room? ─▶ record into the own ring, publish ─▶ peer asleep?
+//!   receive   word0 ─ compact? ─▶ copy ─ crc, same stream? ─▶ note delivery ─▶ read ─▶ acknowledge
+//! ```
+//!
+//! Many conditions decide whether a message needs no other work, and they change rarely. `open`
+//! checks them, and they hold while the path is open: code that changes one of them locks the link
+//! by its monitor, which closes the path first.
+//!
+//! Words that the peer or a later owner reads are stored for each message. Values that only this
+//! process reads (the received position, the counts) are kept here, and
+//! [`settle`](FastPath::settle) hands them to their owners before other code reads them.
+//!
+//! # Invariants
+//!
+//! - Every record between the inbox's received position and `next` was delivered and acknowledged.
+//! - A message whose reader panics is still the next one in the peer's ring.
+
+use partywall_layout::link::record;
+use partywall_layout::seeded_fault;
+use partywall_reconcile::{AckedOffset, Position, RecordDigest, StreamId, ack_due_at};
+
+use super::inbox::HEADER;
+use super::peer_memory::Sealed;
+use super::{DeliveryId, LinkState, NotifyDue, attempt};
+
+/// The fast path of a link, with everything done on it since the last settlement.
+#[derive(Debug, Default)]
+pub(crate) struct FastPath {
+    /// The number of messages that may still take the fast path; 0 while the path is closed.
+    left: u32,
+    may_send: bool,
+    /// `None` if messages of the peer may not take the fast path.
+    reader: Option<Reader>,
+    /// The consumed position: messages of the peer before it were received and acknowledged.
+    consumed: Position,
+    traffic: Traffic,
+    /// A copy of the record that the receiver reads: its header, then its message.
+    copied: Vec<u8>,
+}
+
+/// The place of the peer's next record, and what the receiver needs to check that record.
+#[derive(Clone, Copy, Debug)]
+struct Reader {
+    stream: StreamId,
+    /// The tag of `stream`, which each of its compact records carries.
+    tag: u32,
+    next: Position,
+    /// The digest of the record that ends at `next`.
+    digest: RecordDigest,
+    /// The receiver must notify the peer when the consumed position reaches this position.
+    notify_at: Position,
+    /// More records are likely to lie behind the next one.
+    is_behind: bool,
+}
+
+/// Counts of the messages that took the fast path, and of their bytes.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Traffic {
+    pub(crate) messages_sent: u64,
+    pub(crate) bytes_sent: u64,
+    pub(crate) messages_received: u64,
+    pub(crate) bytes_received: u64,
+}
+
+/// Conditions for the fast path that the driver knows, and the link state does not.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Opening {
+    /// The number of messages that may take the fast path before it closes.
+    pub(crate) messages: u32,
+    /// The driver has no control frame to send.
+    pub(crate) may_send: bool,
+    /// A message that is received and acknowledged gives the driver no other work.
+    pub(crate) may_receive: bool,
+    /// The receiver lags behind the peer: the ring probably holds more messages.
+    pub(crate) is_behind: bool,
+}
+
+impl FastPath {
+    /// Opens the fast path for sending, receiving or both, as the state of the link allows.
+    /// Returns `false` if the state allows neither.
+    pub(crate) fn open(link: &mut LinkState, opening: Opening) -> bool {
+        if link.is_fenced() || link.is_quarantined() || !link.is_shared() || link.has_fault() {
+            return false;
+        }
+        // An open batch's ack and consumed bytes of the slab need an acknowledgement, which the
+        // fast path never sends.
+        let may_send = opening.may_send
+            && link.attachment.acked_by_batch.is_none()
+            && link.inbox.slab_unacked() == 0;
+        let reader = if opening.may_receive { Reader::of(link, opening.is_behind) } else { None };
+        let is_open = may_send || reader.is_some();
+        if is_open {
+            let consumed = link.inbox.consumed();
+            let path = &mut link.fast_path;
+            (path.left, path.may_send, path.reader) = (opening.messages, may_send, reader);
+            path.consumed = consumed;
+        }
+        is_open
+    }
+
+    /// Closes the fast path, after the caller has settled it. Returns how many messages might still
+    /// have taken the path.
+    pub(crate) fn close(link: &mut LinkState) -> u32 {
+        let path = &mut link.fast_path;
+        (path.may_send, path.reader) = (false, None);
+        std::mem::take(&mut path.left)
+    }
+
+    /// Whether a message may take the fast path.
+    pub(crate) fn is_open(link: &LinkState) -> bool {
+        link.fast_path.left > 0
+    }
+
+    /// Whether a message may take the fast path, or messages that took it are not settled yet.
+    #[inline]
+    pub(crate) fn is_in_use(link: &LinkState) -> bool {
+        let Self { left, traffic, .. } = &link.fast_path;
+        *left > 0 || traffic.messages_sent > 0 || traffic.messages_received > 0
+    }
+
+    /// Stores the received and the acknowledged position in the inbox and the durable state.
+    /// Returns the traffic since the last call.
+    pub(crate) fn settle(link: &mut LinkState) -> Traffic {
+        let path = &mut link.fast_path;
+        if let Some(reader) = &mut path.reader {
+            let Reader { stream, next: position, digest, .. } = *reader;
+            if link.inbox.received() != position {
+                link.inbox.passed(position);
+                link.store.durable.acked_offset = Some(AckedOffset { stream, position, digest });
+            }
+            // A caller that settles an open path polls for the next record afterwards: the receiver
+            // has caught up.
+            reader.is_behind = false;
+        }
+        std::mem::take(&mut path.traffic)
+    }
+
+    /// Appends and publishes a message of `len` bytes that `fill` writes, and returns whether the
+    /// peer must be notified.
+    ///
+    /// # Errors
+    /// Returns `fill` if the message cannot take the fast path; the link is unchanged.
+    #[inline(always)]
+    pub(crate) fn send<F: FnOnce(&mut [u8])>(
+        link: &mut LinkState,
+        len: usize,
+        fill: F,
+    ) -> Result<bool, F> {
+        let LinkState { fast_path: path, retained, peer_memory, .. } = link;
+        let (true, Some(memory)) = (path.left > 0 && path.may_send, peer_memory) else {
+            return Err(fill);
+        };
+        let Ok(Some(begin)) = retained.place_short_compact(len) else { return Err(fill) };
+        let tail = retained.append_short_compact(begin, len, fill);
+        if !seeded_fault("link_unpublished_now_and_then") || tail.0 % 4096 > 256 {
+            retained.publish();
+        }
+        path.left -= 1;
+        path.traffic.messages_sent += 1;
+        path.traffic.bytes_sent += len as u64;
+        Ok(memory.is_notify_due_for_record(tail, path.consumed))
+    }
+
+    /// Copies the peer's next record and checks it. Returns `None` if there is no record, or if it
+    /// cannot take the fast path.
+    #[inline(always)]
+    pub(crate) fn copy_next(link: &mut LinkState) -> Option<Sealed> {
+        let LinkState { fast_path: path, peer_memory, .. } = link;
+        if path.left == 0 {
+            return None;
+        }
+        let (reader, memory) = (path.reader.as_ref()?, peer_memory.as_ref()?);
+        let Reader { stream, tag, next, .. } = *reader;
+        let words = memory.words(next)?;
+        path.copied.clear();
+        let record = memory.copy_short_compact(next, stream, tag, words, &mut path.copied)?;
+        if reader.is_behind {
+            memory.prefetch(record.end);
+        }
+        Some(record)
+    }
+
+    /// Calls `read` with the message that [`copy_next`](Self::copy_next) copied, and acknowledges
+    /// the message after `read` has returned. Returns the result of `read`, and whether the peer
+    /// may have to be notified; `None` while the fast path has no reader.
+    #[inline(always)]
+    pub(crate) fn read<R>(
+        link: &mut LinkState,
+        record: Sealed,
+        read: impl FnOnce(&[u8], DeliveryId) -> R,
+    ) -> Option<(R, bool)> {
+        let LinkState { fast_path: path, peer_memory, store, .. } = link;
+        let (reader, memory) = (path.reader.as_mut()?, peer_memory.as_ref()?);
+        let Sealed { end, digest, .. } = record;
+        let Reader { stream, next: start, .. } = *reader;
+        // The delivery is recorded before `read` runs: the message may crash its receiver, and the
+        // next owner must then count one attempt more.
+        store.consumed.note_delivered(stream.0.get(), end.0);
+        let message = &path.copied[HEADER..];
+        path.traffic.messages_received += 1;
+        path.traffic.bytes_received += message.len() as u64;
+        let result = read(message, DeliveryId { start, stream, end });
+        if !seeded_fault("link_consumed_now_and_then") || end.0 % 128 == 0 {
+            store.consumed.commit(stream.0.get(), end.0, digest.0);
+        }
+        path.left -= 1;
+        (reader.next, reader.digest, path.consumed) = (end, digest, end);
+        Some((result, end.0 >= reader.notify_at.0 || memory.is_room_awaited()))
+    }
+}
+
+impl Reader {
+    /// Returns a reader at the link's received position; `None` if the link's next message must
+    /// take the slow path.
+    fn of(link: &LinkState, is_behind: bool) -> Option<Self> {
+        let (memory, next) = link.next_pulled()?;
+        let AckedOffset { stream, digest, .. } = link.acked_offset()?;
+        let is_next = link.inbox.is_empty() && link.inbox.stream() == Some(stream);
+        let is_first_attempt = attempt(&link.store.durable, next) == 1;
+        let has_time = matches!(link.notify_due(), NotifyDue::Never | NotifyDue::Idle);
+        let notify_at = ack_due_at(memory.window.ring_bytes, memory.notified_consumed);
+        let tag = record::tag(stream.0.get());
+        let may_read = is_next && is_first_attempt && has_time;
+        may_read.then_some(Self { stream, tag, next, digest, notify_at, is_behind })
+    }
+}

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A listener that another process made, with a peer that connected before it was adopted.
+
+use partywall::{Config, Listener, Transport, Trust};
+use partywall_sys::poll::{self, PollFd, PollFlags};
+use partywall_testkit::{Directory, Second, role, second_process, soon};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixListener;
+use std::process::{Command, Stdio};
+use std::thread;
+
+/// A shell that passes its standard input on as a service manager would.
+const PASSES_ON: &str = "export LISTEN_PID=$$ LISTEN_FDS=1 LISTEN_FDNAMES=app; exec \"$@\" 3<&0";
+
+#[test]
+fn peers_of_a_passed_socket_are_identified_by_their_own_messages() {
+    let directory = Directory::new();
+    let socket = UnixListener::bind(directory.path("app")).unwrap();
+    let address = directory.address("app");
+    // The first one connects before any option is set.
+    let first = {
+        let address = address.clone();
+        thread::spawn(move || talk(&address))
+    };
+    let mut events = [PollFd::new(&socket, PollFlags::IN)];
+    assert_eq!(poll::wait(&mut events, Some(soon())).unwrap(), 1, "nobody connects");
+    let inner = second_process("activation::service", "service", &[]);
+    let mut shell = Command::new("sh");
+    shell.args(["-c", PASSES_ON, "sh"]).arg(inner.get_program()).args(inner.get_args());
+    shell.envs(inner.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    shell.stdin(OwnedFd::from(socket)).stdout(Stdio::null());
+    let mut second = Second::spawn(&mut shell);
+    first.join().unwrap();
+    talk(&address);
+    assert!(second.wait().success());
+    assert!(directory.path("app").exists(), "the file belongs to the process that made it");
+}
+
+/// Sends this process's id, and receives how the service sees it.
+fn talk(address: &str) {
+    let mut channel = partywall::connect(address).unwrap();
+    assert_eq!(channel.transport(), Transport::SharedMemory);
+    channel.send(&std::process::id().to_le_bytes()).unwrap();
+    assert_eq!(channel.recv_deadline(soon()).unwrap().unwrap(), b"known");
+    // The peer is the service, not the process that called `listen`: this one.
+    let service = channel.peer().credentials.unwrap();
+    assert_ne!(service.pid.unsigned_abs(), std::process::id());
+}
+
+/// The second process: it accepts two channels from the socket that was passed to it.
+#[test]
+fn service() {
+    let Some("service") = role().as_deref() else { return };
+    let config = Config::default();
+    assert!(Listener::activated("other", &config).is_err());
+    let mut listener = Listener::activated("app", &config).unwrap();
+    for _ in 0..2 {
+        let mut channel = listener.accept_deadline(soon()).unwrap();
+        let pid = channel.recv_deadline(soon()).unwrap().unwrap().to_vec();
+        let peer = channel.peer();
+        assert_eq!(peer.trust, Trust::Trusted, "{peer:?}");
+        assert_eq!(peer.credentials.unwrap().pid.unsigned_abs().to_le_bytes()[..], pid);
+        channel.send(b"known").unwrap();
+        // The end of the peer: it has received the answer.
+        let _ = channel.recv_deadline(soon());
+    }
+}
+
+#[test]
+fn descriptor_that_does_not_listen_is_refused() {
+    let (socket, _peer) = std::os::unix::net::UnixStream::pair().unwrap();
+    let error = Listener::from_descriptor(socket.into(), &Config::default()).unwrap_err();
+    assert!(error.to_string().contains("descriptor"), "{error}");
+    let file = std::fs::File::open("/dev/null").unwrap();
+    assert!(Listener::from_descriptor(file.into(), &Config::default()).is_err());
+}

@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The pairs of views in `spec/link-decisions.tsv` lead to the decisions that their rows say, and a
+//! receiver accepts no other decision of the table.
+
+use partywall_reconcile::{
+    AckedOffset, Decision, Epoch, Impossible, Position, ReceiverView, RecordDigest, SenderView,
+    StreamId, reconcile,
+};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// One row: what the sender keeps and sends, what the receiver sends, and the decision.
+struct Row {
+    sender: SenderView,
+    records: BTreeMap<u64, RecordDigest>,
+    receiver: ReceiverView,
+    decision: String,
+    about: String,
+}
+
+fn number(text: &str) -> u64 {
+    let digits = text.strip_prefix("0x");
+    digits.map_or_else(|| text.parse(), |digits| u64::from_str_radix(digits, 16)).unwrap()
+}
+
+fn digest(text: &str) -> RecordDigest {
+    RecordDigest(u32::try_from(number(text)).unwrap())
+}
+
+fn rows() -> Vec<Row> {
+    let table = include_str!("../../../../spec/link-decisions.tsv");
+    table.lines().filter(|line| !line.starts_with('#')).map(row).collect()
+}
+
+fn row(line: &str) -> Row {
+    let cells: Vec<&str> = line.split('\t').collect();
+    let [
+        epoch,
+        stream,
+        base,
+        tail,
+        records,
+        their_epoch,
+        theirs,
+        consumed,
+        at,
+        received,
+        decision,
+        about,
+    ] = cells[..]
+    else {
+        panic!("a row has twelve cells: {line}")
+    };
+    let position = |text| Position(number(text));
+    let stream = StreamId::new(number(stream)).unwrap();
+    let acked_offset = StreamId::new(number(theirs)).map(|stream| AckedOffset {
+        stream,
+        position: position(consumed),
+        digest: digest(at),
+    });
+    let pair = |pair: &str| {
+        let (position, at) = pair.split_once('/').unwrap();
+        (number(position), digest(at))
+    };
+    Row {
+        sender: SenderView::new(Epoch(number(epoch)), stream, position(base), position(tail))
+            .unwrap(),
+        records: records.split(',').map(pair).collect(),
+        receiver: ReceiverView::new(
+            Epoch(number(their_epoch)),
+            acked_offset,
+            position(received),
+            None,
+        )
+        .unwrap(),
+        decision: decision.to_owned(),
+        about: about.to_owned(),
+    }
+}
+
+/// A decision as SPEC 15.3 numbers its fields.
+fn text(decision: &Decision) -> String {
+    let (kind, digest, of, from, to, at) = match *decision {
+        Decision::Resume(at) => (1, 0, 0, 0, 0, at.0),
+        Decision::Gap { range, digest } => (2, digest.0, 0, range.from().0, range.to().0, 0),
+        Decision::Lost { of, range, resume, digest } => {
+            (3, digest.0, of.0.get(), range.from().0, range.to().0, resume.0)
+        }
+        Decision::Impossible(Impossible::ReceiverAhead) => (4, 0, 0, 0, 0, 1),
+        Decision::Impossible(Impossible::NoBoundary) => (4, 0, 0, 0, 0, 2),
+        Decision::Impossible(Impossible::OtherRecord) => (4, 0, 0, 0, 0, 3),
+        Decision::NewEpoch(epoch) => (5, 0, 0, 0, 0, epoch.0),
+    };
+    format!("{kind}:{of:#x}:{from}..{to}:{at}/{digest:#x}")
+}
+
+fn decide(row: &Row) -> Decision {
+    reconcile(&row.sender, &row.receiver, |at| row.records.get(&at.0).copied())
+}
+
+#[test]
+fn each_pair_of_views_has_the_decision_of_its_row() {
+    let rows = rows();
+    let mut kinds = BTreeSet::new();
+    for row in &rows {
+        let decision = decide(row);
+        assert_eq!(text(&decision), row.decision, "{}", row.about);
+        assert_eq!(decision.check(&row.sender, &row.receiver), Ok(()), "{}", row.about);
+        kinds.insert(row.decision.split(['.', '/']).next().unwrap()[..1].to_owned());
+    }
+    assert!(rows.len() >= 28, "{} rows", rows.len());
+    assert_eq!(kinds.len(), 5, "each kind of decision has a row");
+}
+
+#[test]
+fn no_receiver_accepts_a_decision_of_another_outcome() {
+    let rows = rows();
+    let mut refused = 0;
+    for row in &rows {
+        let own = decide(row);
+        // A receiver cannot know the sender's records. So it has to believe a sender that says that
+        // they contradict its own, and one that says that they do not.
+        if matches!(own, Decision::Impossible(_)) {
+            continue;
+        }
+        for other in rows.iter().map(decide).filter(|other| other.resume_at() != own.resume_at()) {
+            if !matches!(other, Decision::Impossible(_)) {
+                let checked = other.check(&row.sender, &row.receiver);
+                assert!(checked.is_err(), "{}: {other:?}", row.about);
+                refused += 1;
+            }
+        }
+    }
+    assert!(refused > 200, "{refused}");
+}
