@@ -139,8 +139,8 @@ pub const REGISTRY: &[Fault] = &[
     // A lock that a dead owner's child keeps counts as a sign that the owner lives: no owner can
     // follow.
     fault("link_lock_is_life", &[test("link", "owner", "")]),
-    // A new owner changes the file before its record is on the disk: the closing of the owner before
-    // is believed beside newer records.
+    // A new owner changes the file before its record is on the disk: the closing of the previous
+    // owner is believed beside newer records.
     fault("link_owner_not_synced", &[POWER_LOSS]),
     // A file of another boot is believed like one of this boot.
     fault("link_other_boot_believed", &[POWER_LOSS]),

@@ -95,6 +95,7 @@ use crate::protocol::frame::Frame;
 use crate::retained::{
     Boundary, Damage as RingDamage, Refused, Retained, SendCursor, join, len_of,
 };
+use crate::store::sync::SyncScope;
 use crate::store::{DurableState, FileHandle, Provenance, Store, StoreParts};
 
 pub(crate) use self::attach::Answer;
@@ -1049,8 +1050,8 @@ impl LinkState {
 /// Writes files of one file system to the disk.
 fn sync_files(files: &[(&FileHandle, Closing)]) -> io::Result<()> {
     match files {
-        [(first, _), ..] if files.len() >= SYNCED_TOGETHER_MIN => first.sync_all(),
-        _ => files.iter().try_for_each(|(file, _)| file.sync()),
+        [(first, _), ..] if files.len() >= SYNCED_TOGETHER_MIN => first.sync(SyncScope::FileSystem),
+        _ => files.iter().try_for_each(|(file, _)| file.sync(SyncScope::File)),
     }
 }
 

@@ -13,7 +13,7 @@ use std::time::{Duration, SystemTime};
 
 use partywall_layout::link::FileFault;
 
-use super::reboot::Evidence;
+use super::evidence::Evidence;
 
 /// Reason why a link file was not opened. The file was not changed.
 #[derive(Debug, thiserror::Error)]

@@ -32,7 +32,7 @@ use partywall_layout::link::{
 use partywall_layout::seeded_fault;
 use partywall_layout::segment::{ASLEEP_RECORDS, LINE_BYTES, PAGE_BYTES};
 use partywall_ring::{OwnMem, Writable};
-use partywall_sys::persistent_file::{FileStat, reopen_read_only, sync_file_system};
+use partywall_sys::persistent_file::{FileStat, reopen_read_only};
 use partywall_sys::{FileMap, Instance, UnnamedFile};
 use zerocopy::IntoBytes;
 
@@ -40,9 +40,9 @@ use super::directory::Directory;
 use super::error::StorageError;
 use super::key::Key;
 use super::owner::{self, Attempt, Ownership};
-use super::reboot::{AfterReboot, Evidence};
+use super::reboot::{AfterReboot, cut, examine};
 use super::slots::{ConsumedSlots, StateSlots};
-use super::sync::sync_data;
+use super::sync::SyncScope;
 use partywall_sys::nonce;
 
 /// The sizes of the parts of a new file; an existing file keeps its own sizes.
@@ -190,20 +190,15 @@ impl FileHandle {
         reopen_read_only(ownership.file().as_fd())
     }
 
-    /// Writes the contents of the file to the disk.
-    pub(crate) fn sync(&self) -> io::Result<()> {
-        sync_data(self.0.upgrade().ok_or(io::ErrorKind::NotFound)?.file())
+    /// Writes the contents of the file to the disk, or everything in its file system.
+    pub(crate) fn sync(&self, scope: SyncScope) -> io::Result<()> {
+        scope.sync(self.0.upgrade().ok_or(io::ErrorKind::NotFound)?.file())
     }
 
     /// The number of the file system that holds the file.
     pub(crate) fn device(&self) -> io::Result<u64> {
         let ownership = self.0.upgrade().ok_or(io::ErrorKind::NotFound)?;
         Ok(ownership.file().metadata()?.dev())
-    }
-
-    /// As [`sync`](Self::sync), for all files of the same file system.
-    pub(crate) fn sync_all(&self) -> io::Result<()> {
-        sync_file_system(self.0.upgrade().ok_or(io::ErrorKind::NotFound)?.file())
     }
 
     /// Stores that this owner has left, and what it leaves; all of that was synced before.
@@ -292,15 +287,15 @@ impl Opening<'_> {
         }
         let mut is_adopted = false;
         if !is_new && !seeded_fault("link_other_boot_believed") {
-            let evidence = Evidence::of(file, image).map_err(failed("mapping"))?;
+            let evidence = examine(file, image).map_err(failed("mapping"))?;
             let must_refuse = self.policy == AfterReboot::Refuse || evidence.damage.is_some();
-            if !evidence.is_whole() && must_refuse {
+            if !evidence.is_whole && must_refuse {
                 let path = self.path.to_owned();
                 return Err(StorageError::OtherBoot { path, evidence: Box::new(evidence) });
             }
-            is_adopted = !evidence.is_whole();
+            is_adopted = !evidence.is_whole;
             if is_adopted {
-                evidence.cut(file).map_err(failed("writing"))?;
+                cut(file, &evidence).map_err(failed("writing"))?;
             }
         }
         self.directory.list_link(self.key, self.own.boot_id)?;
@@ -328,7 +323,8 @@ fn made(directory: &Directory, key: &Key, sizes: Sizes) -> Result<UnnamedFile, S
         written.map_err(|source| system(directory.path(), "writing a new file", source))?;
     }
     // Its name may reach the disk at any time, and must not be there before its pages.
-    sync_data(file.file())
+    SyncScope::File
+        .sync(file.file())
         .map_err(|source| system(directory.path(), "syncing a new file", source))?;
     Ok(file)
 }

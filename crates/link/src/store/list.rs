@@ -18,7 +18,7 @@ use std::fs::File;
 use std::io::{self, Write};
 use std::os::unix::fs::FileExt;
 
-use super::sync::sync_data;
+use super::sync::SyncScope;
 
 /// The listed files, as far as the list was read.
 #[derive(Debug, Default)]
@@ -65,7 +65,7 @@ impl List {
             let missing = (LINE_BYTES as u64 - torn) % LINE_BYTES as u64;
             let filled = "\n".repeat(usize::try_from(missing).unwrap_or(0));
             file.write_all(format!("{filled}{name:016x} {boot:032x}\n").as_bytes())?;
-            sync_data(file)?;
+            SyncScope::File.sync(file)?;
             self.refresh(file)?;
             if self.boot(name) == Some(boot) {
                 return Ok(());

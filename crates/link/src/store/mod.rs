@@ -11,7 +11,8 @@
 //!  key.rs        the three names of an end      repair.rs   an operator adopts or resets a file
 //!  file.rs       the file of this process: created, checked, owned, mapped, cut into parts
 //!  owner.rs      one owner at a time          sync.rs      each write to the disk
-//!  reboot.rs     a file of another boot       list.rs      the links of a directory
+//!  reboot.rs     a file of another boot, and what it proves (evidence.rs)
+//!  list.rs       the links of a directory
 //!  slots.rs      images that replace each other whole: the state, and the acked offset
 //!  durable.rs    the state in the terms of `partywall_reconcile`
 //! ```
@@ -22,6 +23,7 @@
 mod directory;
 pub(crate) mod durable;
 mod error;
+mod evidence;
 pub(crate) mod file;
 mod inspect;
 mod key;
@@ -49,13 +51,14 @@ use self::file::Cut;
 pub use directory::Directory;
 pub use durable::{DurableState, Quarantine};
 pub use error::StorageError;
+pub use evidence::Evidence;
 pub use file::{FileHandle, OwnFile, Sizes};
 pub use inspect::{
     Found, Inspection, MemorySizes, Owner, OwnerStatus, PreviousStream, QuarantineSnapshot,
     ReportSnapshot, inspect, inspect_link,
 };
 pub use key::{Key, KeyError};
-pub use reboot::{AfterReboot, Evidence};
+pub use reboot::AfterReboot;
 pub use repair::{Adopted, RepairError, Reset, adopt, reset};
 pub use slots::{ConsumedSlots, StateSlots};
 

@@ -37,7 +37,7 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use partywall_layout::link::owner::{self, INCARNATION_MAX};
@@ -51,7 +51,7 @@ use zerocopy::IntoBytes;
 use zerocopy::little_endian::{U32, U64};
 
 use super::error::StorageError;
-use super::sync::sync_data;
+use super::sync::SyncScope;
 
 /// The ownership of a link file. Dropping the value gives up the file.
 #[derive(Debug)]
@@ -60,7 +60,7 @@ pub(super) struct Ownership {
     record: OwnerRecord,
     maker: ForkGuard,
     /// The record that says that this owner has left is written, or may be.
-    has_left: AtomicBool,
+    has_left: Mutex<bool>,
 }
 
 impl Ownership {
@@ -76,7 +76,8 @@ impl Ownership {
     /// Stores that this owner has left and what it leaves, all of which is on the disk already. The
     /// caller stores nothing in the file any more, and syncs it.
     pub(super) fn close(&self, closing: Closing) -> io::Result<()> {
-        if self.maker.is_child() || self.has_left.swap(true, Ordering::Relaxed) {
+        let mut has_left = self.has_left.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.maker.is_child() || std::mem::replace(&mut *has_left, true) {
             return Ok(());
         }
         write(&self.file, &self.left(closing))
@@ -93,7 +94,8 @@ impl Drop for Ownership {
         if self.maker.is_child() {
             return;
         }
-        if !*self.has_left.get_mut() {
+        let has_left = *self.has_left.get_mut().unwrap_or_else(PoisonError::into_inner);
+        if !has_left {
             // If the write fails, the released lock still shows the next opener that this owner is
             // gone.
             let _ = write(&self.file, &self.left(Closing::default()));
@@ -206,9 +208,11 @@ pub(super) fn follow(
         // A partly written record is never in force. Closing the file releases the lock.
         return Err(system(path, "writing the owner", source));
     }
-    let ownership = Ownership { file, record, maker, has_left: AtomicBool::new(false) };
+    let ownership = Ownership { file, record, maker, has_left: Mutex::new(false) };
     if !seeded_fault("link_owner_not_synced") {
-        sync_data(&ownership.file).map_err(|source| system(path, "syncing the owner", source))?;
+        SyncScope::File
+            .sync(&ownership.file)
+            .map_err(|source| system(path, "syncing the owner", source))?;
     }
     Ok(Attempt::Taken(ownership))
 }

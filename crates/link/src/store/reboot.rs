@@ -18,7 +18,6 @@
 //! - A file that is refused is not changed.
 //! - No record behind a hole is kept: the slot behind the last whole record holds 0 afterwards.
 
-use std::fmt;
 use std::fs::File;
 use std::io;
 use std::os::fd::AsFd;
@@ -30,6 +29,7 @@ use partywall_reconcile::{Position, RecordDigest, StreamId};
 use partywall_ring::{OwnMem, Writable};
 use partywall_sys::FileMap;
 
+use super::evidence::Evidence;
 use super::file::Cut;
 use crate::retained::{Boundary, Proven, proven};
 
@@ -47,98 +47,55 @@ pub enum AfterReboot {
     AdoptProven,
 }
 
-/// What a link file of another boot proves of itself.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Evidence {
-    /// Whether the last owner closed the file.
-    pub is_closed: bool,
-    /// Number of kept messages that are whole, from the first one on.
-    pub messages: u64,
-    /// Position of the first kept message.
-    pub from: u64,
-    /// Position behind the last of those messages.
-    pub to: u64,
-    /// Position up to which this end acknowledged what it received, or an older such position.
-    pub consumed: u64,
-    /// Why not even those messages can be gone on with; `None` if they can.
-    pub damage: Option<String>,
-    is_whole: bool,
-    /// Offset in the file of the slot behind the last whole message, if it does not hold 0.
-    cut_at: Option<u64>,
-}
-
-impl Evidence {
-    /// Examines the contents `image` of a file whose last owner is gone, and changes nothing.
-    pub(super) fn of(file: &File, image: &Image) -> io::Result<Self> {
-        let (geometry, state) = (&image.geometry, &image.state);
-        let bytes = usize::try_from(geometry.file_bytes).map_err(io::Error::other)?;
-        let memory = OwnMem::new(Box::new(Mapped(FileMap::writable(file.as_fd(), bytes)?)));
-        let Cut { ring, slab, .. } = Cut::new(memory, geometry);
-        let base = Boundary {
-            position: Position(state.sending_base.get()),
-            digest: RecordDigest(state.sending_digest.get()),
-        };
-        let found = match StreamId::new(state.sending_stream.get()) {
-            None => Ok(Proven { tail: base, messages: 0, damage: None }),
-            Some(stream) => proven(&ring, geometry.ring, &slab, stream, base),
-        };
-        let nothing = |damage| Proven { tail: base, messages: 0, damage: Some(damage) };
-        let (Proven { tail, messages, damage: flaw }, is_judged) = match found {
-            Ok(found) => (found, true),
-            Err(damage) => (nothing(damage), false),
-        };
-        let acked = state.sending_acked.get();
-        let damage = match flaw {
-            Some(flaw) if !is_judged || flaw.is_without_end() => Some(flaw.to_string()),
-            _ if acked > tail.position.0 => {
-                Some(format!("they end before position {acked}, which the peer has acknowledged"))
-            }
-            _ => None,
-        };
-        let closing = &image.owner.closing;
-        let consumed = image.consumed_to();
-        let is_as_closed = closing.is_closed()
-            && closing.state_sequence == state.sequence
-            && (closing.tail.get(), closing.tail_digest.get()) == (tail.position.0, tail.digest.0)
-            && (closing.consumed.get(), closing.consumed_digest.get()) == consumed;
-        let slot = geometry.ring.offset(record_ring::Position(tail.position.0));
-        Ok(Self {
-            is_closed: closing.is_closed(),
-            messages,
-            from: base.position.0,
-            to: tail.position.0,
-            consumed: consumed.0,
-            is_whole: is_as_closed && flaw.is_none() && damage.is_none(),
-            cut_at: flaw.filter(|_| damage.is_none()).map(|_| geometry.ring_offset + slot),
-            damage,
-        })
-    }
-
-    /// Whether the file holds everything that its last owner had in it.
-    pub(super) fn is_whole(&self) -> bool {
-        self.is_whole
-    }
-
-    /// Ends the stream behind the last whole record. Whatever lies there is never read again.
-    pub(super) fn cut(&self, file: &File) -> io::Result<()> {
-        self.cut_at.map_or(Ok(()), |offset| file.write_all_at(&[0; 8], offset))
-    }
-}
-
-impl fmt::Display for Evidence {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self.is_closed {
-            true => "its last owner closed it, but not everything that it held is there",
-            false => "its last owner did not close it, so that pages of it may be missing or old",
-        })?;
-        let Self { messages, from, to, consumed, damage, .. } = self;
-        match damage {
-            None => write!(f, "; {messages} kept messages are whole (positions {from}..{to})")?,
-            Some(damage) => write!(f, "; its kept messages cannot be gone on with: {damage}")?,
+/// Examines the contents `image` of a file whose last owner is gone, and changes nothing.
+pub(super) fn examine(file: &File, image: &Image) -> io::Result<Evidence> {
+    let (geometry, state) = (&image.geometry, &image.state);
+    let bytes = usize::try_from(geometry.file_bytes).map_err(io::Error::other)?;
+    let memory = OwnMem::new(Box::new(Mapped(FileMap::writable(file.as_fd(), bytes)?)));
+    let Cut { ring, slab, .. } = Cut::new(memory, geometry);
+    let base = Boundary {
+        position: Position(state.sending_base.get()),
+        digest: RecordDigest(state.sending_digest.get()),
+    };
+    let found = match StreamId::new(state.sending_stream.get()) {
+        None => Ok(Proven { tail: base, messages: 0, damage: None }),
+        Some(stream) => proven(&ring, geometry.ring, &slab, stream, base),
+    };
+    let nothing = |damage| Proven { tail: base, messages: 0, damage: Some(damage) };
+    let (Proven { tail, messages, damage: flaw }, is_judged) = match found {
+        Ok(found) => (found, true),
+        Err(damage) => (nothing(damage), false),
+    };
+    let acked = state.sending_acked.get();
+    let damage = match flaw {
+        Some(flaw) if !is_judged || flaw.is_without_end() => Some(flaw.to_string()),
+        _ if acked > tail.position.0 => {
+            Some(format!("they end before position {acked}, which the peer has acknowledged"))
         }
-        write!(f, ", received ones are acknowledged up to position {consumed}, or further")
-    }
+        _ => None,
+    };
+    let closing = &image.owner.closing;
+    let consumed = image.consumed_to();
+    let is_as_closed = closing.is_closed()
+        && closing.state_sequence == state.sequence
+        && (closing.tail.get(), closing.tail_digest.get()) == (tail.position.0, tail.digest.0)
+        && (closing.consumed.get(), closing.consumed_digest.get()) == consumed;
+    let slot = geometry.ring.offset(record_ring::Position(tail.position.0));
+    Ok(Evidence {
+        is_closed: closing.is_closed(),
+        messages,
+        from: base.position.0,
+        to: tail.position.0,
+        consumed: consumed.0,
+        is_whole: is_as_closed && flaw.is_none() && damage.is_none(),
+        cut_at: flaw.filter(|_| damage.is_none()).map(|_| geometry.ring_offset + slot),
+        damage,
+    })
+}
+
+/// Ends the stream of a file behind its last whole record. Whatever lies there is never read again.
+pub(super) fn cut(file: &File, evidence: &Evidence) -> io::Result<()> {
+    evidence.cut_at.map_or(Ok(()), |offset| file.write_all_at(&[0; 8], offset))
 }
 
 /// The memory of a file that is only read.

@@ -7,12 +7,28 @@
 use std::fs::File;
 use std::io;
 
-/// Writes the contents of `file` to the disk, those of its mappings too, and returns when they are
-/// there.
-pub(super) fn sync_data(file: &File) -> io::Result<()> {
-    #[cfg(all(test, not(shuttle)))]
-    observed::note(file);
-    file.sync_data()
+use partywall_sys::persistent_file::sync_file_system;
+
+/// How much is written to the disk at a time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SyncScope {
+    /// One file.
+    File,
+    /// Everything that was changed in its file system, which is cheaper for many files.
+    FileSystem,
+}
+
+impl SyncScope {
+    /// Writes the contents of `file` to the disk, those of its mappings too, and returns when they
+    /// are there.
+    pub(super) fn sync(self, file: &File) -> io::Result<()> {
+        #[cfg(all(test, not(shuttle)))]
+        observed::note(file);
+        match self {
+            Self::File => file.sync_data(),
+            Self::FileSystem => sync_file_system(file),
+        }
+    }
 }
 
 /// What the disk holds of the files that this thread synced, for tests of a power loss.

@@ -3,8 +3,8 @@
 //! refused, or adopted with both events, and nothing behind a hole is delivered (SPEC 13.8).
 //!
 //! ```text
-//!   disk      contents at the last sync of the file        ┐ image: each sector of one or the other,
-//!   current   contents now, in the page cache              ┘ or zeros; the owner is of another boot
+//!   disk      contents at the last sync of the file   ┐ image: each sector of one or the other;
+//!   current   contents now, in the page cache         ┘ the owner is of another boot
 //! ```
 
 use std::fs;
