@@ -145,6 +145,11 @@ pub const REGISTRY: &[Fault] = &[
     // A lock that a dead owner's child keeps counts as a sign that the owner lives: no owner can
     // follow.
     fault("link_lock_is_life", &[test("link", "owner", "")]),
+    // A new owner changes the file before its record is on the disk: the closing of the previous
+    // owner is believed beside newer records.
+    fault("link_owner_not_synced", &[POWER_LOSS]),
+    // A file of another boot is believed like one of this boot.
+    fault("link_other_boot_believed", &[POWER_LOSS]),
     // The seal of an image is stored before its body: a kill between the two stores leaves neither
     // image valid.
     fault("link_seal_first", &[test("link", "files", "state_survives_kills"), SWEEP]),
@@ -245,6 +250,8 @@ pub const REGISTRY: &[Fault] = &[
     ),
 ];
 
+/// Images of link files that a power loss left.
+const POWER_LOSS: CaughtBy = unit("link", "link_state::shm::power_loss");
 /// Simulates two ends of a link, and the network between them, in one thread.
 const SIMULATION: CaughtBy = unit("link", "link_state::simulation");
 

@@ -38,7 +38,7 @@ pub mod state;
 pub use consumed::{Consumed, ConsumedRecord};
 pub use fault::FileFault;
 pub use header::{LinkGeometry, LinkHeader, file_name_hash};
-pub use owner::OwnerRecord;
+pub use owner::{Closing, OwnerRecord};
 pub use past::Previous;
 pub use record::{LinkBlob, LinkPrefix, LinkRecord, RecordFault};
 pub use skip::SkipFields;

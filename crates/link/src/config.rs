@@ -12,8 +12,7 @@ use super::error::ConfigError;
 use super::group::Group;
 use super::protocol::frame::{Refusal, Window};
 use super::status::Transport;
-use super::store::Key;
-use super::store::Sizes;
+use super::store::{AfterReboot, Key, Sizes};
 use partywall::{Address, Admission, Peer, TransportPolicy};
 use partywall_wait::Wait;
 
@@ -51,6 +50,7 @@ pub struct Config {
     pub(super) group: Option<Group>,
     pub(super) login: Vec<u8>,
     pub(super) delivery: Delivery,
+    pub(super) after_reboot: AfterReboot,
     pub(super) attempts_max: u32,
     pub(super) handshake_timeout: Duration,
     pub(super) handshakes_max: usize,
@@ -79,6 +79,7 @@ impl Default for Config {
             group: None,
             login: Vec::new(),
             delivery: Delivery::AtLeastOnce,
+            after_reboot: AfterReboot::Refuse,
             attempts_max: 5,
             handshake_timeout: Duration::from_secs(5),
             handshakes_max: 64,
@@ -114,6 +115,15 @@ impl Config {
     #[must_use]
     pub const fn slab_bytes(mut self, bytes: u64) -> Self {
         self.slab_bytes = bytes;
+        self
+    }
+
+    /// What to do with a link file that was last owned in another boot and that its owner did not
+    /// [close](crate::Link::close): a power loss may have taken any part of it. The default is to
+    /// refuse it.
+    #[must_use]
+    pub const fn after_reboot(mut self, policy: AfterReboot) -> Self {
+        self.after_reboot = policy;
         self
     }
 

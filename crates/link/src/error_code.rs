@@ -187,6 +187,8 @@ impl ErrorCode for StorageError {
             Self::Unsupported { .. } => 530,
             Self::Sizes { .. } => 531,
             Self::System { .. } => 532,
+            Self::OtherBoot { .. } => 533,
+            Self::Missing { .. } => 534,
         }
     }
 }
@@ -342,6 +344,8 @@ mod tests {
             Unsupported = StorageError::Unsupported { path: path(), what: "", cause: system() } => "file system unsupported",
             Sizes = StorageError::Sizes { ring: 0, entries: 0, slab: 0 } => "sizes",
             System = StorageError::System { path: path(), what: "", cause: system() } => "file system call",
+            OtherBoot = StorageError::OtherBoot { path: path(), evidence: Box::default() } => "file of another boot",
+            Missing = StorageError::Missing { path: path() } => "file missing",
         });
         walk_variants!(table, ErrorCode::code, RepairError {
             File = RepairError::File(missing()) => "directory not opened",

@@ -127,9 +127,9 @@ pub use partywall_layout::link::FileFault;
 pub use status::{Stats, Status, Transport};
 pub use storage::Storage;
 pub use store::{
-    Adopted, Directory, Found, Inspection, Key, KeyError, MemorySizes, Owner, OwnerStatus,
-    PreviousStream, QuarantineSnapshot, RepairError, ReportSnapshot, Reset, StorageError, adopt,
-    inspect, inspect_link, reset,
+    Adopted, AfterReboot, Directory, Evidence, Found, Inspection, Key, KeyError, MemorySizes,
+    Owner, OwnerStatus, PreviousStream, QuarantineSnapshot, RepairError, ReportSnapshot, Reset,
+    StorageError, adopt, inspect, inspect_link, reset,
 };
 
 /// Compiles and runs the examples of README.md as documentation tests; no build contains this type.

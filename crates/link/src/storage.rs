@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use super::error::{ConfigError, OpenError};
 use super::link_state::LinkState;
-use super::store::{Directory, Key, OwnFile, Sizes, StorageError, StoreParts};
+use super::store::{AfterReboot, Directory, Key, OwnFile, Sizes, StorageError, StoreParts};
 
 /// Where a link keeps its messages, which determines what they survive.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -15,7 +15,9 @@ pub enum Storage {
     Memory,
     /// In files in the named directory, which must exist, belong to this user, and be writable for
     /// no other user. The two ends may use the same directory or different ones. The link survives
-    /// that its processes are killed. It does not survive a power failure of the machine.
+    /// that its processes are killed. After another boot it goes on if it was
+    /// [closed](crate::Link::close) before; otherwise the file is refused, unless
+    /// [`Config::after_reboot`](crate::Config::after_reboot) says otherwise.
     Directory(PathBuf),
 }
 
@@ -47,11 +49,13 @@ impl OpenStorage {
         &self,
         key: &Key,
         sizes: Sizes,
+        after_reboot: AfterReboot,
         shares: bool,
     ) -> Result<LinkState, OpenError> {
         let parts = match self {
             Self::Directory(directory) => {
-                StoreParts::of_file(OwnFile::open(directory, key, sizes)?, INLINE_MAX)
+                let file = OwnFile::open_after(directory, key, sizes, after_reboot)?;
+                StoreParts::of_file(file, INLINE_MAX)
             }
             Self::Memory => {
                 let names = [key.local(), key.remote(), key.link()];

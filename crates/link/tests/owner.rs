@@ -218,7 +218,7 @@ fn an_owner_that_cannot_be_seen_from_here_keeps_its_lock() {
     // Owner 1 of the vector is process 4242 of an earlier boot.
     let image = concat!(env!("CARGO_MANIFEST_DIR"), "/../../spec/links/link-used.bin");
     let path = support_link::place(directory.path(), &fs::read(image).unwrap(), 65_536);
-    let elsewhere = fs::File::options().write(true).open(path).unwrap();
+    let elsewhere = fs::File::options().write(true).open(&path).unwrap();
     assert!(byte_lock::try_lock(&elsewhere, 1).unwrap());
     assert_eq!(refused(directory.path()).0, 4242);
     assert_eq!(inspection_of(directory.path()).owner.status, OwnerStatus::Unknown);
@@ -226,6 +226,9 @@ fn an_owner_that_cannot_be_seen_from_here_keeps_its_lock() {
     // copy of the descriptor until its `exec`.
     byte_lock::unlock(&elsewhere, 1).unwrap();
     assert_eq!(inspection_of(directory.path()).owner.status, OwnerStatus::Dead);
+    let refused = open(directory.path()).unwrap_err();
+    assert!(matches!(refused, StorageError::OtherBoot { .. }), "{refused}");
+    support_link::set_this_boot(&path);
     assert_eq!(open(directory.path()).unwrap().incarnation, 2);
 }
 

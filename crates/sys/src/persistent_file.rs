@@ -27,7 +27,9 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, fstat, fstatvfs, linkat, open, openat};
+use rustix::fs::{
+    AtFlags, CWD, FileType, Mode, OFlags, fstat, fstatvfs, fsync, linkat, open, openat, syncfs,
+};
 use rustix::io::Errno;
 
 use crate::map::is_tmpfs;
@@ -202,6 +204,38 @@ impl PersistentDirectory {
         let stat = FileStat::of(&fd)?;
         Ok((fd.into(), stat))
     }
+
+    /// Opens a file of this directory for reading and appending, and creates it if there is none.
+    ///
+    /// # Errors
+    ///
+    /// As [`open_file`](Self::open_file).
+    pub fn append_to(&self, name: &str) -> io::Result<(File, FileStat)> {
+        let flags = OFlags::RDWR | OFlags::APPEND | OFlags::CREATE | OFlags::NOFOLLOW;
+        let flags = flags | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
+        let fd = openat(&self.fd, name, flags, Mode::RUSR | Mode::WUSR)?;
+        let stat = FileStat::of(&fd)?;
+        Ok((fd.into(), stat))
+    }
+
+    /// Writes the names of this directory to the disk, and returns when they are there.
+    ///
+    /// # Errors
+    ///
+    /// The error that the system returned. After it, no earlier change counts as written.
+    pub fn sync(&self) -> io::Result<()> {
+        Ok(fsync(&self.fd)?)
+    }
+}
+
+/// Writes everything that was changed in the file system of `file` to the disk, and returns when it
+/// is there. For many files this is cheaper than to sync each of them.
+///
+/// # Errors
+///
+/// The error that the system returned.
+pub fn sync_file_system(file: impl AsFd) -> io::Result<()> {
+    Ok(syncfs(file)?)
 }
 
 /// A file without a name, invisible to other processes.

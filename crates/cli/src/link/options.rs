@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
-use partywall_link::Storage;
+use partywall_link::{AfterReboot, Storage};
 
 use super::framing::Framing;
 use partywall_bench::figure::quantity::parse_time;
@@ -41,6 +41,9 @@ pub struct EndOptions {
     /// File with the secret of both ends; only its owner may read it
     #[arg(long, value_name = "FILE")]
     pub token_file: Option<PathBuf>,
+    /// What to do with a file of the link that was not closed before a reboot
+    #[arg(long, value_enum, value_name = "WHAT", default_value_t = AfterRebootFlag::Refuse)]
+    pub after_reboot: AfterRebootFlag,
     /// Longest time without progress [default: no limit]
     #[arg(long, value_name = "TIME", value_parser = parse_time)]
     pub timeout: Option<Duration>,
@@ -50,6 +53,24 @@ pub struct EndOptions {
     /// Do not print connections on stderr
     #[arg(long, short)]
     pub quiet: bool,
+}
+
+/// The values of --after-reboot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum AfterRebootFlag {
+    /// End with an error that says what the file proves
+    Refuse,
+    /// Go on with the messages that the file proves; print that others may be lost or come again
+    AdoptProven,
+}
+
+impl From<AfterRebootFlag> for AfterReboot {
+    fn from(flag: AfterRebootFlag) -> Self {
+        match flag {
+            AfterRebootFlag::Refuse => Self::Refuse,
+            AfterRebootFlag::AdoptProven => Self::AdoptProven,
+        }
+    }
 }
 
 impl EndOptions {

@@ -86,6 +86,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         .links_max(1)
         .socket_mode(arguments.mode)
         .allow_remote(arguments.allow_remote)
+        .after_reboot(arguments.end.after_reboot.into())
         .group(&group);
     let bound =
         Server::bind(&arguments.address, place, &arguments.end.name, admission.apply(config));

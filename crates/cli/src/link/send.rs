@@ -71,6 +71,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         .ring_bytes(arguments.ring)
         .slab_bytes(arguments.slab)
         .login(secret.unwrap_or_default())
+        .after_reboot(arguments.end.after_reboot.into())
         .group(&group);
     let client = Client::new(place, &arguments.end.name, config).map_err(in_flags)?;
     let opened = client.connect(&arguments.address, &arguments.peer, &arguments.end.link);

@@ -6,6 +6,7 @@
 
 use super::PAGE_SLOT_STRIDE;
 use super::fault::FileFault;
+use super::past::is_position;
 use super::slot::{Slot, in_force};
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -15,7 +16,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 /// ```text
 ///  0   sequence         8   incarnation      16  since            24  start time
 ///  32  boot id (16)                          48  pid namespace    56  time namespace
-///  64  pid     68 left  72  zero (48)                             120 seal
+///  64  pid     68 left  72  closing (40)     112 zero             120 seal
 /// ```
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
@@ -40,13 +41,90 @@ pub struct OwnerRecord {
     pub pid: U32,
     /// 1 once the owner has closed the file in order, otherwise 0.
     pub left: U32,
+    /// The contents of the file when this owner closed it, if it did.
+    pub closing: Closing,
     /// A reserved field, always 0.
-    pub zero: [u8; 48],
+    pub zero: U64,
     /// The seal, which ends the slot; see [`Slot`].
     pub seal: U64,
 }
 
+/// What an owner that closed the file had synced to the disk before it stored this record.
+///
+/// After another boot it is the only evidence that the file is whole: a page that a power loss left
+/// unwritten looks like the end of the stream.
+///
+/// ```text
+///  0   tail    8  consumed    16  state sequence
+///  24  digest at tail   28 digest at consumed   32 closed   36 zero
+/// ```
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    Default,
+    PartialEq,
+    Eq,
+    FromBytes,
+    IntoBytes,
+    Immutable,
+    KnownLayout,
+    Unaligned,
+)]
+#[repr(C)]
+pub struct Closing {
+    /// The end of the stream that is sent.
+    pub tail: U64,
+    /// The position up to which the received stream was consumed.
+    pub consumed: U64,
+    /// The sequence of the state in force.
+    pub state_sequence: U64,
+    /// The record digest at `tail`.
+    pub tail_digest: U32,
+    /// The record digest at `consumed`.
+    pub consumed_digest: U32,
+    /// 1 if the owner closed the file, otherwise 0; then the other fields are 0 too.
+    pub closed: U32,
+    /// A reserved field, always 0.
+    pub zero: U32,
+}
+
+impl Closing {
+    /// Whether the owner closed the file: everything before was synced.
+    #[must_use]
+    pub fn is_closed(&self) -> bool {
+        self.closed.get() == 1
+    }
+
+    fn check(&self, left: u32) -> Result<(), FileFault> {
+        let ensure = |holds: bool, what, found| {
+            if holds { Ok(()) } else { Err(FileFault::Contradiction { what, found }) }
+        };
+        let closed = self.closed.get();
+        ensure(closed <= left, "an owner that closed the file and has not left", closed.into())?;
+        ensure(closed == 1 || *self == Self::default(), "a closing of a file not closed", 0)?;
+        for position in [self.tail, self.consumed] {
+            let what = "a closing at an offset that is not a position";
+            ensure(is_position(position), what, position.get())?;
+        }
+        let what = "a record digest at the start of a stream";
+        for (position, digest) in
+            [(self.tail, self.tail_digest), (self.consumed, self.consumed_digest)]
+        {
+            ensure(position.get() != 0 || digest.get() == 0, what, digest.get().into())?;
+        }
+        Ok(())
+    }
+}
+
 const _: () = {
+    assert!(size_of::<Closing>() == 40);
+    assert!(core::mem::offset_of!(Closing, consumed) == 8);
+    assert!(core::mem::offset_of!(Closing, state_sequence) == 16);
+    assert!(core::mem::offset_of!(Closing, tail_digest) == 24);
+    assert!(core::mem::offset_of!(Closing, consumed_digest) == 28);
+    assert!(core::mem::offset_of!(Closing, closed) == 32);
+    assert!(core::mem::offset_of!(Closing, zero) == 36);
     assert!(size_of::<OwnerRecord>() == 128);
     assert!(core::mem::offset_of!(OwnerRecord, incarnation) == 8);
     assert!(core::mem::offset_of!(OwnerRecord, since_ns) == 16);
@@ -56,7 +134,8 @@ const _: () = {
     assert!(core::mem::offset_of!(OwnerRecord, time_namespace) == 56);
     assert!(core::mem::offset_of!(OwnerRecord, pid) == 64);
     assert!(core::mem::offset_of!(OwnerRecord, left) == 68);
-    assert!(core::mem::offset_of!(OwnerRecord, zero) == 72);
+    assert!(core::mem::offset_of!(OwnerRecord, closing) == 72);
+    assert!(core::mem::offset_of!(OwnerRecord, zero) == 112);
     assert!(core::mem::offset_of!(OwnerRecord, seal) == 120);
     assert!(size_of::<OwnerRecord>() as u64 <= PAGE_SLOT_STRIDE);
 };
@@ -76,7 +155,8 @@ impl OwnerRecord {
             time_namespace: zero,
             pid: U32::new(0),
             left: U32::new(1),
-            zero: [0; 48],
+            closing: Closing::default(),
+            zero,
             seal: zero,
         }
         .sealed()
@@ -110,6 +190,7 @@ pub fn check(page: &[u8]) -> Result<OwnerRecord, FileFault> {
     if incarnation == 0 && record.left.get() == 0 {
         return contradiction("an owner that never opened it", record.pid.get().into());
     }
+    record.closing.check(record.left.get())?;
     Ok(record)
 }
 

@@ -9,8 +9,9 @@ use super::{Image, PEER_BLOCKS_MAX, RING_BYTES};
 use partywall_layout::link::consumed::{SINCE, since_word, slot_offset};
 use partywall_layout::link::slot::index_of;
 use partywall_layout::link::{
-    ConsumedRecord, FileFault, Image as File, LINK_CONTROL_OFFSET, LinkGeometry, LinkHeader,
-    OWNER_OFFSET, OwnerRecord, PAGE_SLOT_STRIDE, PARTS_OFFSET, STATE_OFFSET, Slot, StateImage,
+    Closing, ConsumedRecord, FileFault, Image as File, LINK_CONTROL_OFFSET, LinkGeometry,
+    LinkHeader, OWNER_OFFSET, OwnerRecord, PAGE_SLOT_STRIDE, PARTS_OFFSET, STATE_OFFSET, Slot,
+    StateImage,
 };
 use zerocopy::IntoBytes;
 
@@ -45,8 +46,15 @@ pub fn read(bytes: &[u8], file_bytes: u64) -> Result<String, FileFault> {
     let file = File::check(&pages, file_bytes, Some(NAMES))?;
     let (owner, state) = (&file.owner, &file.state);
     let (consumed, digest) = file.consumed_to();
+    let closing = owner.closing;
+    let closing = if closing.is_closed() {
+        let Closing { tail, tail_digest, consumed, consumed_digest, state_sequence, .. } = closing;
+        format!(" closed={tail}/{tail_digest} {consumed}/{consumed_digest} state={state_sequence}")
+    } else {
+        String::new()
+    };
     Ok(format!(
-        "incarnation={} left={} pid={} epoch={} base={} acked={} consumed={consumed}/{digest} peer={} previous={} reports={} dropped={} delivered={} skip={} skip_reported={} quarantine={}",
+        "incarnation={} left={} pid={} epoch={} base={} acked={} consumed={consumed}/{digest} peer={} previous={} reports={} dropped={} delivered={} skip={} skip_reported={} quarantine={}{closing}",
         owner.incarnation,
         owner.left,
         owner.pid,
@@ -163,11 +171,30 @@ fn owner(sequence: u64, incarnation: u64, left: u32) -> OwnerRecord {
     .sealed()
 }
 
+fn closing() -> Closing {
+    Closing {
+        tail: 256.into(),
+        consumed: 8192.into(),
+        state_sequence: 2.into(),
+        tail_digest: 9.into(),
+        consumed_digest: 10.into(),
+        closed: 1.into(),
+        ..Closing::default()
+    }
+}
+
+/// The record of an owner that has left, with this closing.
+fn closed(closing: Closing) -> OwnerRecord {
+    OwnerRecord { closing, ..owner(3, 1, 1) }.sealed()
+}
+
 fn good() -> Vec<Image> {
     let used = "incarnation=1 left=0 pid=4242 epoch=3 base=128 acked=192 consumed=8192/10 peer=6 previous=3 reports=3 dropped=4 delivered=2 skip=76 skip_reported=33 quarantine=259";
     let new = "incarnation=0 left=1 pid=0 epoch=0 base=0 acked=0 consumed=0/0 peer=0 previous=0 reports=0 dropped=0 delivered=0 skip=0 skip_reported=0 quarantine=0";
     let mut left = Maker::used();
     left.owner(owner(3, 1, 1));
+    let mut closed_file = Maker::used();
+    closed_file.owner(closed(closing()));
     let mut torn = Maker::used();
     // Three updates, each killed before its seal: of the owner, the state and the consumed
     // position.
@@ -187,10 +214,12 @@ fn good() -> Vec<Image> {
     let (anew_line, far_line) = (since("12288/11"), since("4206528/4294967295"));
     let skipped = used.replace("8192/10", "64/5");
     let left_line = used.replace("left=0", "left=1");
+    let closed_line = format!("{left_line} closed=256/9 8192/10 state=2");
     vec![
         image("new", new, "as created", Maker::new()),
         image("used", used, "owned, with every field of the state set", Maker::used()),
         image("left", &left_line, "its owner has left", left),
+        image("closed", &closed_line, "its owner has closed it: the rest was synced", closed_file),
         image(
             "torn",
             used,
@@ -336,6 +365,26 @@ fn contradictions() -> Vec<Image> {
         owned("owner-left", "an owner with unknown flags", owner(3, 2, 2)),
         owned("owner-incarnation", "an incarnation beyond 2^62", owner(3, u64::MAX, 0)),
         owned("owner-never", "an owner of incarnation 0", owner(3, 0, 0)),
+        owned(
+            "closing-open",
+            "closed by an owner that has not left",
+            OwnerRecord { closing: closing(), ..owner(3, 1, 0) }.sealed(),
+        ),
+        owned(
+            "closing-fields",
+            "a tail, and not closed",
+            closed(Closing { closed: 0.into(), ..closing() }),
+        ),
+        owned(
+            "closing-unaligned",
+            "a tail within a slot",
+            closed(Closing { tail: 200.into(), ..closing() }),
+        ),
+        owned(
+            "closing-digest",
+            "a record digest at the start of a stream",
+            closed(Closing { tail: 0.into(), ..closing() }),
+        ),
         bad("consumed-unaligned", 14, "consumed up to within a slot", consumed),
         bad("consumed-streamless", 14, "consumed of no stream", streamless),
         bad("since-streamless", 14, "consumed since, of no stream", since_streamless),

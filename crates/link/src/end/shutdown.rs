@@ -9,8 +9,11 @@
 //! ```
 //!
 //! LEAVE says that every record was sent. Without it the peer waits for this end's return.
+//!
+//! `close` then writes the file to the disk, so that it is believed after another boot (SPEC 13.8);
+//! `drop` does not.
 
-use std::sync::Weak;
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use partywall_sys::Family;
@@ -21,7 +24,7 @@ use super::dialer::Phase;
 use super::waiter::Waits;
 use super::{Endpoint, Locked, State};
 use crate::error::{Stopped, WaitError};
-use crate::link_state::End;
+use crate::link_state::{End, LinkState};
 
 /// Closes one end of a link.
 #[derive(Clone, Copy)]
@@ -30,9 +33,54 @@ pub(crate) struct Shutdown<'a> {
 }
 
 impl Shutdown<'_> {
-    /// Closes in good order. An error means that not all messages went out; the link is closed even
-    /// then.
+    /// Closes in good order. An error means that not all messages went out, or that the file could
+    /// not be written to the disk; the link is closed even then.
     pub(crate) fn close(&self, deadline: Option<Instant>) -> Result<(), WaitError> {
+        Self::close_all(&[self.end], deadline)
+    }
+
+    /// Closes several links in good order, one after the other, and writes their files to the disk
+    /// together.
+    pub(crate) fn close_all(
+        ends: &[&Endpoint],
+        deadline: Option<Instant>,
+    ) -> Result<(), WaitError> {
+        let mut result = Ok(());
+        let mut cores = Vec::new();
+        for end in ends {
+            let (left, core) = end.shutdown().leave_in_time(deadline);
+            result = result.and(left);
+            cores.extend(core.map(|core| *core));
+        }
+        // No lock is held: this may take long.
+        let closed = LinkState::close_all(cores);
+        result = result.and(closed.map_err(|error| Stopped::System(Arc::new(error)).into()));
+        // Only now may another owner open the files.
+        ends.iter().for_each(|end| end.shutdown().report_closed());
+        result
+    }
+
+    /// As [`close`](Self::close), but writes nothing to the disk. It does not wait for that.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn close_unsynced(&self, deadline: Option<Instant>) -> Result<(), WaitError> {
+        let (result, core) = self.leave_in_time(deadline);
+        drop(core);
+        self.report_closed();
+        result
+    }
+
+    /// Tells the server of the link that it is closed.
+    fn report_closed(&self) {
+        if let Some(home) = self.end.home.as_ref().and_then(Weak::upgrade) {
+            home.closed(self.end);
+        }
+    }
+
+    /// Sends everything and LEAVE, waits for that until `deadline`, and takes the link's state.
+    fn leave_in_time(
+        &self,
+        deadline: Option<Instant>,
+    ) -> (Result<(), WaitError>, Option<Box<LinkState>>) {
         let left = self.end.waiter().wait_for(deadline, Waits::ForRoom, |state| {
             self.end.exchange().push(state);
             self.end.exchange().poll_acks(state);
@@ -49,17 +97,21 @@ impl Shutdown<'_> {
             Some(Ok(Some(token))) => Ok(self.wait_taken(token, deadline)?.then_some(Ok(()))),
             left => Ok(left.map(|left| left.map(drop))),
         });
-        self.abandon();
-        if let Some(home) = self.end.home.as_ref().and_then(Weak::upgrade) {
-            home.closed(self.end);
-        }
-        self.end.waiter().waited(gone?)
+        let core = self.take();
+        let result = gone.map_err(WaitError::from).and_then(|gone| self.end.waiter().waited(gone));
+        (result, core)
     }
 
-    /// Closes the link at once, without waiting.
+    /// Closes the link at once, without waiting, also not for the disk.
     pub(crate) fn abandon(&self) {
+        drop(self.take());
+    }
+
+    /// Ends the connections, and takes the state of the link, whose file stays owned as long as
+    /// that exists.
+    fn take(&self) -> Option<Box<LinkState>> {
         if self.end.guard.is_child() {
-            return;
+            return None;
         }
         let mut state = self.end.monitor.lock();
         self.leave(&mut state);
@@ -71,10 +123,11 @@ impl Shutdown<'_> {
         while !state.connections.wires.is_empty() {
             self.end.connections().end(&mut state, 0, End::Left);
         }
-        state.core = None;
+        let core = state.core.take();
         self.end.wakeups().forget_doorbell(&mut state);
         self.end.connections().set_timer(&mut state);
         self.end.report_change(&mut state);
+        core
     }
 
     /// Waits until the peer's system has all bytes, LEAVE included; `false` if the deadline passes

@@ -82,8 +82,8 @@ impl Client {
             None => Group::with_wait(self.config.wait)?,
         };
         let shares = self.config.shares(&address);
-        let core = self.storage.core(&key, self.config.sizes()?, shares)?;
         let config = self.config.clone();
+        let core = self.storage.core(&key, config.sizes()?, config.after_reboot, shares)?;
         let end = Endpoint::dialing(core, key, Arc::clone(&group.inner), config, address);
         Ok(Link::new(end, false))
     }

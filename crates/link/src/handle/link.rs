@@ -560,9 +560,12 @@ impl Link {
     /// Messages that the peer has not acknowledged stay in the file for the next owner. Without a
     /// file they are lost, so call [`wait_acked`](Self::wait_acked) first.
     ///
+    /// The file is then written to the disk, which may last beyond `deadline`. Only a file that was
+    /// closed like this is believed after another boot; dropping a link does not write to the disk.
+    ///
     /// # Errors
-    /// [`WaitError::TimedOut`]: not all messages went out before `deadline`. The link is closed
-    /// even then.
+    /// [`WaitError::TimedOut`]: not all messages went out before `deadline`. [`Stopped::System`]:
+    /// the file could not be written to the disk. The link is closed even then.
     pub fn close(self, deadline: Instant) -> Result<(), WaitError> {
         self.end().shutdown().close(Some(deadline))
     }

@@ -94,6 +94,11 @@ impl Observer {
         self.end.shutdown().close(deadline)
     }
 
+    /// As [`close`](Self::close), but writes nothing to the disk.
+    pub(crate) fn close_unsynced(&self, deadline: Option<Instant>) -> Result<(), WaitError> {
+        self.end.shutdown().close_unsynced(deadline)
+    }
+
     /// Closes the link at once; a thread that blocks in [`close`](Self::close) returns.
     pub(crate) fn abandon(&self) {
         self.end.shutdown().abandon();

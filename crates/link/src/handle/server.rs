@@ -344,7 +344,8 @@ impl ServerShared {
             let state = self.monitor.lock();
             state.listeners.values().any(|found| self.config.shares(&found.address))
         };
-        let core = self.storage.core(&key, self.config.sizes()?, shares)?;
+        let core =
+            self.storage.core(&key, self.config.sizes()?, self.config.after_reboot, shares)?;
         let (group, config) = (Arc::clone(&self.group.inner), self.config.clone());
         let link = Endpoint::served(core, key.clone(), group, config, self.me.clone());
         self.monitor.lock().links.insert(key, Arc::clone(&link));

@@ -37,6 +37,12 @@ pub enum Event {
     /// The stores of the two ends contradict each other: both keep all bytes until an operator
     /// decides.
     Quarantined,
+    /// The file of this end is of another boot, and was not closed whole: messages that this end
+    /// had sent may be lost. See [`AfterReboot`](crate::AfterReboot).
+    LossPossible,
+    /// The file of this end is of another boot, and was not closed whole: messages that this end
+    /// had received and acknowledged may come again.
+    RepeatPossible,
 }
 
 impl Event {
@@ -60,6 +66,12 @@ impl fmt::Display for Event {
             Self::Quarantined => {
                 f.write_str("in quarantine: the two ends contradict each other, and keep all bytes")
             }
+            Self::LossPossible => f.write_str(
+                "the file is of another boot and was not closed whole: sent messages may be lost",
+            ),
+            Self::RepeatPossible => f.write_str(
+                "the file is of another boot and was not closed whole: acknowledged messages may come again",
+            ),
         }
     }
 }

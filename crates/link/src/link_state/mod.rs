@@ -74,11 +74,12 @@ mod simulation;
 #[cfg(all(test, not(shuttle)))]
 mod tests;
 
-use std::io::IoSlice;
+use std::collections::BTreeMap;
+use std::io::{self, IoSlice};
 
 use bytes::BytesMut;
-use partywall_layout::link::FileFault;
 use partywall_layout::link::record::{self, Ack};
+use partywall_layout::link::{Closing, FileFault};
 use partywall_layout::seeded_fault;
 use partywall_reconcile::{
     AckedOffset, Outgoing, Position, ReceiverView, RecordDigest, Report, SenderView, StreamId,
@@ -94,7 +95,8 @@ use crate::protocol::frame::Frame;
 use crate::retained::{
     Boundary, Damage as RingDamage, Refused, Retained, SendCursor, join, len_of,
 };
-use crate::store::{DurableState, Provenance, Store, StoreParts};
+use crate::store::sync::SyncScope;
+use crate::store::{DurableState, FileHandle, Provenance, Store, StoreParts};
 
 pub(crate) use self::attach::Answer;
 pub use self::attach::StaleEpoch;
@@ -125,8 +127,8 @@ impl LinkState {
     /// # Errors
     /// The store is damaged.
     pub(crate) fn open(parts: StoreParts) -> Result<Self, Damage> {
-        let StoreParts { provenance, state, consumed, ring_size, ring, slab, inline_max, export } =
-            parts;
+        let StoreParts { provenance, state, consumed, ring_size, ring, slab, .. } = parts;
+        let StoreParts { inline_max, export, is_adopted, .. } = parts;
         let found = *state.state();
         let stream = StreamId::new(found.sending_stream.get());
         let retained = match stream {
@@ -162,7 +164,59 @@ impl LinkState {
         // between, the previous owner is counted twice, which is better than not at all.
         link.store.consumed.forget_delivered();
         link.store.publish_stream(link.retained.stream());
+        if is_adopted {
+            link.push_event(Event::LossPossible);
+            link.push_event(Event::RepeatPossible);
+        }
         Ok(link)
+    }
+
+    /// The file of this end, and what its owner leaves in it, once nothing changes it any more;
+    /// `None` if it is kept in memory.
+    fn closing(&mut self) -> Option<(&FileHandle, Closing)> {
+        self.store.file()?;
+        // From here on the state has the acked offset, wherever it was.
+        self.commit_state();
+        let tail = self.retained.tail();
+        let tail_digest = self.retained.digest_at(tail).unwrap_or_default();
+        let acked = self.acked_offset();
+        let closing = Closing {
+            tail: tail.0.into(),
+            consumed: acked.map_or(0, |acked| acked.position.0).into(),
+            state_sequence: self.store.state_sequence().into(),
+            tail_digest: tail_digest.0.into(),
+            consumed_digest: acked.map_or(0, |acked| acked.digest.0).into(),
+            closed: 1.into(),
+            ..Closing::default()
+        };
+        Some((self.store.file()?, closing))
+    }
+
+    /// Gives up the stores of links, so that their files are believed after another boot: writes
+    /// each to the disk, stores that it is whole, and writes that to the disk, too.
+    ///
+    /// Many files of one file system are written together.
+    ///
+    /// # Errors
+    /// The first error. The files that it concerns are closed as by a process that was killed.
+    pub(crate) fn close_all(mut links: Vec<Self>) -> io::Result<()> {
+        let mut of_devices: BTreeMap<u64, Vec<(&FileHandle, Closing)>> = BTreeMap::new();
+        let mut closed = Ok(());
+        for found in links.iter_mut().filter_map(|link| link.closing()) {
+            match found.0.device() {
+                Ok(device) => of_devices.entry(device).or_default().push(found),
+                Err(error) => closed = closed.and(Err(error)),
+            }
+        }
+        for files in of_devices.values() {
+            let whole = sync_files(files);
+            let written = whole.and_then(|()| {
+                files.iter().try_for_each(|(file, closing)| file.close(*closing))?;
+                sync_files(files)
+            });
+            closed = closed.and(written);
+        }
+        closed
     }
 
     /// Counts one more attempt for the messages that the previous owner delivered and did not
@@ -993,6 +1047,14 @@ impl LinkState {
     }
 }
 
+/// Writes files of one file system to the disk.
+fn sync_files(files: &[(&FileHandle, Closing)]) -> io::Result<()> {
+    match files {
+        [(first, _), ..] if files.len() >= SYNCED_TOGETHER_MIN => first.sync(SyncScope::FileSystem),
+        _ => files.iter().try_for_each(|(file, _)| file.sync(SyncScope::File)),
+    }
+}
+
 /// The peer's memory, if the present connection reads it.
 #[inline]
 fn present<'a>(
@@ -1103,3 +1165,5 @@ pub(crate) enum Damage {
 
 /// A bit that is set in the first word of every record, and of no frame.
 const COMMITTED: u64 = 1;
+/// From this number of files on, their file system is synced as a whole.
+const SYNCED_TOGETHER_MIN: usize = 64;

@@ -57,6 +57,13 @@ pub enum Flaw {
     NoEnd,
 }
 
+impl Damage {
+    /// Whether whole records fill the ring, without the slot that ends the stream.
+    pub(crate) fn is_without_end(&self) -> bool {
+        self.what == Flaw::NoEnd
+    }
+}
+
 impl fmt::Display for Damage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "the stream is damaged at position {}: ", self.position.0)?;
@@ -87,24 +94,44 @@ pub(super) fn walk(
     stream: StreamId,
     base: Boundary,
 ) -> Result<(Boundaries, Blobs, Position), Damage> {
-    let is_start = base.position == Position::START;
-    let is_possible = base.position.0 % SLOT_BYTES == 0 && base.position.0 <= BASE_MAX;
-    if !is_possible || (is_start && base != Boundary::START) {
-        return Err(Damage { position: base.position, what: Flaw::Base });
-    }
-    let mut walk = Walk {
-        ring,
-        size,
-        slab,
-        tag: record::tag(stream.0.get()),
-        next: base.position,
-        after_pad: false,
-        boundaries: Boundaries::new(base, size),
-        blobs: Blobs::new(slab.len() as u64),
-    };
+    let mut walk = Walk::new(ring, size, slab, stream, base)?;
     while walk.step(base.position)? {}
     let Walk { boundaries, blobs, next: tail, .. } = walk;
     Ok((boundaries, blobs, tail))
+}
+
+/// The part of a stream, from its base on, whose records are whole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Proven {
+    /// The end of the last whole record before anything else.
+    pub(crate) tail: Boundary,
+    /// The number of messages up to there.
+    pub(crate) messages: u64,
+    /// What follows, if it is neither 0 nor a record.
+    pub(crate) damage: Option<Damage>,
+}
+
+/// As [`walk`], for memory of which pages may be missing: returns how far its records are whole.
+///
+/// # Errors
+///
+/// [`Damage`] if there is no base from which a record could be judged.
+pub(crate) fn proven(
+    ring: &OwnMem,
+    size: RingSize,
+    slab: &OwnMem,
+    stream: StreamId,
+    base: Boundary,
+) -> Result<Proven, Damage> {
+    let mut walk = Walk::new(ring, size, slab, stream, base)?;
+    let damage = loop {
+        match walk.step(base.position) {
+            Ok(true) => {}
+            Ok(false) => break None,
+            Err(damage) => break Some(damage),
+        }
+    };
+    Ok(Proven { tail: walk.boundaries.tail(), messages: walk.messages, damage })
 }
 
 /// Positions stay below this bound, so the sum of a position and a length does not overflow.
@@ -117,11 +144,37 @@ struct Walk<'a> {
     tag: u32,
     next: Position,
     after_pad: bool,
+    messages: u64,
     boundaries: Boundaries,
     blobs: Blobs,
 }
 
-impl Walk<'_> {
+impl<'a> Walk<'a> {
+    fn new(
+        ring: &'a OwnMem,
+        size: RingSize,
+        slab: &'a OwnMem,
+        stream: StreamId,
+        base: Boundary,
+    ) -> Result<Self, Damage> {
+        let is_start = base.position == Position::START;
+        let is_possible = base.position.0 % SLOT_BYTES == 0 && base.position.0 <= BASE_MAX;
+        if !is_possible || (is_start && base != Boundary::START) {
+            return Err(Damage { position: base.position, what: Flaw::Base });
+        }
+        Ok(Self {
+            ring,
+            size,
+            slab,
+            tag: record::tag(stream.0.get()),
+            next: base.position,
+            after_pad: false,
+            messages: 0,
+            boundaries: Boundaries::new(base, size),
+            blobs: Blobs::new(slab.len() as u64),
+        })
+    }
+
     /// Checks one record; `false` at the end of the stream. Each step passes at least one slot, so
     /// the ring bounds the number of steps.
     fn step(&mut self, base: Position) -> Result<bool, Damage> {
@@ -157,6 +210,7 @@ impl Walk<'_> {
             let end = Boundary { position: end, digest: RecordDigest(record.digest) };
             self.boundaries.append(end, matches!(record.body, Body::Blob { .. }));
             self.boundaries.publish();
+            self.messages += 1;
         }
         self.next = end;
         Ok(true)

@@ -66,6 +66,7 @@ mod found;
 use self::blobs::Blobs;
 pub use self::cursor::{SendCursor, Stuck};
 pub use self::found::{Damage, Flaw};
+pub(crate) use self::found::{Proven, proven};
 use partywall_layout::RecordHeader;
 use partywall_layout::link::record::{self, Ack, BLOB_PAYLOAD_BYTES, LinkBlob, PREFIX_BYTES};
 use partywall_layout::link::{LinkPrefix, compact};

@@ -6,18 +6,21 @@
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use partywall_sys::peer::own_euid;
 use partywall_sys::persistent_file::FileStat;
 use partywall_sys::{MakeError, PersistentDirectory, UnnamedFile};
 
 use super::error::StorageError;
-use super::key::FILE_NAME_END;
+use super::key::{FILE_NAME_END, Key};
+use super::list::{LIST_NAME, List};
 
 /// A directory that was checked: it belongs to this user, and no other user may write to it.
 #[derive(Debug)]
 pub struct Directory {
     kept: PersistentDirectory,
+    list: Mutex<List>,
 }
 
 impl Directory {
@@ -39,7 +42,7 @@ impl Directory {
         if mode & WRITABLE_BY_OTHERS != 0 {
             return Err(StorageError::DirectoryWritable { path: path.to_owned(), mode });
         }
-        Ok(Self { kept })
+        Ok(Self { kept, list: Mutex::default() })
     }
 
     /// The path, as the caller of [`open`](Self::open) gave it.
@@ -88,7 +91,13 @@ impl Directory {
                 };
             }
         };
-        let user = own_euid();
+        self.check_file(name, &stat)?;
+        Ok(Some((file, stat)))
+    }
+
+    /// Checks that a file is a regular one of this user, and closed to others.
+    fn check_file(&self, name: &str, stat: &FileStat) -> Result<(), StorageError> {
+        let (path, user) = (|| self.file_path(name), own_euid());
         if !stat.is_regular {
             return Err(StorageError::NotAFile { path: path() });
         }
@@ -98,7 +107,47 @@ impl Directory {
         if stat.mode != FILE_MODE {
             return Err(StorageError::Mode { path: path(), mode: stat.mode });
         }
-        Ok(Some((file, stat)))
+        Ok(())
+    }
+
+    /// Whether a link with this name was listed in another boot than `boot`.
+    pub(crate) fn was_listed_before(
+        &self,
+        key: &Key,
+        boot: [u8; 16],
+    ) -> Result<bool, StorageError> {
+        let mut list = self.list();
+        let Some((file, _)) = self.open_file(LIST_NAME, false)? else { return Ok(false) };
+        list.refresh(&file).map_err(|source| self.list_failed("reading", source))?;
+        Ok(list.boot(key.hash()).is_some_and(|listed| listed != u128::from_be_bytes(boot)))
+    }
+
+    /// Lists the link of `key` as one that has a file, in `boot`. The name of its file and the line
+    /// are on the disk when this returns.
+    pub(crate) fn list_link(&self, key: &Key, boot: [u8; 16]) -> Result<(), StorageError> {
+        let (boot, mut list) = (u128::from_be_bytes(boot), self.list());
+        let (file, stat) =
+            self.kept.append_to(LIST_NAME).map_err(|source| self.list_failed("opening", source))?;
+        self.check_file(LIST_NAME, &stat)?;
+        list.refresh(&file).map_err(|source| self.list_failed("reading", source))?;
+        if list.boot(key.hash()) != Some(boot) {
+            list.append(&file, key.hash(), boot)
+                .map_err(|source| self.list_failed("writing", source))?;
+        }
+        self.kept.sync().map_err(|cause| StorageError::System {
+            path: self.path().to_owned(),
+            what: "syncing the directory",
+            cause,
+        })
+    }
+
+    fn list(&self) -> MutexGuard<'_, List> {
+        // A thread that panicked has read a part of the list, and the rest follows.
+        self.list.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn list_failed(&self, what: &'static str, cause: std::io::Error) -> StorageError {
+        StorageError::System { path: self.file_path(LIST_NAME), what, cause }
     }
 
     /// Creates a file of `size` zero bytes that has no name yet.

@@ -13,6 +13,8 @@ use std::time::{Duration, SystemTime};
 
 use partywall_layout::link::FileFault;
 
+use super::evidence::Evidence;
+
 /// Reason why a link file was not opened. The file was not changed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -93,6 +95,28 @@ pub enum StorageError {
         path: PathBuf,
         /// The first rule of SPEC 13.6 that the file breaks.
         fault: FileFault,
+    },
+    /// The link file was last owned in another boot, and a power loss may have taken a part of it.
+    #[error(
+        "{} was last used before this boot: {evidence}. To go on with that, open it once with \
+         AfterReboot::AdoptProven (--after-reboot adopt-proven)",
+        path.display()
+    )]
+    OtherBoot {
+        /// The path of the link file.
+        path: PathBuf,
+        /// What the file proves.
+        evidence: Box<Evidence>,
+    },
+    /// The directory lists a link file that was there before this boot, and is not there now.
+    #[error(
+        "{} is missing: it was there before this boot. Restore it from a copy; or let a new one begin empty, \
+         with AfterReboot::AdoptProven (--after-reboot adopt-proven)",
+        path.display()
+    )]
+    Missing {
+        /// The path where the link file was.
+        path: PathBuf,
     },
     /// Another owner has the link file, and is alive or cannot be proven dead.
     #[error(

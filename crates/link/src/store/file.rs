@@ -19,27 +19,30 @@
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use partywall_layout::link::{CONSUMED_SLOT, ConsumedRecord, OwnerRecord};
+use partywall_layout::link::{CONSUMED_SLOT, Closing, ConsumedRecord, OwnerRecord};
 use partywall_layout::link::{
     FileFault, Image, LINK_CONTROL_OFFSET, LinkGeometry, LinkHeader, OWNER_OFFSET, PARTS_OFFSET,
     STATE_OFFSET, StateImage,
 };
+use partywall_layout::seeded_fault;
 use partywall_layout::segment::{ASLEEP_RECORDS, LINE_BYTES, PAGE_BYTES};
 use partywall_ring::{OwnMem, Writable};
 use partywall_sys::persistent_file::{FileStat, reopen_read_only};
-use partywall_sys::{FileMap, UnnamedFile};
+use partywall_sys::{FileMap, Instance, UnnamedFile};
 use zerocopy::IntoBytes;
 
 use super::directory::Directory;
 use super::error::StorageError;
 use super::key::Key;
 use super::owner::{self, Attempt, Ownership};
+use super::reboot::{AfterReboot, cut, examine};
 use super::slots::{ConsumedSlots, StateSlots};
+use super::sync::SyncScope;
 use partywall_sys::nonce;
 
 /// The sizes of the parts of a new file; an existing file keeps its own sizes.
@@ -74,6 +77,8 @@ pub struct OwnFile {
     pub slab: OwnMem,
     /// A handle for opening the file again, which does not keep the file owned.
     pub handle: FileHandle,
+    /// Whether the file is of another boot, and holds no more than it proves.
+    pub is_adopted: bool,
 }
 
 /// The memory of a link file, cut at the offsets that its geometry gives.
@@ -115,14 +120,30 @@ impl OwnFile {
     ///
     /// See [`StorageError`]; no existing file was changed.
     pub fn open(directory: &Directory, key: &Key, sizes: Sizes) -> Result<Self, StorageError> {
-        let name = key.file_name();
-        let path = directory.file_path(&name);
-        let (file, stat) = found_or_made(directory, key, sizes)?;
-        let (ownership, image) = own(file, stat, key, &path)?;
-        Self::mapped(ownership, image).map_err(|source| system(&path, "mapping", source))
+        Self::open_after(directory, key, sizes, AfterReboot::Refuse)
     }
 
-    fn mapped(ownership: Ownership, image: Image) -> io::Result<Self> {
+    /// As [`open`](Self::open), with a policy for a file of another boot.
+    ///
+    /// # Errors
+    ///
+    /// See [`StorageError`]; a file that is refused was not changed.
+    pub fn open_after(
+        directory: &Directory,
+        key: &Key,
+        sizes: Sizes,
+        policy: AfterReboot,
+    ) -> Result<Self, StorageError> {
+        let path = directory.file_path(&key.file_name());
+        let own = Instance::of_self().map_err(|source| system(&path, "/proc", source))?;
+        let opening = Opening { directory, key, path: &path, own, policy };
+        let (file, stat, is_missing) = opening.found_or_made(sizes)?;
+        let (ownership, image, is_adopted) = opening.own(file, stat)?;
+        Self::mapped(ownership, image, is_adopted || is_missing)
+            .map_err(|source| system(&path, "mapping", source))
+    }
+
+    fn mapped(ownership: Ownership, image: Image, is_adopted: bool) -> io::Result<Self> {
         let incarnation = ownership.incarnation();
         let geometry = image.geometry;
         let map = FileMap::writable(ownership.file().as_fd(), size(geometry.file_bytes))?;
@@ -140,6 +161,7 @@ impl OwnFile {
             release_ring,
             slab,
             handle,
+            is_adopted,
             image: Box::new(image),
         })
     }
@@ -167,6 +189,22 @@ impl FileHandle {
         let ownership = self.0.upgrade().ok_or(io::ErrorKind::NotFound)?;
         reopen_read_only(ownership.file().as_fd())
     }
+
+    /// Writes the contents of the file to the disk, or everything in its file system.
+    pub(crate) fn sync(&self, scope: SyncScope) -> io::Result<()> {
+        scope.sync(self.0.upgrade().ok_or(io::ErrorKind::NotFound)?.file())
+    }
+
+    /// The number of the file system that holds the file.
+    pub(crate) fn device(&self) -> io::Result<u64> {
+        let ownership = self.0.upgrade().ok_or(io::ErrorKind::NotFound)?;
+        Ok(ownership.file().metadata()?.dev())
+    }
+
+    /// Stores that this owner has left, and what it leaves; all of that was synced before.
+    pub(crate) fn close(&self, closing: Closing) -> io::Result<()> {
+        self.0.upgrade().ok_or(io::ErrorKind::NotFound)?.close(closing)
+    }
 }
 
 /// Keeps the memory mapped and the file owned. The fields are dropped in order: the mapping first.
@@ -181,22 +219,88 @@ impl Writable for Pages {
     }
 }
 
-/// Opens the file of `key`, or creates it if the directory has none.
-fn found_or_made(
-    directory: &Directory,
-    key: &Key,
-    sizes: Sizes,
-) -> Result<(File, FileStat), StorageError> {
-    let name = key.file_name();
-    for _ in 0..ATTEMPTS_MAX {
-        if let Some(found) = directory.open_file(&name, true)? {
-            return Ok(found);
+/// A link file that is being opened.
+struct Opening<'a> {
+    directory: &'a Directory,
+    key: &'a Key,
+    path: &'a Path,
+    own: Instance,
+    policy: AfterReboot,
+}
+
+impl Opening<'_> {
+    /// Opens the file, or creates it if the directory has none. The last value says that a file was
+    /// there in another boot.
+    fn found_or_made(&self, sizes: Sizes) -> Result<(File, FileStat, bool), StorageError> {
+        let name = self.key.file_name();
+        let mut is_missing = false;
+        for _ in 0..ATTEMPTS_MAX {
+            if let Some((file, stat)) = self.directory.open_file(&name, true)? {
+                return Ok((file, stat, is_missing));
+            }
+            is_missing = self.directory.was_listed_before(self.key, self.own.boot_id)?;
+            if is_missing && self.policy == AfterReboot::Refuse {
+                return Err(StorageError::Missing { path: self.path.to_owned() });
+            }
+            // If another process names its file first, the next round opens that file.
+            self.directory.name(&made(self.directory, self.key, sizes)?, &name)?;
         }
-        // If another process names its file first, the next round opens that file.
-        directory.name(&made(directory, key, sizes)?, &name)?;
+        Err(system(self.path, "opening", io::Error::other("it comes and goes")))
     }
-    let source = io::Error::other("it comes and goes");
-    Err(system(&directory.file_path(&name), "opening", source))
+
+    /// Checks the file and makes this process its owner. The last value says that the file is of
+    /// another boot, and was adopted.
+    fn own(
+        &self,
+        mut file: File,
+        stat: FileStat,
+    ) -> Result<(Ownership, Image, bool), StorageError> {
+        let deadline = Instant::now() + OPENING_MAX;
+        loop {
+            let image = last_image(&file, stat, self.key, self.path)?;
+            let mut is_adopted = false;
+            let prepare = |file: &File| {
+                is_adopted = self.prepare(file, &image)?;
+                Ok(())
+            };
+            file = match owner::follow(file, &image.owner, &self.own, self.path, prepare)? {
+                Attempt::Taken(ownership) => return Ok((ownership, image, is_adopted)),
+                Attempt::Again(file) => file,
+                Attempt::Opening(file) => {
+                    std::thread::sleep(OPENING_PAUSE);
+                    file
+                }
+            };
+            if Instant::now() >= deadline {
+                return Err(StorageError::Opening { path: self.path.to_owned() });
+            }
+        }
+    }
+
+    /// Prepares a file that this process is about to own, and that no other process can own:
+    /// judges one of another boot, and lists it. Returns whether it is adopted.
+    fn prepare(&self, file: &File, image: &Image) -> Result<bool, StorageError> {
+        let failed = |what| move |source| system(self.path, what, source);
+        let is_new = image.owner.incarnation.get() == 0;
+        if !is_new && image.owner.boot_id == self.own.boot_id {
+            return Ok(false);
+        }
+        let mut is_adopted = false;
+        if !is_new && !seeded_fault("link_other_boot_believed") {
+            let evidence = examine(file, image).map_err(failed("mapping"))?;
+            let must_refuse = self.policy == AfterReboot::Refuse || evidence.damage.is_some();
+            if !evidence.is_whole && must_refuse {
+                let path = self.path.to_owned();
+                return Err(StorageError::OtherBoot { path, evidence: Box::new(evidence) });
+            }
+            is_adopted = !evidence.is_whole;
+            if is_adopted {
+                cut(file, &evidence).map_err(failed("writing"))?;
+            }
+        }
+        self.directory.list_link(self.key, self.own.boot_id)?;
+        Ok(is_adopted)
+    }
 }
 
 fn made(directory: &Directory, key: &Key, sizes: Sizes) -> Result<UnnamedFile, StorageError> {
@@ -218,31 +322,11 @@ fn made(directory: &Directory, key: &Key, sizes: Sizes) -> Result<UnnamedFile, S
         let written = file.file().write_all_at(bytes, offset);
         written.map_err(|source| system(directory.path(), "writing a new file", source))?;
     }
+    // Its name may reach the disk at any time, and must not be there before its pages.
+    SyncScope::File
+        .sync(file.file())
+        .map_err(|source| system(directory.path(), "syncing a new file", source))?;
     Ok(file)
-}
-
-/// Checks the file and makes this process its owner.
-fn own(
-    mut file: File,
-    stat: FileStat,
-    key: &Key,
-    path: &Path,
-) -> Result<(Ownership, Image), StorageError> {
-    let deadline = Instant::now() + OPENING_MAX;
-    loop {
-        let image = last_image(&file, stat, key, path)?;
-        file = match owner::follow(file, &image.owner, path)? {
-            Attempt::Taken(ownership) => return Ok((ownership, image)),
-            Attempt::Again(file) => file,
-            Attempt::Opening(file) => {
-                std::thread::sleep(OPENING_PAUSE);
-                file
-            }
-        };
-        if Instant::now() >= deadline {
-            return Err(StorageError::Opening { path: path.to_owned() });
-        }
-    }
 }
 
 /// Reads and checks the contents that the previous owner left behind; fails unless that owner is

@@ -67,7 +67,12 @@ impl Key {
 
     /// The name of the link file of this end (SPEC 13.1).
     pub fn file_name(&self) -> String {
-        format!("{:016x}{FILE_NAME_END}", file_name_hash(self.names()))
+        format!("{:016x}{FILE_NAME_END}", self.hash())
+    }
+
+    /// The hash of the names, which names the file.
+    pub(crate) fn hash(&self) -> u64 {
+        file_name_hash(self.names())
     }
 
     pub(crate) fn names(&self) -> [&str; 3] {

@@ -10,7 +10,9 @@
 //!  directory.rs  where the files are            inspect.rs  reads a file and changes nothing
 //!  key.rs        the three names of an end      repair.rs   an operator adopts or resets a file
 //!  file.rs       the file of this process: created, checked, owned, mapped, cut into parts
-//!  owner.rs      one owner at a time
+//!  owner.rs      one owner at a time          sync.rs      each write to the disk
+//!  reboot.rs     a file of another boot, and what it proves (evidence.rs)
+//!  list.rs       the links of a directory
 //!  slots.rs      images that replace each other whole: the state, and the acked offset
 //!  durable.rs    the state in the terms of `partywall_reconcile`
 //! ```
@@ -21,12 +23,16 @@
 mod directory;
 pub(crate) mod durable;
 mod error;
+mod evidence;
 pub(crate) mod file;
 mod inspect;
 mod key;
+mod list;
 pub(crate) mod owner;
+mod reboot;
 mod repair;
 pub(crate) mod slots;
+pub(crate) mod sync;
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -45,12 +51,14 @@ use self::file::Cut;
 pub use directory::Directory;
 pub use durable::{DurableState, Quarantine};
 pub use error::StorageError;
+pub use evidence::Evidence;
 pub use file::{FileHandle, OwnFile, Sizes};
 pub use inspect::{
     Found, Inspection, MemorySizes, Owner, OwnerStatus, PreviousStream, QuarantineSnapshot,
     ReportSnapshot, inspect, inspect_link,
 };
 pub use key::{Key, KeyError};
+pub use reboot::AfterReboot;
 pub use repair::{Adopted, RepairError, Reset, adopt, reset};
 pub use slots::{ConsumedSlots, StateSlots};
 
@@ -76,6 +84,8 @@ pub(crate) struct StoreParts {
     pub inline_max: usize,
     /// What a peer needs to map the store; `None` if the store cannot be mapped.
     pub export: Option<Export>,
+    /// Whether the store is of another boot, and holds no more than it proves.
+    pub is_adopted: bool,
 }
 
 /// What a peer needs to map and read a store.
@@ -112,6 +122,7 @@ impl StoreParts {
             ring: file.ring,
             slab: file.slab,
             inline_max,
+            is_adopted: file.is_adopted,
         }
     }
 
@@ -132,6 +143,7 @@ impl StoreParts {
             slab: heap(sizes.slab)?,
             inline_max,
             export: None,
+            is_adopted: false,
         })
     }
 
@@ -161,6 +173,7 @@ impl StoreParts {
             slab,
             inline_max,
             export: Some(Export { control, source: ExportSource::Descriptor(descriptor) }),
+            is_adopted: false,
         })
     }
 }
@@ -271,6 +284,19 @@ impl Store {
             exported.records.disarm();
             exported.room.disarm();
         }
+    }
+
+    /// The file of this store; `None` if it is kept in memory.
+    pub(crate) fn file(&self) -> Option<&FileHandle> {
+        match &self.exported.as_ref()?.source {
+            ExportSource::File(handle) => Some(handle),
+            ExportSource::Descriptor(_) => None,
+        }
+    }
+
+    /// The sequence of the state in force.
+    pub(crate) fn state_sequence(&self) -> u64 {
+        self.state.state().sequence.get()
     }
 
     /// Puts the whole state in force.

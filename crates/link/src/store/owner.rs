@@ -37,17 +37,21 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use partywall_layout::link::owner::{self, INCARNATION_MAX};
 use partywall_layout::link::slot::{SEAL_BYTES, index_of};
-use partywall_layout::link::{FileFault, OWNER_OFFSET, OwnerRecord, PAGE_SLOT_STRIDE, Slot};
+use partywall_layout::link::{
+    Closing, FileFault, OWNER_OFFSET, OwnerRecord, PAGE_SLOT_STRIDE, Slot,
+};
 use partywall_layout::segment::PAGE_BYTES;
 use partywall_sys::{ForkGuard, Instance, Liveness, byte_lock};
 use zerocopy::IntoBytes;
 use zerocopy::little_endian::{U32, U64};
 
 use super::error::StorageError;
+use super::sync::SyncScope;
 
 /// The ownership of a link file. Dropping the value gives up the file.
 #[derive(Debug)]
@@ -55,6 +59,8 @@ pub(super) struct Ownership {
     file: File,
     record: OwnerRecord,
     maker: ForkGuard,
+    /// The record that says that this owner has left is written, or may be.
+    has_left: Mutex<bool>,
 }
 
 impl Ownership {
@@ -66,6 +72,21 @@ impl Ownership {
     pub(super) fn file(&self) -> &File {
         &self.file
     }
+
+    /// Stores that this owner has left and what it leaves, all of which is on the disk already. The
+    /// caller stores nothing in the file any more, and syncs it.
+    pub(super) fn close(&self, closing: Closing) -> io::Result<()> {
+        let mut has_left = self.has_left.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.maker.is_child() || std::mem::replace(&mut *has_left, true) {
+            return Ok(());
+        }
+        write(&self.file, &self.left(closing))
+    }
+
+    fn left(&self, closing: Closing) -> OwnerRecord {
+        let sequence = U64::new(self.record.sequence.get() + 1);
+        OwnerRecord { sequence, left: U32::new(1), closing, ..self.record }.sealed()
+    }
 }
 
 impl Drop for Ownership {
@@ -73,11 +94,12 @@ impl Drop for Ownership {
         if self.maker.is_child() {
             return;
         }
-        let sequence = self.record.sequence.get() + 1;
-        let left = OwnerRecord { sequence: U64::new(sequence), left: U32::new(1), ..self.record };
-        // If the write fails, the released lock still shows the next opener that this owner is
-        // gone.
-        let _ = write(&self.file, &left.sealed());
+        let has_left = *self.has_left.get_mut().unwrap_or_else(PoisonError::into_inner);
+        if !has_left {
+            // If the write fails, the released lock still shows the next opener that this owner is
+            // gone.
+            let _ = write(&self.file, &self.left(Closing::default()));
+        }
         // Closing the descriptor is not enough: a forked child would keep the lock.
         let _ = byte_lock::unlock(&self.file, self.record.incarnation.get());
     }
@@ -137,8 +159,18 @@ pub(super) fn status(file: &File, record: &OwnerRecord) -> io::Result<OwnerState
     })
 }
 
-/// Tries to become the owner after the owner of `seen`, which is gone.
-pub(super) fn follow(file: File, seen: &OwnerRecord, path: &Path) -> Result<Attempt, StorageError> {
+/// Tries to become the owner after the owner of `seen`, which is gone. `prepare` is called when no
+/// other process can, before this one owns the file; if it fails, nothing has changed.
+///
+/// The new record is on the disk when this returns: no later change of the file can be there
+/// without it, and the closing of the owner before holds no longer.
+pub(super) fn follow(
+    file: File,
+    seen: &OwnerRecord,
+    own: &Instance,
+    path: &Path,
+    prepare: impl FnOnce(&File) -> Result<(), StorageError>,
+) -> Result<Attempt, StorageError> {
     let lock = |source| system(path, "a lock", source);
     let incarnation = seen.incarnation.get() + 1;
     if incarnation > INCARNATION_MAX {
@@ -146,7 +178,6 @@ pub(super) fn follow(file: File, seen: &OwnerRecord, path: &Path) -> Result<Atte
         let fault = FileFault::Contradiction { what, found: incarnation };
         return Err(StorageError::File { path: path.to_owned(), fault });
     }
-    let own = Instance::of_self().map_err(|source| system(path, "/proc", source))?;
     let record = OwnerRecord {
         sequence: U64::new(seen.sequence.get() + 1),
         incarnation: U64::new(incarnation),
@@ -169,11 +200,21 @@ pub(super) fn follow(file: File, seen: &OwnerRecord, path: &Path) -> Result<Atte
         byte_lock::unlock(&file, incarnation).map_err(lock)?;
         return Ok(Attempt::Again(file));
     }
+    if let Err(error) = prepare(&file) {
+        byte_lock::unlock(&file, incarnation).map_err(lock)?;
+        return Err(error);
+    }
     if let Err(source) = write(&file, &record) {
         // A partly written record is never in force. Closing the file releases the lock.
         return Err(system(path, "writing the owner", source));
     }
-    Ok(Attempt::Taken(Ownership { file, record, maker }))
+    let ownership = Ownership { file, record, maker, has_left: Mutex::new(false) };
+    if !seeded_fault("link_owner_not_synced") {
+        SyncScope::File
+            .sync(&ownership.file)
+            .map_err(|source| system(path, "syncing the owner", source))?;
+    }
+    Ok(Attempt::Taken(ownership))
 }
 
 /// Reads the owner record in force; `None` while another process writes it, or if it is damaged.

@@ -57,7 +57,7 @@ impl Drop for Closing<'_> {
             Phase::Waiting => {
                 // A deadline in the past makes `close` return at once, and nothing depends on its
                 // result.
-                let _ = self.notices.observer.close(Some(Instant::now()));
+                let _ = self.notices.observer.close_unsynced(Some(Instant::now()));
             }
             Phase::Leaving => {
                 self.notices.observer.abandon();

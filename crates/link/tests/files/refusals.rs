@@ -13,7 +13,9 @@ use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use support_link::{DIRECTORY, SIZES, directory, file, inspection_of, key, open, place};
+use support_link::{
+    DIRECTORY, SIZES, directory, file, inspection_of, key, open, place, set_this_boot,
+};
 
 /// One row of `spec/links/INDEX.md`, with the file that it names.
 struct Row {
@@ -62,6 +64,7 @@ fn each_file_of_the_specification_is_opened_or_refused_as_its_row_says() {
     for row in rows() {
         let directory = directory();
         let path = place(directory.path(), &row.bytes, row.size);
+        set_this_boot(&path);
         let before = fs::read(&path).unwrap();
         match open(directory.path()) {
             Ok(own) => assert!(is_in_force(&own, &row.expected), "{}", row.name),
@@ -174,7 +177,7 @@ fn in_a_small_file_system() {
     let other = Key::new("carol", "bob", "orders").unwrap();
     let error = OwnFile::open(&links, &other, SIZES).unwrap_err();
     assert!(matches!(error, StorageError::NoSpace { .. }), "{error}");
-    assert_eq!(fs::read_dir(directory).unwrap().count(), 2, "alice's file and the filler");
+    assert_eq!(fs::read_dir(directory).unwrap().count(), 3, "alice's file, the list, the filler");
     println!("every page was there");
 }
 
@@ -223,6 +226,7 @@ proptest! {
         let directory = directory();
         let row = used();
         let path = place(directory.path(), &row.bytes, row.size);
+        set_this_boot(&path);
         let mut bytes = fs::read(&path).unwrap();
         bytes[index] ^= change;
         fs::write(&path, &bytes).unwrap();

@@ -6,11 +6,13 @@
 #[path = "../support_directory/mod.rs"]
 mod parent;
 
+use partywall_layout::link::{OWNER_OFFSET, OwnerRecord, PAGE_SLOT_STRIDE, Slot};
 use partywall_link::store::{OwnFile, Sizes};
 use partywall_link::{Directory, Inspection, Key, StorageError, inspect_link};
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use zerocopy::{FromBytes, IntoBytes};
 
 /// The smallest sizes that a link file may have.
 pub const SIZES: Sizes = Sizes { ring: 4096, entries: 8, slab: 0 };
@@ -47,4 +49,23 @@ pub fn place(directory: &Path, image: &[u8], size: u64) -> PathBuf {
     fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
     fs::File::options().write(true).open(&path).unwrap().set_len(size).unwrap();
     path
+}
+
+/// Makes the owners of a file those of this boot, as if it had not been rebooted since.
+pub fn set_this_boot(path: &Path) {
+    let text = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap();
+    let boot = u128::from_str_radix(&text.trim().replace('-', ""), 16).unwrap();
+    let file = fs::File::options().read(true).write(true).open(path).unwrap();
+    for slot in [0, 1] {
+        let at = OWNER_OFFSET + slot * PAGE_SLOT_STRIDE;
+        let mut bytes = [0; size_of::<OwnerRecord>()];
+        if file.read_exact_at(&mut bytes, at).is_err() {
+            continue; // the file ends before
+        }
+        let record = OwnerRecord::read_from_bytes(&bytes).unwrap();
+        if record.sealed() == record {
+            let here = OwnerRecord { boot_id: boot.to_be_bytes(), ..record }.sealed();
+            file.write_all_at(here.as_bytes(), at).unwrap();
+        }
+    }
 }

@@ -12,6 +12,7 @@
 mod compact;
 mod hostile;
 mod messages;
+mod power_loss;
 mod sleepers;
 mod transport_switch;
 

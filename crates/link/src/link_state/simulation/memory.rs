@@ -68,6 +68,7 @@ impl TestStore {
             ring: cut.ring,
             slab: cut.slab,
             inline_max: INLINE_MAX,
+            is_adopted: false,
             export: Some(Export {
                 control: cut.control,
                 source: ExportSource::Descriptor(Arc::new(descriptor)),

@@ -1,0 +1,431 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A power loss takes any pages and sectors of a link file that were not synced: the file is
+//! refused, or adopted with both events, and nothing behind a hole is delivered (SPEC 13.8).
+//!
+//! ```text
+//!   disk      contents at the last sync of the file   ┐ image: each sector of one or the other;
+//!   current   contents now, in the page cache         ┘ the owner is of another boot
+//! ```
+
+use std::fs;
+use std::os::unix::fs::{FileExt, PermissionsExt};
+use std::path::PathBuf;
+
+use partywall_layout::link::owner;
+use partywall_layout::link::{
+    LINK_CONTROL_OFFSET, OWNER_OFFSET, OwnerRecord, PAGE_SLOT_STRIDE, STATE_OFFSET, Slot,
+};
+use tempfile::TempDir;
+use zerocopy::{FromBytes, IntoBytes};
+
+use super::{CLIENT, Pair, SERVER, TestStore, below};
+use crate::link_state::simulation::memory::INLINE_MAX;
+use crate::link_state::{Event, LinkState};
+use crate::store::sync::observed;
+use crate::store::{AfterReboot, Directory, Key, OwnFile, Sizes, StorageError, StoreParts};
+
+const SIZES: Sizes = Sizes { ring: 16 << 10, entries: 8, slab: 0 };
+const RING_AT: usize = 16384;
+
+/// A directory with one link file.
+struct Disk {
+    directory: TempDir,
+    key: Key,
+}
+
+impl Disk {
+    fn new() -> Self {
+        // In memory where there is some: what a disk would hold is noted by `observed`.
+        let memory = tempfile::tempdir_in("/dev/shm");
+        let directory = memory.or_else(|_| tempfile::tempdir()).unwrap();
+        fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o700)).unwrap();
+        Self { directory, key: Key::new("alice", "bob", "orders").unwrap() }
+    }
+
+    fn path(&self) -> PathBuf {
+        self.directory.path().join(self.key.file_name())
+    }
+
+    fn open(&self, policy: AfterReboot) -> Result<StoreParts, StorageError> {
+        let directory = Directory::open(self.directory.path())?;
+        let file = OwnFile::open_after(&directory, &self.key, SIZES, policy)?;
+        Ok(StoreParts::of_file(file, INLINE_MAX))
+    }
+
+    fn link(&self, policy: AfterReboot) -> Result<LinkState, StorageError> {
+        Ok(LinkState::open(self.open(policy)?).unwrap())
+    }
+
+    fn contents(&self) -> Vec<u8> {
+        fs::read(self.path()).unwrap()
+    }
+
+    /// Replaces the file by an image that another boot left.
+    fn put(&self, image: &[u8]) {
+        let mut image = image.to_vec();
+        set_other_boot(&mut image);
+        fs::write(self.path(), image).unwrap();
+        fs::set_permissions(self.path(), fs::Permissions::from_mode(0o600)).unwrap();
+    }
+
+    /// What a new peer receives from this file, and the events of its owner.
+    fn received(&self, policy: AfterReboot) -> Result<(Vec<u64>, Vec<Event>), StorageError> {
+        let mut pair = Pair::of([self.open(policy)?, TestStore::new(2).open()]);
+        pair.attach(false);
+        let mut received = Vec::new();
+        while let Some(bytes) = pair.recv(SERVER) {
+            let number = u64::from_le_bytes(bytes[..8].try_into().unwrap());
+            assert_eq!(bytes, message(number), "a wrong byte");
+            received.push(number);
+        }
+        let events = std::iter::from_fn(|| pair.sides[CLIENT].core.take_event()).collect();
+        Ok((received, events))
+    }
+}
+
+/// Makes the owners of an image those of another boot.
+fn set_other_boot(image: &mut [u8]) {
+    for slot in [0, 1] {
+        let at = usize::try_from(OWNER_OFFSET + slot * PAGE_SLOT_STRIDE).unwrap();
+        let bytes = &mut image[at..at + size_of::<OwnerRecord>()];
+        let record = OwnerRecord::read_from_bytes(bytes).unwrap();
+        if record.incarnation.get() > 0 && record.sealed() == record {
+            let other = OwnerRecord { boot_id: [7; 16], ..record }.sealed();
+            bytes.copy_from_slice(other.as_bytes());
+        }
+    }
+}
+
+fn message(number: u64) -> Vec<u8> {
+    let len = 8 + usize::try_from(number * 37 % 150).unwrap();
+    let mut bytes = number.to_le_bytes().to_vec();
+    bytes.resize(len, number.to_le_bytes()[0]);
+    bytes
+}
+
+fn is_announced(events: &[Event]) -> bool {
+    events.contains(&Event::LossPossible) && events.contains(&Event::RepeatPossible)
+}
+
+fn is_silent(events: &[Event]) -> bool {
+    !events.contains(&Event::LossPossible) && !events.contains(&Event::RepeatPossible)
+}
+
+/// How the last owner ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ended {
+    Closed,
+    Dropped,
+    Killed,
+}
+
+/// The contents of a file that keeps 100 messages, of which the ring is nearly full.
+fn kept(ended: Ended) -> (Disk, Vec<u8>) {
+    let disk = Disk::new();
+    let mut link = disk.link(AfterReboot::Refuse).unwrap();
+    for number in 0..MESSAGES {
+        link.send(&[&message(number)]).unwrap();
+    }
+    match ended {
+        Ended::Closed => LinkState::close_all(vec![link]).unwrap(),
+        Ended::Dropped => drop(link),
+        Ended::Killed => {
+            let contents = disk.contents();
+            return (disk, contents);
+        }
+    }
+    let contents = disk.contents();
+    (disk, contents)
+}
+
+const MESSAGES: u64 = 100;
+
+#[test]
+fn file_of_another_boot_is_believed_only_if_it_was_closed_and_is_whole() {
+    type Lose = fn(&mut Vec<u8>);
+    let cases: [(&str, Lose); 5] = [
+        ("nothing", |_| {}),
+        ("a page in the middle", |image| image[RING_AT + 4096..RING_AT + 8192].fill(0)),
+        ("the first page", |image| image[RING_AT..RING_AT + 4096].fill(0)),
+        ("a sector", |image| image[RING_AT + 5120..RING_AT + 5632].fill(0)),
+        ("a page with older records", |image| {
+            let (first, rest) = image[RING_AT..].split_at_mut(4096);
+            rest[..4096].copy_from_slice(first);
+        }),
+    ];
+    for ended in [Ended::Closed, Ended::Dropped, Ended::Killed] {
+        for (what, lose) in cases {
+            let (_, mut image) = kept(ended);
+            lose(&mut image);
+            let disk = Disk::new();
+            disk.put(&image);
+            let before = disk.contents();
+            let about = format!("{ended:?}, {what}");
+            let refused = disk.received(AfterReboot::Refuse);
+            if ended == Ended::Closed && what == "nothing" {
+                let (received, events) = refused.unwrap();
+                assert!(received.iter().copied().eq(0..MESSAGES) && is_silent(&events), "{about}");
+                continue;
+            }
+            let error = refused.unwrap_err();
+            let StorageError::OtherBoot { evidence, .. } = &error else {
+                panic!("{about}: {error}")
+            };
+            assert_eq!(evidence.is_closed, ended == Ended::Closed, "{about}");
+            assert!(error.to_string().contains(&disk.key.file_name()), "{error}");
+            assert_eq!(disk.contents(), before, "{about}: a refused file was changed");
+            let (received, events) = disk.received(AfterReboot::AdoptProven).unwrap();
+            let count = u64::try_from(received.len()).unwrap();
+            assert_eq!(evidence.messages, count, "{about}");
+            assert!(received.iter().copied().eq(0..count), "{about}: {received:?}");
+            assert!(is_announced(&events), "{about}: {events:?}");
+            assert_eq!(count == MESSAGES, what == "nothing", "{about}: {count}");
+            // What lies behind the hole is cut off for good, and the next owner is of this boot.
+            let mut link = disk.link(AfterReboot::Refuse).unwrap();
+            assert!(std::iter::from_fn(|| link.take_event()).next().is_none(), "{about}");
+            link.send(&[&message(count)]).unwrap();
+            drop(link);
+            let (received, events) = disk.received(AfterReboot::Refuse).unwrap();
+            let behind = received.last() == Some(&count) && is_silent(&events);
+            assert!(behind, "{about}: {received:?}");
+        }
+    }
+}
+
+#[test]
+fn torn_state_is_refused_whatever_the_policy() {
+    let (_, mut image) = kept(Ended::Closed);
+    let newer = usize::try_from(STATE_OFFSET).unwrap();
+    for slot in [0, 2048] {
+        // One of its four sectors; the seal is in another.
+        image[newer + slot..newer + slot + 512].fill(0x55);
+    }
+    let disk = Disk::new();
+    disk.put(&image);
+    for policy in [AfterReboot::Refuse, AfterReboot::AdoptProven] {
+        let refused = disk.received(policy).unwrap_err();
+        assert!(matches!(refused, StorageError::File { .. }), "{refused}");
+    }
+}
+
+/// The page with the consumed position is older than the rest: messages would come again.
+#[test]
+fn receiver_with_an_older_position_says_that_messages_come_again() {
+    let disk = Disk::new();
+    let mut pair = Pair::of([TestStore::new(1).open(), disk.open(AfterReboot::Refuse).unwrap()]);
+    pair.attach(false);
+    let mut older = Vec::new();
+    for number in 0..20 {
+        pair.sides[CLIENT].core.send(&[&message(number)]).unwrap();
+        assert_eq!(pair.recv(SERVER).unwrap(), message(number));
+        if number == 9 {
+            older = disk.contents();
+        }
+    }
+    let [_, server] = pair.sides;
+    let acked = server.core.acked_offset().unwrap().position.0;
+    LinkState::close_all(vec![server.core]).unwrap();
+    let whole = disk.contents();
+    disk.put(&whole);
+    let link = disk.link(AfterReboot::Refuse).unwrap();
+    assert_eq!(link.acked_offset().unwrap().position.0, acked);
+    drop(link);
+    let page = usize::try_from(LINK_CONTROL_OFFSET).unwrap();
+    let mut image = whole;
+    image[page..page + 4096].copy_from_slice(&older[page..page + 4096]);
+    // The state has the position, too, as of the closing.
+    let state = usize::try_from(STATE_OFFSET).unwrap();
+    image[state..state + 4096].copy_from_slice(&older[state..state + 4096]);
+    disk.put(&image);
+    let refused = disk.link(AfterReboot::Refuse).unwrap_err();
+    assert!(matches!(refused, StorageError::OtherBoot { .. }), "{refused}");
+    let mut link = disk.link(AfterReboot::AdoptProven).unwrap();
+    assert!(link.acked_offset().unwrap().position.0 < acked);
+    assert!(is_announced(&std::iter::from_fn(|| link.take_event()).collect::<Vec<_>>()));
+}
+
+#[test]
+fn file_that_was_there_before_the_boot_is_missed() {
+    let (disk, _) = kept(Ended::Dropped);
+    fs::remove_file(disk.path()).unwrap();
+    // An operator removed it in this boot: as before, a new one begins empty.
+    drop(disk.link(AfterReboot::Refuse).unwrap());
+    fs::remove_file(disk.path()).unwrap();
+    let list = disk.directory.path().join("links.list");
+    let lines = fs::read_to_string(&list).unwrap();
+    let hash = disk.key.file_name().replace(".link", "");
+    assert_eq!(lines.lines().next().unwrap().split(' ').next(), Some(&*hash));
+    fs::write(&list, format!("{hash} {}\n", "7".repeat(32))).unwrap();
+    let refused = disk.link(AfterReboot::Refuse).unwrap_err();
+    assert!(matches!(refused, StorageError::Missing { .. }), "{refused}");
+    assert!(!disk.path().exists());
+    let (received, events) = disk.received(AfterReboot::AdoptProven).unwrap();
+    assert!(received.is_empty() && is_announced(&events));
+    // It is listed in this boot now.
+    fs::remove_file(disk.path()).unwrap();
+    drop(disk.link(AfterReboot::Refuse).unwrap());
+}
+
+/// A file with its history: what was sent and not acknowledged, and what the disk has of it.
+struct History {
+    disk: Disk,
+    pair: Option<Pair>,
+    synced: Vec<u8>,
+    sent: u64,
+    acked: u64,
+}
+
+impl History {
+    fn new() -> Self {
+        observed::begin();
+        let mut history =
+            Self { disk: Disk::new(), pair: None, synced: Vec::new(), sent: 0, acked: 0 };
+        history.reopen();
+        history
+    }
+
+    fn reopen(&mut self) {
+        let parts = self.disk.open(AfterReboot::Refuse).unwrap();
+        let mut pair = Pair::of([parts, TestStore::new(2).open()]);
+        pair.attach(false);
+        // A new peer gets again what the file still keeps.
+        self.acked = self.sent - self.count_kept(&mut pair);
+        self.pair = Some(pair);
+        self.note();
+    }
+
+    /// Number of kept messages, which the peer of the pair has received and not acknowledged.
+    fn count_kept(&self, pair: &mut Pair) -> u64 {
+        pair.pump();
+        let mut count = 0;
+        while pair.sides[SERVER].core.next().is_some() {
+            count += 1;
+        }
+        pair.sides[SERVER].core.rewind();
+        count
+    }
+
+    /// Notes what the disk has now.
+    fn note(&mut self) {
+        let inode = std::os::unix::fs::MetadataExt::ino(&fs::metadata(self.disk.path()).unwrap());
+        let synced = observed::take();
+        if let Some((_, bytes)) = synced.into_iter().rfind(|(of, _)| *of == inode) {
+            self.synced = bytes;
+        }
+    }
+
+    fn step(&mut self, random: &mut u64) {
+        let pair = self.pair.as_mut().unwrap();
+        match below(random, 40) {
+            0 => {
+                let [client, _] = self.pair.take().unwrap().sides;
+                LinkState::close_all(vec![client.core]).unwrap();
+                self.note();
+            }
+            1 => drop(self.pair.take()),
+            2..14 => {
+                if pair.recv(SERVER).is_some() {
+                    self.acked += 1;
+                    pair.pump();
+                }
+            }
+            _ => {
+                if pair.sides[CLIENT].core.send(&[&message(self.sent)]).is_ok() {
+                    self.sent += 1;
+                }
+            }
+        }
+    }
+
+    /// What a power loss leaves.
+    fn image(&self, random: &mut u64) -> Vec<u8> {
+        let current = self.disk.contents();
+        let mut image = current.clone();
+        let (unit, mode) = ([512, 4096][below(random, 2)], below(random, 4));
+        for at in (0..image.len()).step_by(unit) {
+            let unit = at..at + unit;
+            if self.synced[unit.clone()] == current[unit.clone()] {
+                continue;
+            }
+            let is_old = match mode {
+                0 => below(random, 8) == 0,
+                1 => below(random, 8) != 0,
+                _ => below(random, 2) == 0,
+            };
+            if is_old {
+                image[unit.clone()].copy_from_slice(&self.synced[unit]);
+            }
+        }
+        image
+    }
+}
+
+/// A link that is adopted or believed delivers a gapless part of what was kept, and all of it
+/// unless it says that messages may be lost.
+#[test]
+fn power_loss_at_any_moment_loses_nothing_in_silence() {
+    let images = IMAGES / HISTORIES;
+    let (mut believed, mut adopted, mut refused, mut cut) = (0, 0, 0, 0);
+    for seed in 1..=HISTORIES {
+        let mut random = 0x9e37_79b9_7f4a_7c15_u64.wrapping_mul(seed);
+        let mut history = History::new();
+        let target = Disk::new();
+        for _ in 0..images {
+            if history.pair.is_none() {
+                history.reopen();
+            }
+            for _ in 0..=below(&mut random, 3) {
+                if history.pair.is_some() {
+                    history.step(&mut random);
+                }
+            }
+            target.put(&history.image(&mut random));
+            let policy = [AfterReboot::Refuse, AfterReboot::AdoptProven][below(&mut random, 2)];
+            observed::pause(true);
+            let found = target.received(policy);
+            observed::pause(false);
+            match found {
+                Ok((received, events)) => {
+                    let first = received.first().copied().unwrap_or(history.sent);
+                    let count = u64::try_from(received.len()).unwrap();
+                    let is_gapless = received.iter().copied().eq(first..first + count);
+                    assert!(is_gapless && first + count <= history.sent, "seed {seed}");
+                    let is_complete = first <= history.acked && first + count == history.sent;
+                    if is_announced(&events) {
+                        adopted += 1;
+                        cut += u64::from(!is_complete);
+                    } else {
+                        assert!(is_silent(&events) && is_complete, "seed {seed}: {received:?}");
+                        believed += 1;
+                    }
+                }
+                Err(StorageError::OtherBoot { .. } | StorageError::File { .. }) => refused += 1,
+                Err(error) => panic!("seed {seed}: {error}"),
+            }
+        }
+    }
+    let about = format!("{believed} believed, {adopted} adopted, {cut} cut, {refused} refused");
+    assert!(believed > 500 && adopted > 10_000 && cut > 1000 && refused > 10_000, "{about}");
+}
+
+const IMAGES: u64 = 100_000;
+const HISTORIES: u64 = 100;
+
+#[test]
+fn owner_record_is_on_the_disk_before_anything_changes() {
+    observed::begin();
+    let (disk, _) = kept(Ended::Closed);
+    observed::take();
+    let link = disk.link(AfterReboot::Refuse).unwrap();
+    let synced = observed::take();
+    let (_, contents) = synced.last().expect("a sync at opening");
+    let page = usize::try_from(OWNER_OFFSET).unwrap();
+    let record = owner::check(&contents[page..page + 4096]).unwrap();
+    assert!(record.left.get() == 0 && !record.closing.is_closed(), "{record:?}");
+    drop(link);
+    let file = fs::File::open(disk.path()).unwrap();
+    let mut after = vec![0; 4096];
+    file.read_exact_at(&mut after, OWNER_OFFSET).unwrap();
+    assert!(!owner::check(&after).unwrap().closing.is_closed(), "drop does not sync");
+    assert!(observed::take().is_empty());
+}

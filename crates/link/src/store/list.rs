@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The list of the links of a directory (SPEC 13.9), so that a file that a power loss took with its
+//! name is missed.
+//!
+//! ```text
+//!   links.list   c3577146f5953aeb 0123456789abcdef0123456789abcdef ⏎     50 bytes a line
+//!                hash of the names   boot in which the file was last listed
+//!   first owner of a file, or of a boot ─▶ the directory is synced ─▶ a line is appended, synced
+//!   no file ─▶ listed in another boot? ─▶ it is missing
+//! ```
+//!
+//! Lines are only appended, each by one write, so several processes may do so at a time. Of two
+//! lines with one hash the later holds. A line of another form is ignored: a power loss may have
+//! torn the last one, whose file was then not used yet.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::unix::fs::FileExt;
+
+use super::sync::SyncScope;
+
+/// The listed files, as far as the list was read.
+#[derive(Debug, Default)]
+pub(super) struct List {
+    read_to: u64,
+    boots: HashMap<u64, u128>,
+}
+
+impl List {
+    /// Reads the lines that were added since the last call.
+    pub(super) fn refresh(&mut self, file: &File) -> io::Result<()> {
+        if file.metadata()?.len() < self.read_to {
+            // An operator replaced the list.
+            *self = Self::default();
+        }
+        let mut bytes = [0; LINES_AT_ONCE * LINE_BYTES];
+        loop {
+            let count = file.read_at(&mut bytes, self.read_to)?;
+            let lines = bytes[..count].chunks_exact(LINE_BYTES);
+            let whole = lines.len() * LINE_BYTES;
+            if whole == 0 {
+                return Ok(());
+            }
+            for line in lines {
+                if let Some((name, boot)) = parsed(line) {
+                    self.boots.insert(name, boot);
+                }
+            }
+            self.read_to += whole as u64;
+        }
+    }
+
+    /// The boot in which the file of this hash was last listed; `None` if it never was.
+    pub(super) fn boot(&self, name: u64) -> Option<u128> {
+        self.boots.get(&name).copied()
+    }
+
+    /// Appends a line, which is on the disk when this returns.
+    pub(super) fn append(&mut self, mut file: &File, name: u64, boot: u128) -> io::Result<()> {
+        // Two processes may fill up the same torn line, and one of them then tries again.
+        for _ in 0..ATTEMPTS_MAX {
+            // A torn line is filled up, so that the new one begins where a line begins.
+            let torn = file.metadata()?.len() % LINE_BYTES as u64;
+            let missing = (LINE_BYTES as u64 - torn) % LINE_BYTES as u64;
+            let filled = "\n".repeat(usize::try_from(missing).unwrap_or(0));
+            file.write_all(format!("{filled}{name:016x} {boot:032x}\n").as_bytes())?;
+            SyncScope::File.sync(file)?;
+            self.refresh(file)?;
+            if self.boot(name) == Some(boot) {
+                return Ok(());
+            }
+        }
+        Err(io::Error::other("other processes write it all the time"))
+    }
+}
+
+fn parsed(line: &[u8]) -> Option<(u64, u128)> {
+    let (name, boot) = std::str::from_utf8(line).ok()?.strip_suffix('\n')?.split_once(' ')?;
+    let is_hex = |text: &str| text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
+    if name.len() != 16 || boot.len() != 32 || !is_hex(name) || !is_hex(boot) {
+        return None;
+    }
+    Some((u64::from_str_radix(name, 16).ok()?, u128::from_str_radix(boot, 16).ok()?))
+}
+
+/// Name of the list in its directory.
+pub(super) const LIST_NAME: &str = "links.list";
+/// Bytes of a line.
+const LINE_BYTES: usize = 50;
+/// Lines that one read takes.
+const LINES_AT_ONCE: usize = 80;
+/// Attempts to append a line.
+const ATTEMPTS_MAX: u32 = 16;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn later_line_holds_and_a_torn_one_is_filled_up() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join(LIST_NAME);
+        let open = || File::options().read(true).append(true).create(true).open(&path).unwrap();
+        let file = open();
+        let mut list = List::default();
+        for number in 0..1000_u64 {
+            list.append(&file, number % 300, u128::from(number) << 64 | 7).unwrap();
+        }
+        assert_eq!(list.boot(299), Some(899 << 64 | 7));
+        assert_eq!(list.boot(99), Some(999 << 64 | 7));
+        assert_eq!(list.boot(300), None);
+        // A power loss took the end of the last line.
+        file.set_len(999 * 50 + 20).unwrap();
+        let mut list = List::default();
+        list.refresh(&file).unwrap();
+        assert_eq!(list.boot(99), Some(699 << 64 | 7), "the line before holds");
+        list.append(&file, 99, 5).unwrap();
+        list.append(&open(), 7, 6).unwrap();
+        assert_eq!((list.boot(99), list.boot(7)), (Some(5), Some(6)));
+        let mut again = List::default();
+        again.refresh(&file).unwrap();
+        assert_eq!(again.boots, list.boots);
+    }
+}

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What a link file of another boot proves (SPEC 13.8): a power loss may have taken any of its
+//! pages since the last sync.
+//!
+//! ```text
+//!   last owner of this boot ─────────────────────────────────────────▶ believed, as after a kill
+//!   of another boot
+//!     ├ closed, and tail, consumed position and state are as closed ─▶ believed
+//!     └ anything else ─▶ policy ─ Refuse ──────────────▶ an error that says what is proven
+//!                               └ AdoptProven ─ cut behind the last whole record ─▶ two events
+//! ```
+//!
+//! A page that was never written holds zeros, and a slot that begins with 0 is the end of the
+//! stream. So without a closing no reader can tell a hole from the end.
+//!
+//! # Invariants
+//!
+//! - A file that is refused is not changed.
+//! - No record behind a hole is kept: the slot behind the last whole record holds 0 afterwards.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::AsFd;
+use std::os::unix::fs::FileExt;
+
+use partywall_layout::link::Image;
+use partywall_layout::record_ring;
+use partywall_reconcile::{Position, RecordDigest, StreamId};
+use partywall_ring::{OwnMem, Writable};
+use partywall_sys::FileMap;
+
+use super::evidence::Evidence;
+use super::file::Cut;
+use crate::retained::{Boundary, Proven, proven};
+
+/// What to do with a link file that was last owned in another boot, unless its owner closed it and
+/// everything that it closed is there.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum AfterReboot {
+    /// Refuse it. The error says what the file proves, and how an operator goes on with that.
+    #[default]
+    Refuse,
+    /// Go on with what the file proves: the messages from the first kept one on that are whole. The
+    /// events [`LossPossible`](crate::Event::LossPossible) and
+    /// [`RepeatPossible`](crate::Event::RepeatPossible) say so.
+    AdoptProven,
+}
+
+/// Examines the contents `image` of a file whose last owner is gone, and changes nothing.
+pub(super) fn examine(file: &File, image: &Image) -> io::Result<Evidence> {
+    let (geometry, state) = (&image.geometry, &image.state);
+    let bytes = usize::try_from(geometry.file_bytes).map_err(io::Error::other)?;
+    let memory = OwnMem::new(Box::new(Mapped(FileMap::writable(file.as_fd(), bytes)?)));
+    let Cut { ring, slab, .. } = Cut::new(memory, geometry);
+    let base = Boundary {
+        position: Position(state.sending_base.get()),
+        digest: RecordDigest(state.sending_digest.get()),
+    };
+    let found = match StreamId::new(state.sending_stream.get()) {
+        None => Ok(Proven { tail: base, messages: 0, damage: None }),
+        Some(stream) => proven(&ring, geometry.ring, &slab, stream, base),
+    };
+    let nothing = |damage| Proven { tail: base, messages: 0, damage: Some(damage) };
+    let (Proven { tail, messages, damage: flaw }, is_judged) = match found {
+        Ok(found) => (found, true),
+        Err(damage) => (nothing(damage), false),
+    };
+    let acked = state.sending_acked.get();
+    let damage = match flaw {
+        Some(flaw) if !is_judged || flaw.is_without_end() => Some(flaw.to_string()),
+        _ if acked > tail.position.0 => {
+            Some(format!("they end before position {acked}, which the peer has acknowledged"))
+        }
+        _ => None,
+    };
+    let closing = &image.owner.closing;
+    let consumed = image.consumed_to();
+    let is_as_closed = closing.is_closed()
+        && closing.state_sequence == state.sequence
+        && (closing.tail.get(), closing.tail_digest.get()) == (tail.position.0, tail.digest.0)
+        && (closing.consumed.get(), closing.consumed_digest.get()) == consumed;
+    let slot = geometry.ring.offset(record_ring::Position(tail.position.0));
+    Ok(Evidence {
+        is_closed: closing.is_closed(),
+        messages,
+        from: base.position.0,
+        to: tail.position.0,
+        consumed: consumed.0,
+        is_whole: is_as_closed && flaw.is_none() && damage.is_none(),
+        cut_at: flaw.filter(|_| damage.is_none()).map(|_| geometry.ring_offset + slot),
+        damage,
+    })
+}
+
+/// Ends the stream of a file behind its last whole record. Whatever lies there is never read again.
+pub(super) fn cut(file: &File, evidence: &Evidence) -> io::Result<()> {
+    evidence.cut_at.map_or(Ok(()), |offset| file.write_all_at(&[0; 8], offset))
+}
+
+/// The memory of a file that is only read.
+struct Mapped(FileMap);
+
+impl Writable for Mapped {
+    fn as_mut_slice(&mut self) -> &mut [u8] {
+        self.0.as_mut_slice()
+    }
+}
