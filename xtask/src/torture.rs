@@ -39,10 +39,8 @@ pub fn main(arguments: &[String]) -> Result<(), String> {
         What::Cuts(cuts) => {
             step("--test torture no_cut").variable("PARTYWALL_TORTURE_CUTS", &cuts.to_string())
         }
-        What::Switches(switches) => {
-            step("--test links shared_memory::switch_to_another_transport")
-                .variable("PARTYWALL_SWITCHES", &switches.to_string())
-        }
+        What::Switches(switches) => step("--test links shared_memory::switch_to_another_transport")
+            .variable("PARTYWALL_SWITCHES", &switches.to_string()),
         What::Sweep => {
             let kills = chosen.kills.unwrap_or(SWEEP_KILLS_DEFAULT);
             step("--test kill_sweep").variable("PARTYWALL_SWEEP_KILLS", &kills.to_string())
