@@ -20,7 +20,8 @@ fn messages_of_every_length_arrive_in_order() {
         let Pair { server: _server, served, link } = ground.pair(&config());
         let count = 40 * LENS.len();
         thread::scope(|scope| {
-            // The handle keeps what the thread returns: a link dropped earlier would end the stream.
+            // The handle keeps what the thread returns. A link that is dropped earlier ends its
+            // stream.
             let _halves = scope.spawn(|| {
                 let (sender, receiver) = link.split();
                 for number in 0..count {
